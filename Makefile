@@ -1,0 +1,40 @@
+# Two commands do everything: `make demo` shows what calibration buys, `make test` runs the tests. Both set up .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+# Barriers of two OpenMP threads spin by default: on a busy machine that is 8 times slower than waiting.
+export OMP_WAIT_POLICY ?= passive
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help demo test test-slow check clean
+
+help:
+	@echo "make demo        calibrate the embedded encoder on embedded text, show what it bought (a few minutes)"
+	@echo "make test        run the tests"
+	@echo "make test-slow   run the long ones too: real encoders, several processes"
+	@echo "make check       ruff, mypy, import layers"
+
+# One stamp an extra: $(VENV)/.demo, $(VENV)/.test
+$(VENV)/.%: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt torch
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+	touch $@
+
+demo: $(VENV)/.demo
+	$(BIN)/bertflow demo
+
+test: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+
+test-slow: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --slow
+
+check: $(VENV)/.test
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:
+	rm -rf $(VENV) build dist

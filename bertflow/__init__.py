@@ -1,0 +1,60 @@
+"""Label-free calibration of sentence embeddings: a frozen encoder, a flow or a closed form, an isotropic space.
+
+The public names are loaded when they are first used, so that ``import bertflow`` is instant.
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bertflow.calibrated import CalibratedEncoder as CalibratedEncoder
+    from bertflow.calibration.base import Provenance as Provenance
+    from bertflow.calibration.flow import FlowCalibrator as FlowCalibrator
+    from bertflow.calibration.linear import AllButTheTop as AllButTheTop
+    from bertflow.calibration.linear import Center as Center
+    from bertflow.calibration.linear import Standardize as Standardize
+    from bertflow.calibration.linear import Whitening as Whitening
+    from bertflow.calibration.saving import load_calibrator as load_calibrator
+    from bertflow.data.corpus import load_sentences as load_sentences
+    from bertflow.encoder.store import EmbeddingStore as EmbeddingStore
+    from bertflow.encoder.transformer import SentenceEncoder as SentenceEncoder
+    from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
+    from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
+    from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
+    from bertflow.moments import Moments as Moments
+    from bertflow.training.module import BertFlow as BertFlow
+
+__version__ = version("bertflow")
+
+_HOMES = {
+    "AllButTheTop": "bertflow.calibration.linear",
+    "BertFlow": "bertflow.training.module",
+    "CalibratedEncoder": "bertflow.calibrated",
+    "Center": "bertflow.calibration.linear",
+    "EmbeddingStore": "bertflow.encoder.store",
+    "FlowCalibrator": "bertflow.calibration.flow",
+    "Moments": "bertflow.moments",
+    "Provenance": "bertflow.calibration.base",
+    "SentenceEncoder": "bertflow.encoder.transformer",
+    "Standardize": "bertflow.calibration.linear",
+    "TransformerEncoder": "bertflow.encoder.transformer",
+    "Whitening": "bertflow.calibration.linear",
+    "evaluate_retrieval": "bertflow.evaluation.retrieval",
+    "evaluate_sts": "bertflow.evaluation.sts",
+    "load_calibrator": "bertflow.calibration.saving",
+    "load_sentences": "bertflow.data.corpus",
+}
+"""Where each public name lives."""
+
+__all__ = sorted([*_HOMES, "__version__"])
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'bertflow' has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

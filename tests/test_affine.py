@@ -1,0 +1,143 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bertflow.affine import AFFINE_MAPS, all_but_the_top_map, center_map, standardize_map, whitening_map
+from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.moments import Moments
+
+
+@pytest.fixture
+def x():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(300, 6)) @ generator.normal(size=(6, 6)) + generator.normal(size=6)
+
+
+def test_centered_rows_have_mean_zero(x):
+    z = center_map(Moments.of(x))(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(z, x - x.mean(0))
+
+
+def test_standardized_coordinates_are_z_scores(x):
+    z = standardize_map(Moments.of(x))(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(z, stats.zscore(x, axis=0))
+
+
+def test_whitened_covariance_is_the_identity(x):
+    z = whitening_map(Moments.of(x))(torch.tensor(x)).numpy()
+    np.testing.assert_allclose(np.cov(z.T, bias=True), np.eye(6), atol=1e-10)
+
+
+def test_whitened_cosines_are_mahalanobis(x):
+    # The inner product of whitened rows does not depend on the basis: it is x^T S^-1 y.
+    z = whitening_map(Moments.of(x))(torch.tensor(x)).numpy()
+    centered = x - x.mean(0)
+    np.testing.assert_allclose(z @ z.T, centered @ np.linalg.inv(np.cov(x.T, bias=True)) @ centered.T, atol=1e-8)
+
+
+def test_reduced_whitening_is_the_first_columns_of_the_full_one(x):
+    seen = Moments.of(x)
+    torch.testing.assert_close(whitening_map(seen, 2).weight, whitening_map(seen).weight[:, :2])
+
+
+def test_the_top_directions_are_gone_and_the_rest_is_untouched(x):
+    z = all_but_the_top_map(Moments.of(x), 2)(torch.tensor(x)).numpy()
+    u, s, vt = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    np.testing.assert_allclose(z, (u[:, 2:] * s[2:]) @ vt[2:], atol=1e-10)
+
+
+@pytest.mark.parametrize("name", ["center", "standardize", "whitening"])
+def test_the_inverse_brings_the_rows_back(name, x):
+    affine = AFFINE_MAPS[name](Moments.of(x))
+    torch.testing.assert_close(affine.inverse(affine(torch.tensor(x))), torch.tensor(x))
+
+
+@pytest.mark.parametrize("name", ["center", "standardize", "whitening"])
+def test_logabsdet_agrees_with_autograd(name, x):
+    affine = AFFINE_MAPS[name](Moments.of(x))
+    jacobian = torch.autograd.functional.jacobian(lambda row: affine(row[None])[0], torch.tensor(x[0]))
+    assert affine.logabsdet == pytest.approx(float(torch.linalg.slogdet(jacobian).logabsdet))
+
+
+def test_the_density_is_the_gaussian_of_scipy(x):
+    seen = Moments.of(x)
+    expected = stats.multivariate_normal(seen.mean, seen.covariance).logpdf(x)
+    np.testing.assert_allclose(whitening_map(seen).log_prob(torch.tensor(x)).numpy(), expected)
+
+
+def test_a_null_direction_is_dropped_counted_and_said(x):
+    x[:, 5] = x[:, 0] + x[:, 1]
+    with pytest.warns(NullDirectionWarning) as said:
+        affine = whitening_map(Moments.of(x))
+    assert affine.dim_out == 5
+    assert str(said[0].message) == (
+        "1 of 6 directions hold no variance (standard deviation below 1e-05 of the root mean square norm) "
+        "and were left out."
+    )
+
+
+def test_a_constant_coordinate_becomes_zero_and_comes_back_as_its_mean(x):
+    x[:, 2] = 7.0
+    with pytest.warns(NullDirectionWarning):
+        affine = standardize_map(Moments.of(x))
+    z = affine(torch.tensor(x))
+    assert not z[:, 2].any()
+    torch.testing.assert_close(affine.inverse(z), torch.tensor(x))
+
+
+def test_fewer_rows_than_dimensions_say_what_they_span():
+    x = np.random.default_rng(0).normal(size=(4, 10))
+    with pytest.warns(NullDirectionWarning, match="4 rows span at most 3") as said:
+        affine = whitening_map(Moments.of(x))
+    assert len(said) == 1
+    assert affine.dim_out == 3
+    assert torch.isfinite(affine(torch.tensor(x))).all()
+
+
+def test_more_directions_than_the_rank_are_refused(x):
+    with pytest.raises(DataError) as error:
+        whitening_map(Moments.of(x), 7)
+    assert str(error.value) == (
+        "Whitening to 7 directions was asked for, but 300 rows of dimension 6 have rank 6. "
+        "Choose 1 to 6, or fit on more sentences."
+    )
+
+
+def test_taking_out_every_direction_leaves_one_and_says_so(x):
+    with pytest.warns(UserWarning, match=r"^Only 5 of the k=6 directions can be taken out of 6; one is left\.$"):
+        affine = all_but_the_top_map(Moments.of(x), 6)
+    assert torch.linalg.matrix_rank(affine.weight) == 1
+
+
+def test_taking_out_less_than_nothing_is_refused(x):
+    with pytest.raises(UsageError) as error:
+        all_but_the_top_map(Moments.of(x), -1)
+    assert str(error.value) == "All-but-the-top takes out k directions, k >= 0; got k=-1."
+
+
+def test_equal_rows_are_refused():
+    with pytest.raises(DataError) as error:
+        whitening_map(Moments.of(np.ones((5, 3))))
+    assert str(error.value) == ("All 5 rows are equal, so there is nothing to calibrate. Fit on different sentences.")
+
+
+@pytest.mark.parametrize("name", AFFINE_MAPS)
+def test_rows_are_mapped_in_their_own_precision(name, x):
+    affine = AFFINE_MAPS[name](Moments.of(x))
+    assert affine(torch.tensor(x, dtype=torch.float32)).dtype == torch.float32
+    assert affine(torch.tensor(x, dtype=torch.float16)).dtype == torch.float32
+    assert affine(torch.tensor(x)).dtype == torch.float64
+
+
+def test_signs_do_not_depend_on_the_solver(x):
+    # eigh may return u or -u; the rule is that the largest entry of each column is positive.
+    weight = whitening_map(Moments.of(x)).weight
+    assert (weight.gather(0, weight.abs().argmax(0, keepdim=True)) > 0).all()
+
+
+def test_one_direction_has_the_volume_of_its_deviation():
+    x = np.random.default_rng(0).normal(size=(500, 1)) * 3
+    assert whitening_map(Moments.of(x)).logabsdet == pytest.approx(-math.log(x.std()))

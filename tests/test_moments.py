@@ -1,0 +1,66 @@
+import numpy as np
+import pytest
+
+from bertflow import moments as module
+from bertflow.errors import DataError
+from bertflow.moments import Moments
+
+
+@pytest.fixture
+def x():
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(200, 5)) @ generator.normal(size=(5, 5)) + 100.0
+
+
+def test_moments_agree_with_numpy(x):
+    seen = Moments.of(x)
+    np.testing.assert_allclose(seen.mean, x.mean(0))
+    np.testing.assert_allclose(seen.covariance, np.cov(x.T, bias=True))
+    assert seen.mean_square_norm == pytest.approx((x**2).sum(1).mean())
+
+
+@pytest.mark.parametrize("cut", [1, 7, 100, 199])
+def test_merged_parts_are_the_whole(x, cut):
+    whole, merged = Moments.of(x), Moments.of(x[:cut]).merge(Moments.of(x[cut:]))
+    assert merged.n == whole.n
+    np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-13)
+    np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=1e-9)
+
+
+def test_blocks_do_not_change_the_moments(x, monkeypatch):
+    whole = Moments.of(x)
+    monkeypatch.setattr(module, "BLOCK", 17)
+    np.testing.assert_allclose(Moments.of(x).scatter, whole.scatter, rtol=1e-9)
+
+
+def test_a_large_mean_does_not_eat_the_variance():
+    x = np.random.default_rng(0).normal(size=(1000, 3))
+    np.testing.assert_allclose(Moments.of(x + 1e8).covariance, np.cov(x.T, bias=True), rtol=1e-4, atol=1e-6)
+
+
+def test_float32_rows_are_summed_in_float64(x):
+    assert Moments.of(x.astype(np.float32)).scatter.dtype == np.float64
+
+
+@pytest.mark.parametrize(("value", "found"), [(np.nan, "NaN"), (np.inf, "inf")])
+def test_a_value_that_is_not_finite_is_named(x, value, found):
+    x[150, 3] = value
+    with pytest.raises(DataError) as error:
+        Moments.of(x)
+    assert str(error.value) == (
+        f"Embeddings must be finite, but row 150, column 3 holds {found}. "
+        "Look for a half-precision overflow in the encoder, or leave the row out."
+    )
+
+
+def test_different_widths_do_not_merge(x):
+    with pytest.raises(DataError) as error:
+        Moments.of(x).merge(Moments.of(x[:, :3]))
+    assert str(error.value) == "Moments of dimension 5 and 3 cannot be merged. Same encoder, same pooling?"
+
+
+def test_arrays_hold_all_of_it(x):
+    seen = Moments.of(x)
+    again = Moments.from_arrays(seen.arrays())
+    assert again.n == seen.n
+    np.testing.assert_array_equal(again.scatter, seen.scatter)
