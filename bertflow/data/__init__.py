@@ -1,0 +1,1 @@
+"""Text, pairs and counts: the only place that knows file formats."""

@@ -1,0 +1,179 @@
+"""Text that every machine has: the prose of the docstrings of Python and of what bertflow stands on.
+
+Sentences to fit on, and retrieval pairs with natural labels: a docstring's summary line must find the paragraph that
+follows it. Files are parsed, never imported; those that cannot be parsed are counted and said. The text depends on the
+versions that are installed, so ``source`` names them. Reading takes about ten seconds on one core.
+"""
+
+import ast
+import gc
+import logging
+import platform
+import sysconfig
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+
+from bertflow.data.prose import is_summary, paragraphs, sentences
+from bertflow.data.retrieval import RetrievalPairs, unique_pairs
+from bertflow.errors import DataError
+from bertflow.text_keys import text_key
+
+logger = logging.getLogger(__name__)
+
+PACKAGES: Mapping[str, str] = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "sklearn": "scikit-learn",
+    "torch": "torch",
+    "pytorch_lightning": "pytorch-lightning",
+    "lightning_fabric": "pytorch-lightning",
+    "torchmetrics": "torchmetrics",
+    "nflows": "nflows",
+    "transformers": "transformers",
+    "datasets": "datasets",
+    "pandas": "pandas",
+    "huggingface_hub": "huggingface_hub",
+    "safetensors": "safetensors",
+    "jsonargparse": "jsonargparse",
+    "rich": "rich",
+}
+"""Our core dependencies, and of what they always bring along that which holds much prose; a row is the name of a
+module and that of the package it comes with."""
+
+LEFT_OUT = frozenset(
+    {"site-packages", "dist-packages", "test", "tests", "testing", "idlelib", "lib2to3", "__pycache__"}
+    # transformers describes hundreds of models in one and the same words, and they take a third of the time.
+    | {"models"}
+)
+"""Folders that are not read."""
+
+
+def docstring_sentences() -> list[str]:
+    """Distinct sentences by exact text, in the order of packages, paths and lines."""
+    return list(
+        dict.fromkeys(sentence for prose in _read_prose() for paragraph in prose for sentence in sentences(paragraph))
+    )
+
+
+def docstring_pairs() -> RetrievalPairs:
+    """Summary lines and the paragraphs that follow them; no query and no text occurs twice."""
+    pairs = unique_pairs(
+        (prose[0], prose[1])
+        for prose in _read_prose()
+        if len(prose) > 1 and is_summary(prose[0]) and sentences(prose[1])
+    )
+    packages = dict.fromkeys(package for module, package in PACKAGES.items() if find_spec(module))
+    versions = ", ".join(f"{package} {version(package)}" for package in packages)
+    return RetrievalPairs(
+        "docstrings",
+        tuple(query for query, _ in pairs),
+        tuple(text for _, text in pairs),
+        source=f"docstrings of Python {platform.python_version()}, {versions}",
+    )
+
+
+def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], RetrievalPairs]:
+    """Sentences to fit on and pairs to score, of which nothing stands in the sentences.
+
+    Args:
+        n_pairs: How many pairs to draw.
+        n_sentences: How many sentences to draw; all that are left if None.
+        seed: The same seed draws the same, from the same installed versions.
+
+    Returns:
+        The sentences and the pairs. By text key, no sentence is a query or a text, nor a sentence of one.
+
+    Raises:
+        DataError: If there are fewer pairs or sentences than asked for.
+    """
+    generator = np.random.default_rng(seed)
+    pairs = docstring_pairs()
+    chosen = _draw(generator, len(pairs), n_pairs, "pairs")
+    scored = RetrievalPairs(
+        pairs.task,
+        tuple(pairs.queries[k] for k in chosen),
+        tuple(pairs.texts[k] for k in chosen),
+        pairs.source,
+    )
+    shown = {text_key(sentence) for text in (*scored.queries, *scored.texts) for sentence in (text, *sentences(text))}
+    left = [sentence for sentence in docstring_sentences() if text_key(sentence) not in shown]
+    fitted = _draw(generator, len(left), len(left) if n_sentences is None else n_sentences, "sentences")
+    return [left[k] for k in fitted], scored
+
+
+def _draw(generator: np.random.Generator, n: int, wanted: int, noun: str) -> list[int]:
+    """Distinct indices in rising order."""
+    if wanted > n:
+        raise DataError(f"{wanted} {noun} are wanted, but the docstrings hold {n}. Ask for at most {n}.")
+    return sorted(generator.permutation(n)[:wanted].tolist())
+
+
+@cache
+def _read_prose() -> tuple[tuple[str, ...], ...]:
+    """The prose paragraphs of every docstring that has any; read once a process."""
+    prose: list[tuple[str, ...]] = []
+    skipped = 0
+    with _quick_and_quiet():
+        for path in _source_files():
+            try:
+                prose += [found for text in read_docstrings(path) if (found := tuple(paragraphs(text)))]
+            except (SyntaxError, ValueError, RecursionError, OSError):  # ValueError: not decodable, or zero bytes
+                skipped += 1
+    if skipped:
+        logger.info("Docstrings: %d files could not be read and are left out.", skipped)
+    if not prose:
+        raise DataError("The installed packages hold no docstrings (is Python zipped?). Give text of your own.")
+    return tuple(prose)
+
+
+def read_docstrings(path: Path) -> Iterator[str]:
+    """The docstrings of a Python file, top down: module, classes, functions.
+
+    Raises:
+        SyntaxError: If the file cannot be parsed.
+        ValueError: If it cannot be decoded.
+    """
+    return _docstrings(ast.parse(path.read_bytes()))
+
+
+@contextmanager
+def _quick_and_quiet() -> Iterator[None]:
+    """Parse without the garbage collector (trees hold no cycles: a third faster) and without others' warnings."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    """Only statements are visited: expressions hold no docstrings and are most of a tree."""
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node, clean=False)
+        if text:
+            yield text
+    for part in ("body", "orelse", "handlers", "finalbody"):
+        children = getattr(node, part, ())
+        for child in children if isinstance(children, list) else ():
+            yield from _docstrings(child)
+
+
+def _source_files() -> Iterator[Path]:
+    """The files of the standard library, then of each package, sorted."""
+    roots = [Path(sysconfig.get_path("stdlib"))]
+    for module in PACKAGES:
+        spec = find_spec(module)
+        roots += [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
+    for root in roots:
+        yield from sorted(path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))

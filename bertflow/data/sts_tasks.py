@@ -1,0 +1,143 @@
+"""The STS tasks as rows: where their pairs stand, how many there are, on which scale they are scored.
+
+Numbers of pairs are those of the authors' packages, which mteb's descriptive statistics confirm. STS13 is the usual one
+of 1,500 pairs, without the SMT sub-set, whose text could not be given out. ``sickr`` is what SentEval and the papers
+score (the test pairs), ``sickr-all`` what mteb calls SICK-R.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from bertflow.data.hub import HubSplit
+
+STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
+
+
+@dataclass(frozen=True)
+class HubRow:
+    """A task's copy on the hub: all its pairs as one set."""
+
+    where: HubSplit
+    text_form: str
+
+
+@dataclass(frozen=True)
+class Part:
+    """Pairs that a mixed task takes from another one."""
+
+    task: str
+    subset: str = "all"
+    not_in: tuple[str, ...] = ()
+    """Leave out the pairs that stand in these tasks, by the text keys of both sentences in either order."""
+
+
+@dataclass(frozen=True)
+class StsTask:
+    """One task. Either ``files`` in a package, or a ``mix`` of other tasks."""
+
+    title: str
+    split: str
+    pairs: dict[str, int]
+    """Scored pairs of each sub-set; the one sub-set of a task without any is called "all"."""
+    scale: tuple[float, float] = (0.0, 5.0)
+    folders: tuple[str, ...] = ()
+    """The names that the folder of the package may have: ours, SentEval's."""
+    layout: str = ""
+    """A row of ``LAYOUTS``."""
+    files: tuple[str, ...] = ()
+    """What the layout reads: sub-sets or file names."""
+    mix: tuple[Part, ...] = ()
+    hub: HubRow | None = None
+    aggregation: str = "all"
+    """How the sub-sets become one figure unless the user chooses: ``all``, ``mean`` or ``wmean``."""
+    n: int = field(init=False)
+    """Scored pairs in all."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", sum(self.pairs.values()))
+
+
+def _semeval(title: str, revision: str, pairs: dict[str, int]) -> StsTask:
+    """A year of SemEval; mteb's copy of it carries SentEval's text."""
+    return StsTask(
+        title,
+        split="test",
+        pairs=pairs,
+        folders=(title, f"{title}-en-test"),
+        layout="semeval",
+        files=tuple(pairs),
+        hub=HubRow(HubSplit(f"mteb/{title.lower()}-sts", "test", revision), text_form="senteval"),
+    )
+
+
+def _stsb(split: str, file: str, hub_split: str, n: int) -> StsTask:
+    """A split of the STS Benchmark; mteb's copy of it carries the authors' text."""
+    where = HubSplit("mteb/stsbenchmark-sts", hub_split, "b0fddb56ed78048fa8b90373c8a3cfc37b684831")
+    folders = ("STSB", "STSBenchmark")
+    return StsTask(
+        "STS-B", split, {"all": n}, folders=folders, layout="stsb", files=(file,), hub=HubRow(where, text_form="raw")
+    )
+
+
+def _sick(split: str, file: str, n: int) -> StsTask:
+    return StsTask("SICK-R", split, {"all": n}, (1.0, 5.0), folders=("SICK",), layout="sick", files=(file,))
+
+
+TASKS: Mapping[str, StsTask] = {
+    "sts12": _semeval(
+        "STS12",
+        "a0d554a64d88156834ff5ae9920b964011b16384",
+        {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
+    ),
+    "sts13": _semeval(
+        "STS13",
+        "7e90230a92c190f1bf69ae9002b8cea547a64cca",
+        {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    ),
+    "sts14": _semeval(
+        "STS14",
+        "6031580fec1f6af667f0bd2da0a551cf4f0b2375",
+        {"deft-forum": 450, "deft-news": 300, "headlines": 750, "OnWN": 750, "images": 750, "tweet-news": 750},
+    ),
+    "sts15": _semeval(
+        "STS15",
+        "ae752c7c21bf194d8b67fd573edf7ae58183cbe3",
+        {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
+    ),
+    "sts16": _semeval(
+        "STS16",
+        "4d8694f8f0e0100860b497b999b3dbed754a0513",
+        {"answer-answer": 254, "headlines": 249, "plagiarism": 230, "postediting": 244, "question-question": 209},
+    ),
+    "stsb": _stsb("test", "sts-test.csv", "test", 1379),
+    "stsb-dev": _stsb("dev", "sts-dev.csv", "validation", 1500),
+    "stsb-train": _stsb("train", "sts-train.csv", "train", 5749),
+    "sickr": _sick("test", "SICK_test_annotated.txt", 4927),
+    "sickr-train": _sick("train", "SICK_train.txt", 4500),
+    "sickr-trial": _sick("trial", "SICK_trial.txt", 500),
+    "sickr-all": StsTask(
+        "SICK-R",
+        split="train+trial+test",
+        pairs={"all": 9927},
+        scale=(1.0, 5.0),
+        mix=(Part("sickr-train"), Part("sickr-trial"), Part("sickr")),
+        hub=HubRow(HubSplit("mteb/sickr-sts", "test", "20a6d6f312dd54037fe07a32d58e5e168867909d"), text_form="raw"),
+    ),
+    "tuning": StsTask(
+        "tuning",
+        split="dev",
+        pairs={"sick": 5000, "stsb-dev": 369},
+        mix=(
+            Part("sickr-train", "sick"),
+            Part("sickr-trial", "sick"),
+            Part("stsb-dev", "stsb-dev", not_in=STS12_16),
+        ),
+        # SICK is scored from 1 to 5 and STS-B from 0 to 5: their gold scores cannot be ranked together.
+        aggregation="mean",
+    ),
+}
+"""A row is a task. For choices use ``tuning``: its STS-B pairs stand in none of STS12-16. (Of its 5,000 SICK pairs, 44
+stand in STS12, whose video captions SICK drew from too, and 102 in the SICK test set, in either order.)"""
+
+SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}
+"""A row is a name for several tasks, in the column order of the papers."""

@@ -1,0 +1,210 @@
+"""Files of text in columns.
+
+Every format becomes one thing, a ``Table``: its column names, and a way to read some of them row by row, so that a
+large file never stands in memory. Whatever cannot be read is refused with the file and the line.
+
+    .tsv      split on tabs, without quoting: sentences hold unbalanced quotation marks
+    .csv      commas and double quotes, strictly: a quotation mark left open is an error, not half a file in one cell
+    .jsonl    one object a line
+    .parquet  through ``datasets``
+
+All but parquet may be compressed (``.gz``).
+"""
+
+import csv
+import itertools
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+from datasets import load_dataset
+
+from bertflow.data.lines import read_lines
+from bertflow.errors import DataError
+
+Rows = Iterator[tuple[int, tuple[Any, ...]]]
+"""The number of a row, for messages, and its cells."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of a file or of a hub dataset.
+
+    ``read(columns)`` starts from the top each time and gives each row's number and the cells asked for.
+    """
+
+    name: str
+    """What messages call it: the path as the user gave it."""
+    columns: tuple[str, ...]
+    read: Callable[[Sequence[str]], Rows]
+    unit: str = "line"
+    """What the rows' numbers count: lines of the file, or rows."""
+
+    def where(self, number: int) -> str:
+        """Where a row stands, for messages: "pairs.tsv, line 3"."""
+        return f"{self.name}, {self.unit} {number}"
+
+    def spell_columns(self) -> str:
+        """The column names for messages; cut, since in a table without a header they are sentences."""
+        return ", ".join(name if len(name) <= 30 else f"{name[:27]}..." for name in self.columns)
+
+    def find(self, names: Sequence[str]) -> tuple[str, ...] | None:
+        """These columns as the table spells them, whatever the case; None unless all are there."""
+        spelled = {column.casefold(): column for column in reversed(self.columns)}
+        found = tuple(spelled[name.casefold()] for name in names if name.casefold() in spelled)
+        return found if len(found) == len(names) else None
+
+    def require(self, choices: Sequence[Sequence[str]]) -> tuple[str, ...]:
+        """The first of several sets of column names that is here.
+
+        Raises:
+            DataError: If none is; the message lists what was looked for and what there is.
+        """
+        for names in choices:
+            if found := self.find(names):
+                return found
+        raise DataError(
+            f"{self.name} should have the columns {spell_choices(choices)}, but has {self.spell_columns()}. "
+            "Rename its columns."
+        )
+
+
+def spell_choices(choices: Sequence[Sequence[str]]) -> str:
+    """Sets of column names in words: "text | sentence1 + sentence2"."""
+    return " | ".join(" + ".join(names) for names in choices)
+
+
+def open_table(path: str | Path, header: bool = True) -> Table:
+    """Open a file by its ending.
+
+    Args:
+        path: A .tsv, .csv, .jsonl (each also .gz) or .parquet file.
+        header: Whether the first line of a tsv or csv names the columns; they are called "1", "2", ... if not.
+
+    Raises:
+        DataError: If the file is missing, empty, damaged, or of another format.
+    """
+    suffix = table_suffix(path)
+    if suffix is None:
+        known = ", ".join(FORMATS)
+        raise DataError(f"{path} should be a table, by its ending one of {known} (text also .gz). Convert it to one.")
+    return FORMATS[suffix](Path(path), header)
+
+
+def table_suffix(path: str | Path) -> str | None:
+    """The ending by which a file is a table, ``.gz`` put aside; None if it is none."""
+    name = Path(path).name.lower()
+    stem = name.removesuffix(".gz")
+    suffix = Path(stem).suffix
+    return suffix if suffix in FORMATS and not (suffix == ".parquet" and name != stem) else None
+
+
+def _split_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in read_lines(path):
+        if line:
+            yield number, line.split("\t")
+
+
+def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    lines = (line + "\n" for _, line in read_lines(path))
+    reader = csv.reader(lines, strict=True)
+    while True:
+        first = reader.line_num + 1
+        try:
+            cells = next(reader, None)
+        except csv.Error as error:
+            raise DataError(
+                f"{path}, line {first}: this is no csv: {error}. Is a quotation mark left open? "
+                "Double the quotation marks inside a cell, or save the table as tsv."
+            ) from None
+        if cells is None:
+            return
+        if cells:
+            yield first, cells
+
+
+def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> Table:
+    first = next(split(path), None)
+    if first is None:
+        raise DataError(f"{path} is empty. It should hold a table.")
+    names = [name.strip() for name in first[1]] if header else [str(k) for k in range(1, len(first[1]) + 1)]
+
+    def read(columns: Sequence[str]) -> Rows:
+        picked = [names.index(column) for column in columns]
+        for number, cells in itertools.islice(split(path), int(header), None):
+            if len(cells) != len(names):
+                raise DataError(
+                    f"{path}, line {number}: {len(names)} cells are wanted, as in line {first[0]}, "
+                    f"but {len(cells)} are there. Repair the line."
+                )
+            yield number, tuple(cells[k] for k in picked)
+
+    return Table(str(path), tuple(names), read)
+
+
+def _jsonl(path: Path, _header: bool) -> Table:
+    first = next(_objects(path), None)
+    if first is None:
+        raise DataError(f"{path} is empty. It should hold a table.")
+
+    def read(columns: Sequence[str]) -> Rows:
+        for number, row in _objects(path):
+            if missing := [column for column in columns if column not in row]:
+                raise DataError(
+                    f"{path}, line {number}: the key {missing[0]!r} is wanted, as in line {first[0]}, "
+                    f"but the keys are {', '.join(row)}. Repair the line."
+                )
+            yield number, tuple(row[column] for column in columns)
+
+    return Table(str(path), tuple(first[1]), read)
+
+
+def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in read_lines(path):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            if "\\ud" in line.lower():  # half of a surrogate pair is legal JSON, but no text
+                json.dumps(row, ensure_ascii=False).encode()
+        except ValueError as error:
+            raise DataError(f"{path}, line {number}: this is no JSON: {error}. Repair the line.") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{path}, line {number}: an object is wanted, got {line[:40]!r}. Repair the line.")
+        yield number, row
+
+
+def _parquet(path: Path, _header: bool) -> Table:
+    if not path.is_file():
+        raise DataError(f"{path} is missing. Give the path of an existing file.")
+    try:
+        # Streamed, so that no copy of the file is left in the cache of the library.
+        rows = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+    except (pyarrow.ArrowException, ValueError) as error:
+        raise DataError(f"{path} is no parquet file: {error}. Fetch it again.") from None
+    return dataset_table(rows, str(path))
+
+
+def dataset_table(rows: Any, name: str) -> Table:
+    """A ``datasets.Dataset`` or ``IterableDataset`` as a table."""
+
+    def read(columns: Sequence[str]) -> Rows:
+        try:
+            for number, row in enumerate(rows.select_columns(list(columns)), start=1):
+                yield number, tuple(row[column] for column in columns)
+        except (pyarrow.ArrowException, OSError) as error:
+            raise DataError(f"{name} is damaged: {error}. Fetch it again.") from None
+
+    return Table(name, tuple(rows.column_names), read, unit="row")
+
+
+FORMATS: Mapping[str, Callable[[Path, bool], Table]] = {
+    ".tsv": lambda path, header: _delimited(path, header, _split_tsv),
+    ".csv": lambda path, header: _delimited(path, header, _split_csv),
+    ".jsonl": _jsonl,
+    ".parquet": _parquet,
+}
+"""A row is a file ending and how such a file is opened; the flag says whether the first line names the columns."""

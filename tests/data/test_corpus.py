@@ -1,0 +1,190 @@
+import gzip
+import json
+import logging
+
+import pytest
+from datasets import Dataset
+
+from bertflow.data.corpus import load_sentences, require_corpus, split_held_out
+from bertflow.data.hub import HubSplit, parse_hub_split
+from bertflow.errors import DataError, UsageError
+
+TABLES = {
+    "text": ("text\tlabel\nA b.\t1\nC d.\t0\n", ["A b.", "C d."]),
+    "sentence": ("idx\tsentence\n0\tA b.\n1\tC d.\n", ["A b.", "C d."]),
+    "pair": ("sentence1\tsentence2\tgold_label\nA b.\tC d.\tneutral\n", ["A b.", "C d."]),
+    "SICK": ("pair_ID\tsentence_A\tsentence_B\n1\tA b.\tC d.\n", ["A b.", "C d."]),
+    "NLI, any case": ("\ufeffPremise\tHypothesis\tLabel\nA b.\tC d.\tneutral\n", ["A b.", "C d."]),
+    "retrieval": ("query\ttext\nA b.\tC d.\n", ["A b.", "C d."]),
+}
+
+
+def test_sentences_are_cleaned_and_stand_once_in_the_order_given(write):
+    path = write("a.txt", "  Two\twords \r\n\n \u3000\nOne.\nTwo words\none.\nOne.\n")
+    assert load_sentences(path) == ["Two words", "One.", "one."]
+
+
+def test_several_files_become_one_corpus(write):
+    one, two = write("a.txt", "A b.\nC d.\n"), write("b.tsv.gz", gzip.compress(b"text\nC d.\nE f.\n"))
+    assert load_sentences([one, str(two)]) == ["A b.", "C d.", "E f."]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_the_columns_that_hold_text_are_found(write, name):
+    content, expected = TABLES[name]
+    assert load_sentences(write("a.tsv", content)) == expected
+
+
+def test_the_columns_found_are_said(write, caplog):
+    path = write("a.tsv", TABLES["NLI, any case"][0])
+    with caplog.at_level(logging.INFO):
+        load_sentences(path)
+    assert caplog.messages == [f"{path}: text is read from Premise + Hypothesis."]
+
+
+def test_columns_may_be_named(write):
+    path = write("a.csv", "text,note\nA b.,C d.\n")
+    assert load_sentences(path, columns=["Note"]) == ["C d."]
+    assert load_sentences(path, columns=["note", "text"]) == ["C d.", "A b."]
+
+
+def test_numbers_choose_columns_of_a_file_without_a_header(write):
+    path = write("split.tsv", "One long sentence .\tOne . <::::> Two .\nAnother .\tAn . <::::> Other .\n")
+    assert load_sentences(path, columns=["1"]) == ["One long sentence .", "Another ."]
+
+
+def test_missing_cells_are_no_sentences(write):
+    rows = [{"text": "A b."}, {"text": None}, {"text": "  "}]
+    assert load_sentences(write("a.jsonl", "\n".join(map(json.dumps, rows)))) == ["A b."]
+
+
+def test_parquet_is_text_too(tmp_path, own_cache):
+    path = tmp_path / "a.parquet"
+    Dataset.from_dict({"text": ["A b.", None, "C d."]}).to_parquet(str(path))
+    assert load_sentences(path) == ["A b.", "C d."]
+
+
+@pytest.mark.parametrize(("suffix", "expected"), [("", ["A b.", "C d."]), (":validation", ["E f."])])
+def test_a_dataset_of_the_hub_is_text_too(tmp_path, write, own_cache, suffix, expected):
+    write("owner/name/train.jsonl", '{"text": "A b."}\n{"text": "C d."}\n')
+    write("owner/name/validation.jsonl", '{"text": "E f."}\n')
+    assert load_sentences(f"hub:{tmp_path}/owner/name{suffix}") == expected
+
+
+@pytest.mark.parametrize(
+    ("spelling", "expected"),
+    [
+        ("owner/name", HubSplit("owner/name", "train")),
+        ("owner/name:test", HubSplit("owner/name", "test")),
+        ("owner/name@abc:test", HubSplit("owner/name", "test", "abc")),
+        ("owner/name@abc#en:test", HubSplit("owner/name", "test", "abc", "en")),
+        ("owner/name#en", HubSplit("owner/name", "train", None, "en")),
+    ],
+)
+def test_a_hub_dataset_has_one_spelling(spelling, expected):
+    assert parse_hub_split(spelling) == expected
+    assert parse_hub_split(str(expected)) == expected
+
+
+def test_a_dataset_that_is_not_there_is_refused(tmp_path, own_cache):
+    with pytest.raises(DataError) as error:
+        load_sentences(f"hub:{tmp_path}/none")
+    assert str(error.value) == (
+        f"The dataset {tmp_path}/none:train could not be loaded: Couldn't find any data file at {tmp_path}/none. "
+        "Check its name, revision and split, and the way to the hub."
+    )
+
+
+@pytest.mark.parametrize("content", ["", "\n  \n\t\n"])
+def test_an_empty_corpus_is_refused(write, content):
+    path = write("a.txt", content)
+    with pytest.raises(DataError) as error:
+        load_sentences(path)
+    assert str(error.value) == f"{path} should hold sentences, but holds none. Give text."
+
+
+REFUSED = {
+    "no text column": ("a.tsv", "id\tlabel\n1\t0\n", None, "{} should have text in the columns query + text | text | "
+                       "sentence | sentence1 + sentence2 | sentence_A + sentence_B | premise + hypothesis | question + "
+                       "answer | anchor + positive, but its columns are id, label. Name those that hold text with the "
+                       "option columns (by number, from 1, if the file has no header)."),
+    "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have text in the columns body, but its "
+                       "columns are id, text. Name those that hold text with the option columns (by number, from 1, if "
+                       "the file has no header)."),
+    "no text": ("a.jsonl", '{"text": "A b."}\n{"text": 7}\n', None, "{}, line 2: the column text should hold text, got "
+                "7. Name the columns that hold text with the option columns."),
+    "unknown ending": ("a.docx", "A b.", None, "{} should be text, by its ending one of .txt, .tsv, .csv, .jsonl (each "
+                       "also .gz), .parquet, or a dataset spelled hub:owner/name. Rename or convert it."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_without_text_is_refused(write, case):
+    name, content, columns, message = REFUSED[case]
+    path = write(name, content)
+    with pytest.raises(DataError) as error:
+        load_sentences(path, columns)
+    assert str(error.value) == message.format(path)
+
+
+def test_a_folder_is_refused(tmp_path):
+    with pytest.raises(DataError) as error:
+        load_sentences(tmp_path)
+    assert str(error.value) == f"{tmp_path} is a folder. Name the files in it."
+
+
+def test_a_corpus_of_one_sentence_is_no_corpus_to_fit_on(write):
+    sentences = load_sentences(write("a.txt", "Alone.\nAlone.\n"))
+    assert sentences == ["Alone."]
+    with pytest.raises(DataError) as error:
+        require_corpus(sentences)
+    assert str(error.value) == (
+        "Fitting needs a corpus of at least 2 different sentences, got 1 sentence. Give more text."
+    )
+
+
+@pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.5])
+def test_the_held_out_part_and_the_rest_are_the_whole_in_order(share):
+    sentences = [str(k) for k in range(200)]
+    kept, held_out = split_held_out(sentences, share)
+    assert len(held_out) == (max(1, round(200 * share)) if share else 0)
+    assert sorted(kept + held_out, key=int) == sentences
+    assert kept == sorted(kept, key=int)
+    assert held_out == sorted(held_out, key=int)
+
+
+def test_the_seed_chooses_what_is_held_out():
+    sentences = [str(k) for k in range(200)]
+    assert split_held_out(sentences, seed=1) == split_held_out(sentences, seed=1)
+    assert split_held_out(sentences, seed=1) != split_held_out(sentences, seed=2)
+
+
+@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
+def test_a_share_that_is_none_is_refused(share):
+    with pytest.raises(UsageError) as error:
+        split_held_out(["a", "b", "c"], share)
+    assert str(error.value) == (
+        f"The held-out share should be at least 0 and less than 1, got {share}. Choose 0.05, say."
+    )
+
+
+def test_two_sentences_must_be_left_to_fit_on():
+    assert split_held_out(["a", "b", "c"])[1] != []
+    with pytest.raises(DataError) as error:
+        split_held_out(["a", "b"])
+    assert str(error.value) == (
+        "Fitting needs a corpus of at least 3 different sentences, got 2 sentences. Give more text."
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "columns", "n"),
+    [
+        ("nli/conjnli_dev.tsv.gz", None, 976),  # starts with a byte-order mark
+        ("nli/snli_test.tsv.gz", None, 12961),
+        ("text/wikisplit_tune.tsv.gz", ["1"], 5000),
+        ("text/commonvoice_en_sentences.txt.gz", None, 49254),
+    ],
+)
+def test_real_text_has_as_many_sentences_as_its_authors_count(shared_data, file, columns, n):
+    assert len(load_sentences(shared_data / file, columns)) == n

@@ -1,0 +1,115 @@
+import csv
+import gzip
+
+import pytest
+from datasets import Dataset
+
+from bertflow.data.tables import open_table
+from bertflow.errors import DataError
+
+ROWS = [("1", 'say "hi'), ("2", "wörld")]
+FILES = {
+    "a.tsv": 'id\ttext\n1\tsay "hi\n2\twörld\n',
+    "a.csv": 'id,text\n1,"say ""hi"\n2,wörld\n',
+    "a.jsonl": '{"id": "1", "text": "say \\"hi"}\n\n{"text": "w\\u00f6rld", "id": "2", "more": 3}\n',
+}
+
+
+def read_first_column(path):
+    table = open_table(path)
+    return list(table.read(table.columns[:1]))
+
+
+def read(path, columns, **options):
+    return [cells for _, cells in open_table(path, **options).read(columns)]
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("name", FILES)
+def test_every_text_format_gives_the_same_rows(write, name, compressed):
+    content = FILES[name].encode()
+    path = write(name + ".gz", gzip.compress(content)) if compressed else write(name, content)
+    assert open_table(path).columns == ("id", "text")
+    assert read(path, ("id", "text")) == ROWS
+    assert read(path, ("text",)) == [(text,) for _, text in ROWS]
+
+
+def test_parquet_gives_the_same_rows(tmp_path, own_cache):
+    path = tmp_path / "a.parquet"
+    Dataset.from_dict({"id": ["1", "2"], "text": [text for _, text in ROWS]}).to_parquet(str(path))
+    assert open_table(path).columns == ("id", "text")
+    assert read(path, ("id", "text")) == ROWS
+    assert not list(tmp_path.glob("cache/**/*.arrow"))  # streamed, not copied
+
+
+def test_a_table_can_be_read_twice(write):
+    table = open_table(write("a.tsv", FILES["a.tsv"]))
+    assert list(table.read(("id",))) == list(table.read(("id",))) == [(2, ("1",)), (3, ("2",))]
+
+
+def test_an_unbalanced_quotation_mark_does_not_merge_lines_of_a_tsv(write):
+    path = write("a.tsv", 'text\tn\n"Open\t1\nnext\t2\n"Open again\t3\nlast\t4\n')
+    with path.open(newline="") as file:
+        merged = list(csv.reader(file, delimiter="\t"))
+    assert len(merged) == 3  # the trap: default quoting
+    assert read(path, ("text",)) == [('"Open',), ("next",), ('"Open again',), ("last",)]
+
+
+def test_a_cell_of_a_csv_may_hold_lines(write):
+    path = write("a.csv", 'text,n\n"one\ntwo",1\nthree,2\n')
+    assert list(open_table(path).read(("text",))) == [(2, ("one\ntwo",)), (4, ("three",))]
+
+
+def test_a_table_without_a_header_has_numbered_columns(write):
+    path = write("a.tsv", "long one\tin two\nanother\tin parts\n")
+    assert open_table(path, header=False).columns == ("1", "2")
+    assert read(path, ("2",), header=False) == [("in two",), ("in parts",)]
+
+
+def test_columns_are_found_whatever_their_case(write):
+    table = open_table(write("a.tsv", b"\xef\xbb\xbfPremise\tHypothesis\na\tb\n"))
+    assert table.find(("premise", "HYPOTHESIS")) == ("Premise", "Hypothesis")
+    assert table.find(("premise", "label")) is None
+
+
+REFUSED = {
+    "open quote": ("a.csv", 'text\n"never closed\nx\n', 'a.csv, line 2: this is no csv: unexpected end of data. Is a '
+                   "quotation mark left open? Double the quotation marks inside a cell, or save the table as tsv."),
+    "few cells": ("a.tsv", "a\tb\n1\t2\n3\n", "a.tsv, line 3: 2 cells are wanted, as in line 1, but 1 are there. "
+                  "Repair the line."),
+    "many cells": ("a.csv", "a,b\n1,2,3\n", "a.csv, line 2: 2 cells are wanted, as in line 1, but 3 are there. "
+                   "Repair the line."),
+    "empty": ("a.tsv", "", "a.tsv is empty. It should hold a table."),
+    "empty jsonl": ("a.jsonl", "\n", "a.jsonl is empty. It should hold a table."),
+    "no json": ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl, line 2: this is no JSON: Expecting value: line 1 column 7 "
+                "(char 6). Repair the line."),
+    "no object": ("a.jsonl", "[1]\n", "a.jsonl, line 1: an object is wanted, got '[1]'. Repair the line."),
+    "no key": ("a.jsonl", '{"a": 1}\n{"b": 2}\n', "a.jsonl, line 2: the key 'a' is wanted, as in line 1, but the keys "
+               "are b. Repair the line."),
+    "half a pair": ("a.jsonl", '{"a": "\\uD800"}\n', "a.jsonl, line 1: this is no JSON: 'utf-8' codec can't encode "
+                    "character '\\ud800' in position 7: surrogates not allowed. Repair the line."),
+    "unknown ending": ("a.xlsx", "", "a.xlsx should be a table, by its ending one of .tsv, .csv, .jsonl, .parquet "
+                       "(text also .gz). Convert it to one."),
+    "damaged parquet": ("a.parquet", "hello", "a.parquet is no parquet file: Parquet file size is 5 bytes, smaller "
+                        "than the minimum file footer (8 bytes). Fetch it again."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_table_that_cannot_be_read_says_where_and_why(write, own_cache, case):
+    name, content, message = REFUSED[case]
+    path = write(name, content)
+    with pytest.raises(DataError) as error:
+        read_first_column(path)
+    assert str(error.value) == f"{path.parent}/{message}"
+
+
+@pytest.mark.parametrize("name", ["no.tsv", "no.jsonl.gz", "no.parquet"])
+def test_a_missing_table_is_refused(tmp_path, name):
+    with pytest.raises(DataError) as error:
+        open_table(tmp_path / name)
+    assert str(error.value) == f"{tmp_path / name} is missing. Give the path of an existing file."
+
+
+def test_surrogate_pairs_of_json_are_text(write):
+    assert read(write("a.jsonl", '{"a": "\\ud83d\\ude00"}\n'), ("a",)) == [("\U0001f600",)]
