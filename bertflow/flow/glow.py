@@ -1,0 +1,201 @@
+"""A Glow for vectors, built from nflows transforms.
+
+    forward:  x -> z       logabsdet = log |det dz/dx|
+    inverse:  z -> x
+
+Each level is ``depth`` steps of ActNorm, mixing, coupling; then the second half of the coordinates is factored out as
+Gaussian, and the first half goes on to the next level:
+
+    x -> [step] * depth -> first half -> [step] * depth -> ... -> top
+                               |                 |
+                          second half       second half        z = all of these, N(0, 1) each
+"""
+
+import logging
+import math
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from nflows.transforms.base import Transform
+from nflows.transforms.permutations import Permutation
+from torch import Tensor
+
+from bertflow.errors import UsageError
+from bertflow.flow.actnorm import STARTS, ActNorm, initialize
+from bertflow.flow.coupling import COUPLINGS
+from bertflow.flow.linear import MIXINGS
+from bertflow.flow.multiscale import Chain, Split
+from bertflow.flow.networks import ACTIVATIONS, NETWORKS, Network
+from bertflow.registry import lookup
+
+__all__ = ["Glow", "GlowConfig", "bits_per_dim", "build_glow", "initialize"]
+
+log = logging.getLogger(__name__)
+
+LOG_2PI = math.log(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class GlowConfig:
+    """Shape and start of a flow; each field says what the released code and the paper (arXiv:2011.05864) have.
+
+    The defaults are ours: the flow they build is the identity before its first step, so on whitened rows it starts as
+    whitening.
+
+    Source: "released" is bohanli/BERT-flow@7fa8f6d, flow/config/config_l3_d3_w32.json, flow/glow_1x1.py and
+    flow/glow_ops_1x1.py.
+    """
+
+    levels: int = 2
+    """Levels. Released: 3 (flag flow_model_config = config_l3_d3_w32). Paper: 2 (table 7). Capped where fewer than two
+    coordinates would go on."""
+    depth: int = 3
+    """Steps a level. Released and paper: 3."""
+    hidden: int = 256
+    """Width of the coupling networks. Released and paper: 32 (coupling_width)."""
+    coupling: str = "additive"
+    """A row of ``COUPLINGS``. Released and paper: additive; affine raises the likelihood and lowers Spearman."""
+    activation: str = "relu"
+    """Second activation of the coupling networks: relu, or gatu = tanh(a) sigmoid(b). Released: relu."""
+    permutation: str = "lu"
+    """A row of ``MIXINGS``. Released: reversal (``permutation: true``), or lu-rotation (false). Paper: random."""
+    network: str = "mlp"
+    """A row of ``NETWORKS``. Released: conv-stack, the ActNorms inside the networks included. Paper: the same in words
+    (table 7, "3-layer CNN"), with a residual connection that the released code does not have."""
+    actnorm_factor: float = 1.0
+    """Multiplies every logarithm of a scale. Released: 3 (logscale_factor)."""
+    initialization: str = "identity"
+    """Start of every ActNorm, a row of ``STARTS``. Released: glorot, since its start from data never runs. Paper: data,
+    by way of Glow."""
+    restore_order: bool = True
+    """Undo a level's fixed reorderings at its end, so that coordinates end where they began. Released: no."""
+    factored_first: bool = False
+    """Order of z: what was factored out before what went on. Released: yes (z = concat(eps_0, eps_1, ..., top))."""
+
+    def __post_init__(self) -> None:
+        for name in ("levels", "depth", "hidden"):
+            if getattr(self, name) < 1:
+                raise UsageError(f"glow.{name} must be at least 1, got {getattr(self, name)}.")
+        if not self.actnorm_factor > 0:
+            raise UsageError(f"glow.actnorm_factor must be above 0, got {self.actnorm_factor}.")
+        lookup("coupling", COUPLINGS, self.coupling)
+        lookup("activation", dict.fromkeys(ACTIVATIONS), self.activation)
+        lookup("permutation", MIXINGS, self.permutation)
+        lookup("network", NETWORKS, self.network)
+        lookup("initialization", STARTS, self.initialization)
+
+
+class Glow(Transform):
+    """The whole flow, from ``build_glow``. Its prior is N(0, I).
+
+    * Forward, log-det, inverse: those of the levels, in order.
+    * Valid when: rows are finite, float32 or float64 as the parameters are.
+    """
+
+    def __init__(self, dim: int, config: GlowConfig, flow: Transform) -> None:
+        super().__init__()
+        self.dim = dim
+        self.config = config
+        self.flow = flow
+
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows x (n, dim) -> z (n, dim) and log |det dz/dx| (n,).
+
+        Raises:
+            UsageError: If the rows are half precision: a log-determinant is a sum of hundreds of terms.
+        """
+        _refuse_half(inputs)
+        return self.flow(inputs)
+
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,)."""
+        _refuse_half(inputs)
+        return self.flow.inverse(inputs)
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """Log density (n,) of the rows ``x`` (n, dim), in nats."""
+        z, logabsdet = self(x)
+        return normal_log_prob(z) + logabsdet
+
+    @torch.no_grad()
+    def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
+        """``n`` rows (n, dim) of the density; the generator may live on any device."""
+        return self.inverse(normal_sample(n, self.dim, next(self.parameters()), generator))[0]
+
+
+def _refuse_half(rows: Tensor) -> None:
+    if rows.dtype in (torch.float16, torch.bfloat16):
+        raise UsageError(f"The flow works in float32 or float64, got {rows.dtype}. Convert the rows with .float().")
+
+
+def normal_log_prob(z: Tensor) -> Tensor:
+    """Log density (n,) of rows z (n, dim) under N(0, I), in nats."""
+    return -0.5 * (z.square().sum(1) + z.shape[1] * LOG_2PI)
+
+
+def normal_sample(n: int, dim: int, like: Tensor, generator: torch.Generator | None) -> Tensor:
+    """Rows (n, dim) of N(0, I), drawn where the generator lives, with device and dtype of ``like``."""
+    device = like.device if generator is None else generator.device
+    return torch.randn(n, dim, dtype=like.dtype, device=device, generator=generator).to(like.device)
+
+
+def bits_per_dim(log_prob: Tensor, dim: int) -> Tensor:
+    """Nats a row -> bits a dimension, the lower the better; negative where the density is above one."""
+    return -log_prob / (math.log(2) * dim)
+
+
+def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
+    """A flow of ``dim`` coordinates; the same for the same seed, and the global random state is not touched.
+
+    Odd widths are split with one coordinate more in the half that goes on. Levels are capped where it would be alone.
+
+    Args:
+        dim: Width of the rows, at least 2.
+        config: Shape and start.
+        seed: Of the permutations and the networks' first weights.
+
+    Raises:
+        UsageError: If ``dim`` is below 2: a coupling needs one coordinate to move another.
+    """
+    if dim < 2:
+        raise UsageError(f"A flow needs at least 2 dimensions, got {dim}. Keep more directions.")
+    widths = [dim]
+    while len(widths) < config.levels and widths[-1] > 2:
+        widths.append((widths[-1] + 1) // 2)
+    if len(widths) < config.levels:
+        log.warning("A flow of %d dimensions has room for %d levels, not %d.", dim, len(widths), config.levels)
+    generator = torch.Generator().manual_seed(seed)
+    levels = [_level(width, config, generator) for width in widths]
+    flow = Chain(levels[-1])
+    for parts, kept in zip(reversed(levels[:-1]), reversed(widths[1:]), strict=True):
+        flow = Chain({**parts, "deeper": Split(flow, kept, config.factored_first)})
+    return Glow(dim, config, flow)
+
+
+def _level(dim: int, config: GlowConfig, generator: torch.Generator) -> dict[str, Transform]:
+    """The steps of one level, by name; at their end the order is restored if the config says so."""
+    network = partial(
+        Network,
+        hidden=config.hidden,
+        kind=config.network,
+        activation=config.activation,
+        factor=config.actnorm_factor,
+        start=config.initialization,
+        generator=generator,
+    )
+    order = torch.arange(dim)
+    parts: dict[str, Transform] = {}
+    for step in range(config.depth):
+        mixing, reordering = MIXINGS[config.permutation](dim, generator)
+        order = order[reordering]
+        parts[f"step{step}"] = Chain(
+            {
+                "actnorm": ActNorm(dim, config.actnorm_factor, config.initialization, generator),
+                "mixing": mixing,
+                "coupling": COUPLINGS[config.coupling](dim, network),
+            }
+        )
+    if config.restore_order:
+        parts["restored"] = Permutation(order.argsort())
+    return parts

@@ -1,0 +1,110 @@
+"""What mixes the coordinates between two couplings: a reversal, a random permutation, or a learned linear map.
+
+The learned one is W = P L U, kept in factors, so that its log-determinant is a sum and its inverse two triangular
+solves. One square parameter holds both factors: below the diagonal L (whose diagonal is 1), above it U, and on it the
+logarithms of the absolute values of U's diagonal. The permutation P and the signs are fixed.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+from nflows.transforms.base import Transform
+from nflows.transforms.permutations import Permutation
+from torch import Tensor, nn
+
+
+class LULinear(Transform):
+    """z = x W with W = P L U.
+
+    * Forward: reorder, then x + x (L - 1), then x diag(s) + x (U - diag(s)): no identity matrix, no scatter.
+    * Log-det: the sum of log |s|, the diagonal of ``factors``.
+    * Inverse: two triangular solves in float64 and the reordering back.
+    * Valid when: finite; W is invertible by construction.
+
+    Args:
+        factors: L, log |s| and U in one matrix (dim, dim).
+        permutation: Column j of x P is column ``permutation[j]`` of x.
+        signs: The signs of s (dim,).
+
+    Source: Kingma & Dhariwal 2018, arXiv:1807.03039, section 3.2; bohanli/BERT-flow
+    flow/glow_ops_1x1.py@7fa8f6d, invertible_1x1_conv, which keeps two square matrices, half of each unused.
+    """
+
+    permutation: Tensor
+    signs: Tensor
+
+    def __init__(self, factors: Tensor, permutation: Tensor, signs: Tensor) -> None:
+        super().__init__()
+        self.factors = nn.Parameter(factors)
+        self.register_buffer("permutation", permutation)
+        self.register_buffer("signs", signs)
+
+    @classmethod
+    def permuting(cls, permutation: Tensor) -> "LULinear":
+        """W = P, with L = U = 1: at its start only the order changes."""
+        dim = len(permutation)
+        return cls(torch.zeros(dim, dim), permutation, torch.ones(dim))
+
+    @classmethod
+    def rotating(cls, dim: int, generator: torch.Generator) -> "LULinear":
+        """W a random rotation (or reflection)."""
+        normal = torch.randn(dim, dim, dtype=torch.float64, generator=generator)
+        p, lower, upper = torch.linalg.lu(torch.linalg.qr(normal).Q)
+        diagonal = upper.diagonal()
+        factors = lower.tril(-1) + upper.triu(1) + diagonal.abs().log().diag()
+        return cls(factors.float(), p.argmax(0), diagonal.sign().float())
+
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows x -> z."""
+        x = inputs.index_select(1, self.permutation)
+        x = torch.addmm(x, x, self.factors.tril(-1))
+        log_diagonal = self.factors.diagonal()
+        z = torch.addmm(x * (self.signs * log_diagonal.exp()), x, self.factors.triu(1))
+        return z, log_diagonal.sum().expand(inputs.shape[0])
+
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows z -> x."""
+        # In float64, since the factors of a rotation are far worse conditioned than the rotation itself.
+        factors, signs = self.factors.double(), self.signs.double()
+        upper = factors.triu(1) + torch.diag(signs * factors.diagonal().exp())
+        x = torch.linalg.solve_triangular(upper, inputs.double(), upper=True, left=False)
+        x = torch.linalg.solve_triangular(factors, x, upper=False, left=False, unitriangular=True)
+        x = x.index_select(1, self.permutation.argsort()).to(inputs.dtype)
+        return x, -self.factors.diagonal().sum().expand(inputs.shape[0])
+
+
+Mixing = tuple[Transform, Tensor]
+"""A mixing map, and the fixed reordering inside it."""
+
+
+def reversal(dim: int, generator: torch.Generator) -> Mixing:
+    """The coordinates back to front. Source: bohanli/BERT-flow, ``permutation: true`` in every shipped config."""
+    order = torch.arange(dim).flip(0)
+    return Permutation(order), order
+
+
+def random_permutation(dim: int, generator: torch.Generator) -> Mixing:
+    """A random order. Source: Li et al. 2020, arXiv:2011.05864, section 3 ("random permutation")."""
+    order = torch.randperm(dim, generator=generator)
+    return Permutation(order), order
+
+
+def lu(dim: int, generator: torch.Generator) -> Mixing:
+    """A learned linear map that starts as a random order."""
+    order = torch.randperm(dim, generator=generator)
+    return LULinear.permuting(order), order
+
+
+def lu_rotation(dim: int, generator: torch.Generator) -> Mixing:
+    """A learned linear map that starts as a random rotation. Source: bohanli/BERT-flow, ``permutation: false``."""
+    linear = LULinear.rotating(dim, generator)
+    return linear, linear.permutation
+
+
+MIXINGS: Mapping[str, Callable[[int, torch.Generator], Mixing]] = {
+    "reversal": reversal,
+    "random": random_permutation,
+    "lu": lu,
+    "lu-rotation": lu_rotation,
+}
+"""The maps between couplings by the name a config uses."""

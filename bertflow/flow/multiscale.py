@@ -1,0 +1,72 @@
+"""Chains of transforms with names, and the split that lets half of the coordinates go.
+
+The number of rows is read as ``inputs.shape[0]`` everywhere: ``len(inputs)`` would fix it in an exported graph.
+"""
+
+import torch
+from nflows.transforms.base import Transform
+from torch import Tensor
+
+
+class Chain(Transform):
+    """One transform after the other, by name, so that a saved parameter says where it belongs.
+
+    * Forward: the parts in order. Log-det: the sum of theirs. Inverse: their inverses in reverse order.
+    """
+
+    def __init__(self, parts: dict[str, Transform]) -> None:
+        super().__init__()
+        for name, part in parts.items():
+            self.add_module(name, part)
+
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows x -> z."""
+        outputs, logabsdet = inputs, inputs.new_zeros(inputs.shape[0])
+        for part in self.children():
+            outputs, change = part(outputs)
+            logabsdet = logabsdet + change
+        return outputs, logabsdet
+
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows z -> x."""
+        outputs, logabsdet = inputs, inputs.new_zeros(inputs.shape[0])
+        for part in reversed(list(self.children())):
+            outputs, change = part.inverse(outputs)
+            logabsdet = logabsdet + change
+        return outputs, logabsdet
+
+
+class Split(Transform):
+    """The first ``kept`` coordinates go on into ``inner``; the others are factored out as they are.
+
+    * Forward: z = (rest, inner(kept)) if ``factored_first``, else (inner(kept), rest). Log-det: that of inner.
+    * Inverse: inner's, on its part.
+    * Valid when: 0 < kept < dim.
+
+    nflows' MultiscaleCompositeTransform factors the first half out and passes the second on.
+
+    Source: Dinh et al. 2017, arXiv:1605.08803, section 3.6. bohanli/BERT-flow flow/glow_1x1.py@7fa8f6d puts what was
+    factored out first.
+    """
+
+    def __init__(self, inner: Transform, kept: int, factored_first: bool) -> None:
+        super().__init__()
+        self.inner = inner
+        self.kept = kept
+        self.factored_first = factored_first
+
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows x -> z."""
+        kept, rest = inputs[:, : self.kept], inputs[:, self.kept :]
+        kept, logabsdet = self.inner(kept)
+        return torch.cat((rest, kept) if self.factored_first else (kept, rest), 1), logabsdet
+
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Rows z -> x."""
+        gone = inputs.shape[1] - self.kept
+        if self.factored_first:
+            rest, kept = inputs[:, :gone], inputs[:, gone:]
+        else:
+            kept, rest = inputs[:, : self.kept], inputs[:, self.kept :]
+        kept, logabsdet = self.inner.inverse(kept)
+        return torch.cat((kept, rest), 1), logabsdet

@@ -1,0 +1,1 @@
+"""Fitting a flow: the one door to Lightning."""

@@ -1,0 +1,225 @@
+"""The whole flow: its size, its levels, its density, its start, and what it never does."""
+
+import itertools
+import logging
+import math
+
+import pytest
+import torch
+
+from bertflow.errors import UsageError
+from bertflow.flow.glow import GlowConfig, bits_per_dim, build_glow, initialize
+
+RELEASED = {
+    "network": "conv-stack",
+    "permutation": "reversal",
+    "actnorm_factor": 3.0,
+    "initialization": "glorot",
+    "restore_order": False,
+    "factored_first": True,
+}
+
+
+def seeded(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+def pushed(flow, size=0.3):
+    """The flow with every parameter moved."""
+    generator = seeded(3)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(size * torch.randn(parameter.shape, generator=generator))
+    return flow
+
+
+@pytest.mark.parametrize(
+    ("dim", "levels", "depth", "trainable"),
+    [
+        (768, 3, 3, 151_488),
+        (768, 2, 3, 127_872),
+        (768, 3, 2, 100_992),
+        (768, 2, 2, 85_248),
+        (1024, 3, 3, 198_528),
+        (1024, 2, 3, 168_192),
+        (1024, 3, 2, 132_352),
+        (1024, 2, 2, 112_128),
+    ],
+)
+def test_the_released_configs_have_the_released_number_of_parameters(dim, levels, depth, trainable):
+    flow = build_glow(dim, GlowConfig(levels=levels, depth=depth, hidden=32, **RELEASED))
+    assert sum(parameter.numel() for parameter in flow.parameters()) == trainable
+
+
+@pytest.mark.parametrize("dim", [2, 3, 7, 12, 65, 384])
+def test_the_default_starts_as_the_identity(dim):
+    x = torch.randn(5, dim, generator=seeded())
+    z, logabsdet = build_glow(dim, GlowConfig(hidden=8, levels=3))(x)
+    assert torch.equal(z, x)
+    assert torch.equal(logabsdet, torch.zeros(5))
+
+
+def test_the_released_order_of_z_is_factored_parts_then_top():
+    flow = build_glow(8, GlowConfig(levels=3, depth=1, hidden=4, factored_first=True))
+    x = torch.arange(8.0)[None]
+    assert flow(x)[0][0].tolist() == [4, 5, 6, 7, 2, 3, 0, 1]
+
+
+def test_the_oracle_of_the_released_flow_is_actnorm_and_reversal_alone():
+    # Zero-initialized last layers: the log-det is the sum of 3 * logs over the coordinates still in play.
+    flow = build_glow(8, GlowConfig(levels=2, depth=2, hidden=4, **RELEASED))
+    parts = {name: value for name, value in flow.named_parameters() if name.endswith("step0.actnorm.log_scale")}
+    parts |= {name: value for name, value in flow.named_parameters() if name.endswith("step1.actnorm.log_scale")}
+    assert len(parts) == 4
+    expected = 3 * sum(value.sum() for value in parts.values())
+    torch.testing.assert_close(flow(torch.randn(1, 8))[1][0], expected)
+
+
+@pytest.mark.parametrize(("dim", "levels"), [(2, 1), (3, 2), (4, 2), (5, 3), (6, 3), (4096, 3)])
+def test_levels_are_capped_where_one_coordinate_would_go_on(dim, levels, caplog):
+    flow = build_glow(dim, GlowConfig(levels=3, depth=1, hidden=2, permutation="random"))
+    deepest = max(name.count("deeper") for name in flow.state_dict())
+    assert deepest + 1 == levels
+    said = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert said == ([] if levels == 3 else [f"A flow of {dim} dimensions has room for {levels} levels, not 3."])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_4096_dimensions_work(dtype):
+    flow = pushed(build_glow(4096, GlowConfig(levels=2, depth=1, hidden=8)), 1e-3).to(dtype)
+    x = torch.randn(3, 4096, generator=seeded(), dtype=dtype)
+    with torch.no_grad():
+        z, logabsdet = flow(x)
+        torch.testing.assert_close(flow.inverse(z)[0], x, rtol=0, atol=5e-5 if dtype == torch.float32 else 1e-10)
+    assert logabsdet.isfinite().all()
+
+
+def test_one_dimension_is_refused():
+    with pytest.raises(UsageError) as error:
+        build_glow(1, GlowConfig())
+    assert str(error.value) == "A flow needs at least 2 dimensions, got 1. Keep more directions."
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("levels", 0, "glow.levels must be at least 1, got 0."),
+        ("depth", 0, "glow.depth must be at least 1, got 0."),
+        ("hidden", -3, "glow.hidden must be at least 1, got -3."),
+        ("actnorm_factor", 0.0, "glow.actnorm_factor must be above 0, got 0.0."),
+    ],
+)
+def test_a_config_that_cannot_be_is_refused(field, value, message):
+    with pytest.raises(UsageError) as error:
+        GlowConfig(**{field: value})
+    assert str(error.value) == message
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_rows_are_refused(dtype):
+    flow = build_glow(4, GlowConfig(hidden=4))
+    with pytest.raises(UsageError) as error:
+        flow(torch.zeros(3, 4, dtype=dtype))
+    assert str(error.value) == f"The flow works in float32 or float64, got {dtype}. Convert the rows with .float()."
+
+
+@pytest.mark.parametrize("permutation", ["random", "lu", "lu-rotation"])
+def test_the_same_seed_builds_the_same_flow(permutation):
+    config = GlowConfig(hidden=4, permutation=permutation)
+    first, again, other = (build_glow(9, config, seed).state_dict() for seed in (5, 5, 6))
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert any(not torch.equal(first[name], other[name]) for name in first)
+
+
+@pytest.mark.parametrize("changes", [{}, RELEASED, {"permutation": "lu-rotation", "coupling": "affine"}])
+def test_building_leaves_the_global_random_state_alone(changes):
+    before = torch.get_rng_state()
+    build_glow(8, GlowConfig(**{"hidden": 4, **changes}), seed=1)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_bits_of_a_standard_normal_are_its_entropy():
+    z = torch.randn(20_000, 3, generator=seeded())
+    log_prob = torch.distributions.Normal(0.0, 1.0).log_prob(z).sum(1)
+    assert bits_per_dim(log_prob, 3).mean().item() == pytest.approx(0.5 * math.log2(2 * math.pi * math.e), abs=0.01)
+
+
+def grid(half_width, points, dim=2):
+    """Points (points^dim, dim) of a cube, and the volume of a cell."""
+    axis = torch.linspace(-half_width, half_width, points, dtype=torch.float64)
+    return torch.cartesian_prod(*[axis] * dim), (2 * half_width / (points - 1)) ** dim
+
+
+DENSITIES = [
+    {},
+    {"coupling": "affine"},
+    {**RELEASED, "initialization": "identity"},
+    {"permutation": "lu-rotation", "activation": "gatu"},
+]
+
+
+def wild(changes):
+    return pushed(build_glow(2, GlowConfig(**{"hidden": 8, "levels": 1, **changes}), seed=1), 0.2).double()
+
+
+@pytest.mark.parametrize("changes", DENSITIES)
+def test_the_density_integrates_to_one(changes):
+    x, cell = grid(half_width=15, points=801)
+    with torch.no_grad():
+        assert (wild(changes).log_prob(x).exp().sum() * cell).item() == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("changes", DENSITIES)
+def test_samples_are_where_the_density_says(changes):
+    flow, (x, cell) = wild(changes), grid(half_width=15, points=801)
+    with torch.no_grad():
+        samples, density = flow.sample(20_000, seeded(4)), flow.log_prob(x).exp()
+    middle = samples.median(0).values
+    for first, second in itertools.product((False, True), repeat=2):
+        side = torch.tensor([first, second])
+        share = ((samples > middle) == side).all(1).double().mean()
+        expected = (density * ((x > middle) == side).all(1)).sum() * cell
+        assert share.item() == pytest.approx(expected.item(), abs=0.015)
+
+
+def test_sampling_is_seeded():
+    flow = build_glow(4, GlowConfig(hidden=4))
+    assert torch.equal(flow.sample(3, seeded(1)), flow.sample(3, seeded(1)))
+
+
+def test_nll_falls_when_the_flow_is_trained():
+    # A banana: no affine map makes it Gaussian.
+    x = torch.randn(512, 2, generator=seeded())
+    x = torch.stack((x[:, 0], x[:, 1] + x[:, 0].square()), 1)
+    flow = build_glow(2, GlowConfig(hidden=16, initialization="data"))
+    initialize(flow, x)
+    optimizer = torch.optim.Adam(flow.parameters(), lr=1e-2)
+    losses = []
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = -flow.log_prob(x).mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0] - 0.3
+
+
+@pytest.mark.parametrize("changes", [{}, RELEASED, {"coupling": "affine", "activation": "gatu"}])
+def test_forward_never_asks_the_device_for_a_number(changes):
+    # On the meta device there are none: .item(), bool(tensor) and nonzero raise.
+    flow = build_glow(9, GlowConfig(**{"hidden": 4, **changes})).to("meta")
+    assert flow.log_prob(torch.empty(5, 9, device="meta")).shape == (5,)
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+def test_a_flow_is_one_graph_without_a_break(mode):
+    flow = getattr(build_glow(8, GlowConfig(hidden=4)), mode)()
+    explained = torch._dynamo.explain(flow.log_prob)(torch.randn(5, 8))
+    assert (explained.graph_count, explained.graph_break_count) == (1, 0)
+
+
+def test_a_flow_exports_with_any_number_of_rows():
+    flow = pushed(build_glow(9, GlowConfig(hidden=4)))
+    exported = torch.export.export(flow, (torch.randn(4, 9),), dynamic_shapes=({0: torch.export.Dim("n")},))
+    x = torch.randn(7, 9)
+    torch.testing.assert_close(exported.module()(x), flow(x))
