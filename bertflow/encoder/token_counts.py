@@ -1,0 +1,93 @@
+"""How often each token occurs, and the weight that smooth inverse frequency gives it.
+
+    p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3
+
+A token that was never counted has weight 1. Special tokens are not counted: they are no text.
+
+Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings", equation 3.
+"""
+
+import functools
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedTokenizerBase
+
+from bertflow.encoder.pooling import SIF_A
+from bertflow.errors import DataError
+
+
+def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
+    """One more than the largest token id."""
+    return max(tokenizer.get_vocab().values()) + 1
+
+
+@dataclass(frozen=True)
+class TokenCounts:
+    """Occurrences by token id, and the text they were counted on.
+
+    Attributes:
+        counts: (vocabulary,), int64.
+        text_hashes: Hashes of the sentences counted (``bertflow.text_keys``); None where the counts were given.
+    """
+
+    counts: NDArray[np.int64]
+    text_hashes: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def of_words(cls, words: Mapping[str, int], tokenizer: PreTrainedTokenizerBase) -> "TokenCounts":
+        """Counts of words given to the tokens that each is made of.
+
+        Raises:
+            DataError: If there are no words, or a count is negative.
+        """
+        if min(words.values(), default=-1) < 0 or not any(words.values()):
+            raise DataError("Token counts need words with counts above zero, got none, or a negative one. Count again.")
+        counts = np.zeros(vocabulary_size(tokenizer), dtype=np.int64)
+        # Inside a sentence a word follows a space, and byte-level vocabularies make that a part of its first token.
+        pieces = tokenizer([f" {word}" for word in words], add_special_tokens=False, verbose=False)["input_ids"]
+        for ids, count in zip(pieces, words.values(), strict=True):
+            np.add.at(counts, ids, count)
+        return cls(counts)
+
+    @classmethod
+    def given(cls, value: "Mapping[str, int] | NDArray[Any]", tokenizer: PreTrainedTokenizerBase) -> "TokenCounts":
+        """Counts by word, or by token id.
+
+        Raises:
+            DataError: If they are neither, or do not fit the tokenizer.
+        """
+        if isinstance(value, Mapping):
+            return cls.of_words(value, tokenizer)
+        counts = np.asarray(value)
+        wanted = (vocabulary_size(tokenizer),)
+        if counts.shape != wanted or counts.dtype.kind not in "iu" or counts.min() < 0 or not counts.any():
+            raise DataError(
+                f"Token counts by id need whole numbers of zero or more, shape {wanted}, not all zero; "
+                f"got {counts.dtype} of shape {counts.shape}. Count them with this encoder's own tokenizer."
+            )
+        return cls(counts.astype(np.int64))
+
+    @functools.cached_property
+    def weights(self) -> NDArray[np.float32]:
+        """The weight of each token id, in (0, 1]."""
+        p = self.counts / self.counts.sum()
+        return (SIF_A / (SIF_A + p)).astype(np.float32)
+
+    def digest(self) -> str:
+        """One fingerprint for equal counts."""
+        return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """What is written to disk."""
+        hashes = {} if self.text_hashes is None else {"text_hashes": self.text_hashes}
+        return {"counts": self.counts} | hashes
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "TokenCounts":
+        """The inverse of ``arrays``."""
+        return cls(arrays["counts"], arrays.get("text_hashes"))

@@ -1,0 +1,301 @@
+"""From sentences to raw embeddings, with a frozen transformer.
+
+    sentences -> tokens -> batches of one length -> the blocks that are needed -> pool -> x (n x dim), float32
+
+``SentenceEncoder`` is all that the rest of the package asks for: it encodes, and it can describe itself.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+from torch import Tensor
+
+from bertflow.encoder.batching import Batch, TokenizedText, check_sentences, tokenize
+from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
+from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
+from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
+from bertflow.encoder.pooling import SIF_A, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.progress import sentence_bar
+from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
+from bertflow.encoder.truncated import BlockStack, HiddenStates, first_line, quiet_transformers
+from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_folder, write_json
+from bertflow.registry import lookup
+from bertflow.text_keys import hash_texts
+
+logger = logging.getLogger("bertflow")
+
+COUNTS_FILE = "token_counts.safetensors"
+DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32", "prompt": ""}
+"""What holds where neither the caller nor the folder says anything."""
+
+
+@runtime_checkable
+class SentenceEncoder(Protocol):
+    """Anything that turns sentences into embeddings: raw, calibrated or borrowed."""
+
+    @property
+    def dim(self) -> int:
+        """Width of an embedding."""
+        ...
+
+    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
+        """One embedding a sentence, in the order given; (n, dim)."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the numbers, ready for JSON."""
+        ...
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """Hashes (``bertflow.text_keys``) of the text this was fitted on; empty if none was, None if unknown."""
+        ...
+
+
+class TransformerEncoder:
+    """A frozen transformer and a pooling.
+
+    A prompt is put in front of every sentence and is text like the rest: its tokens count in every pooling. A model
+    whose tokenizer has no padding token (GPT-2) is padded with its end token, which the mask hides.
+
+    An empty sentence is embedded by its special tokens, by every pooling. Sentences longer than ``max_length`` are cut;
+    how many is logged, once a call.
+
+    Args:
+        model: A hub id, a transformers or sentence-transformers folder, or one written by ``save``.
+        pooling: A row of ``POOLINGS`` or one written out, as ``mean(1,2)``. By default the folder's own choice, else
+            ``mean``.
+        max_length: Longest sentence, in tokens, special ones included. By default the saved encoder's, else 128, or
+            what the model can read if that is less.
+        device: ``auto`` (cuda, mps or cpu, whichever is there), or a name that is meant.
+        dtype: Of the weights: ``float32`` (default), ``float16`` or ``bfloat16``. Embeddings are float32 in any case.
+        revision: Branch, tag or commit, for a hub id.
+        prompt: Put in front of every sentence, as it stands. By default the saved encoder's, else none.
+        token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
+
+    Attributes:
+        dim: Width of an embedding.
+        device: Where the model is.
+
+    Raises:
+        UnknownNameError: For an unknown pooling or dtype.
+        UsageError: For a layer, length or device that cannot be had.
+        DataError: For a folder that is missing, incomplete or damaged.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        device: str = "auto",
+        dtype: str | None = None,
+        revision: str | None = None,
+        prompt: str | None = None,
+        token_counts: Mapping[str, int] | NDArray[Any] | None = None,
+    ) -> None:
+        folder = open_model(model, revision)
+        saved = {**DEFAULTS, **folder.record}
+        self._checkpoint = Checkpoint.read(folder)
+        self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
+        self._dtype: str = saved["dtype"] if dtype is None else dtype
+        self._prompt: str = saved["prompt"] if prompt is None else prompt
+        self.device = resolve_device(device)
+        self._stack = self._load([self._pooling])
+        self._max_length = self._choose_length(max_length, saved["max_length"])
+        self._token_counts = _token_counts(self._checkpoint, token_counts)
+        self.dim = self._pooling.width(self._stack.dim)
+
+    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
+        """One embedding a sentence.
+
+        Args:
+            sentences: Any number, also none.
+            progress: Show a bar on stderr.
+
+        Returns:
+            (n, dim), in the order given.
+
+        Raises:
+            UsageError: If a single string is given, or ``sif`` has no token counts.
+            DataError: If something is no text, or an embedding is not finite; the message names the sentence.
+        """
+        return self._encode(self._stack, sentences, [self._pooling], progress)[0]
+
+    def encode_poolings(
+        self, sentences: Sequence[str], poolings: Sequence[str], progress: bool = False
+    ) -> dict[str, NDArray[np.float32]]:
+        """Several poolings of the same sentences from one pass, whatever the encoder's own is.
+
+        Args:
+            sentences: As for ``encode``.
+            poolings: Names or rows written out; the keys of what comes back.
+            progress: Show a bar on stderr.
+        """
+        rows = [parse_pooling(spelling) for spelling in poolings]
+        enough = self._checkpoint.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
+        stack = self._stack if enough else self._load(rows)
+        return dict(zip(poolings, self._encode(stack, sentences, rows, progress), strict=True))
+
+    def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
+        """One batch, all at once, as a tensor on the device: for training with the encoder in the loop.
+
+        Args:
+            sentences: As for ``encode``.
+            dropout: Whether the model's dropout is on, as when BERT-flow was fitted. The weights stay as they are.
+
+        Returns:
+            (n, dim), float32, without gradients.
+        """
+        if not len(sentences):
+            return torch.empty(0, self.dim, device=self.device)
+        text = self._tokenize(sentences)
+        batch = text.batch(np.arange(len(sentences)), self._checkpoint.pad_id).to(self.device)
+        self._stack.model.train(dropout)
+        try:
+            return self._run(self._stack, batch, [self._pooling])[0]
+        finally:
+            self._stack.model.eval()
+
+    def count_tokens(self, sentences: Sequence[str]) -> Self:
+        """Count the tokens of a corpus, for ``sif``; earlier counts are replaced.
+
+        Raises:
+            DataError: If there are no tokens to count.
+        """
+        counts = self._tokenize(sentences).count(vocabulary_size(self._checkpoint.tokenizer))
+        if not counts.any():
+            raise DataError(f"Token counts need text, but {len(sentences)} sentences hold no tokens. Give a corpus.")
+        self._token_counts = TokenCounts(counts, hash_texts(sentences))
+        return self
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the numbers, ready for JSON."""
+        recipe = {
+            "encoder": self._checkpoint.folder.name,
+            "weights": self._checkpoint.weights_hash,
+            "blocks": self._checkpoint.blocks,
+            "pooling": str(self._pooling),
+            "layers": list(self._pooling.resolve(self._checkpoint.blocks)),
+            "max_length": self._max_length,
+            "dtype": self._dtype,
+            "prompt": self._prompt,
+        }
+        if self._pooling.tokens == "sif":
+            recipe |= {"sif_a": SIF_A, "token_counts": self._token_counts.digest() if self._token_counts else None}
+        return recipe
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
+        if self._pooling.tokens != "sif" or self._token_counts is None:
+            return np.empty(0, dtype=np.uint64)
+        return self._token_counts.text_hashes
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that ``TransformerEncoder(folder)`` loads again with equal embeddings, whole or not at all."""
+        with atomic_folder(folder) as aside:
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """Write into an existing folder: the blocks in use, the tokenizer, and what describes them."""
+        with quiet_transformers():
+            self._stack.model.save_pretrained(folder)
+            self._checkpoint.tokenizer.save_pretrained(folder)
+        if self._token_counts is not None:
+            save_file(self._token_counts.arrays(), folder / COUNTS_FILE)
+        write_json(folder / RECORD_FILE, {"format": RECORD_FORMAT} | self.describe())
+
+    def _load(self, poolings: Sequence[Pooling]) -> BlockStack:
+        return self._checkpoint.load(poolings, lookup("dtype", DTYPES, self._dtype), self.device)
+
+    def _choose_length(self, wanted: int | None, default: int) -> int:
+        tokenizer = self._checkpoint.tokenizer
+        longest = min(self._stack.longest_input(), tokenizer.model_max_length)
+        if wanted is None:
+            return min(default, longest)
+        shortest = tokenizer.num_special_tokens_to_add() + 1
+        if not shortest <= wanted <= longest:
+            raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
+        return wanted
+
+    def _tokenize(self, sentences: Sequence[str]) -> TokenizedText:
+        check_sentences(sentences)
+        prompted = [self._prompt + sentence for sentence in sentences]
+        return tokenize(prompted, self._checkpoint.tokenizer, self._max_length)
+
+    def _encode(
+        self, stack: BlockStack, sentences: Sequence[str], poolings: Sequence[Pooling], progress: bool
+    ) -> list[NDArray[np.float32]]:
+        text = self._tokenize(sentences)
+        _report(text, self._max_length)
+        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
+        batches = text.batches(TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"]), self._checkpoint.pad_id)
+        with sentence_bar(len(sentences), progress) as advance:
+            for batch in batches:
+                for x, embedded in zip(found, self._run(stack, batch.to(self.device), poolings), strict=True):
+                    x[batch.rows] = embedded.cpu().numpy()
+                advance(len(batch.rows))
+        for x, pooling in zip(found, poolings, strict=True):
+            _check_finite(x, pooling, self._dtype)
+        return found
+
+    @torch.no_grad()
+    def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
+        """The embeddings of one batch by each pooling."""
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
+        layers = [pooling.resolve(self._checkpoint.blocks) for pooling in poolings]
+        views = TokenViews(batch.mask, batch.content, self._sif_weights(batch, poolings))
+        states = stack.read(inputs, sorted({layer for row in layers for layer in row}))
+        return [_pool(states, row, views, pooling) for pooling, row in zip(poolings, layers, strict=True)]
+
+    def _sif_weights(self, batch: Batch, poolings: Sequence[Pooling]) -> Tensor | None:
+        if self._token_counts is None or all(pooling.tokens != "sif" for pooling in poolings):
+            return None
+        weights = torch.from_numpy(self._token_counts.weights).to(self.device)
+        return weights[batch.ids] * batch.content
+
+
+def _token_counts(checkpoint: Checkpoint, given: Mapping[str, int] | NDArray[Any] | None) -> TokenCounts | None:
+    """The counts given, else those saved with the encoder, else none."""
+    if given is not None:
+        return TokenCounts.given(given, checkpoint.tokenizer)
+    path = checkpoint.folder.path / COUNTS_FILE
+    if not (checkpoint.folder.record and path.exists()):
+        return None
+    try:
+        return TokenCounts.from_arrays(load_file(path))
+    except SafetensorError as error:
+        raise DataError(f"{path} is damaged: {first_line(error)}. Save the encoder again.") from error
+
+
+def _report(text: TokenizedText, max_length: int) -> None:
+    """Say once what happened to some of the sentences."""
+    n = len(text.lengths)
+    if text.truncated:
+        logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, max_length)
+    if empty := text.without_content():
+        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
+
+
+def _pool(states: HiddenStates, layers: Sequence[int], views: TokenViews, pooling: Pooling) -> Tensor:
+    if pooling.tokens == "pooler":
+        assert states.pooler is not None, "a stack is loaded with the pooler when a pooling needs it"
+        return states.pooler.float()
+    return pool([states.layers[layer] for layer in layers], views, pooling)
+
+
+def _check_finite(x: NDArray[np.float32], pooling: Pooling, dtype: str) -> None:
+    finite = np.isfinite(x).all(1)
+    if not finite.all():
+        raise DataError(
+            f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
+            f"{int(np.argmin(finite))} the first (pooling {pooling}, {dtype}). Use float32 where half precision "
+            "overflows; else the weights are damaged."
+        )

@@ -1,0 +1,274 @@
+"""Every kind of folder, and what is said of those that cannot be used."""
+
+import hashlib
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.files import read_json
+
+SENTENCES = ["the big dog", "a cat sleeps"]
+
+
+@pytest.fixture
+def model(tiny_bert, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(tiny_bert, tmp_path / "model")
+
+
+def make_sentence_transformers(folder, pooling, last="Normalize", inside=""):
+    """Turn a model folder into one as sentence-transformers writes."""
+    types = ["sentence_transformers.models.Transformer", "sentence_transformers.models.Pooling", last]
+    modules = [
+        {"idx": 0, "name": "0", "path": inside, "type": types[0]},
+        {"idx": 1, "name": "1", "path": "1_Pooling", "type": types[1]},
+    ]
+    if last:
+        modules.append({"idx": 2, "name": "2", "path": "2_Last", "type": f"sentence_transformers.models.{last}"})
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling/config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"word_embedding_dimension": 16, "pooling_mode_cls_token": False, "pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode_mean_tokens": True}, "mean"),
+        ({"pooling_mode_lasttoken": True}, "last-token"),
+        ({"embedding_dimension": 16, "pooling_mode": "mean", "include_prompt": True}, "mean"),
+        ({"embedding_dimension": 16, "pooling_mode": "lasttoken"}, "last-token"),
+        ({"embedding_dimension": 16, "pooling_mode": ["cls"]}, "cls"),
+    ],
+)
+def test_a_sentence_transformers_folder_brings_its_pooling(model, config, pooling):
+    found = TransformerEncoder(make_sentence_transformers(model, config))
+    assert found.describe()["pooling"] == pooling
+
+
+def test_what_sentence_transformers_itself_writes_is_read(tiny_bert, tmp_path):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    parts = [Transformer(str(tiny_bert)), Pooling(16, pooling_mode="cls")]
+    theirs = SentenceTransformer(modules=parts, device="cpu")
+    theirs.save(str(tmp_path / "theirs"))
+    ours = TransformerEncoder(tmp_path / "theirs", device="cpu")
+    assert ours.describe()["pooling"] == "cls"
+    np.testing.assert_allclose(ours.encode(SENTENCES), theirs.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+
+
+def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):
+    outer = tmp_path / "outer"
+    shutil.copytree(tiny_bert, outer / "0_Transformer")
+    make_sentence_transformers(outer, {"pooling_mode": "cls"}, inside="0_Transformer")
+    found, expected = TransformerEncoder(outer), TransformerEncoder(tiny_bert, "cls")
+    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    assert found.describe() == expected.describe() | {"encoder": "outer"}
+
+
+def test_a_normalize_is_left_out_and_that_is_said(model, caplog):
+    make_sentence_transformers(model, {"pooling_mode": "mean"})
+    found = TransformerEncoder(model).encode(SENTENCES)
+    assert caplog.messages == ["model: its Normalize is left out; embeddings keep their length, cosines are the same."]
+    assert not np.allclose(np.linalg.norm(found, axis=1), 1)
+
+
+def test_a_dense_layer_is_refused(model):
+    make_sentence_transformers(model, {"pooling_mode": "mean"}, last="Dense")
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(model)
+    assert str(caught.value) == (
+        "model has a module sentence_transformers.Dense, which bertflow cannot run: it reads Transformer, Pooling and "
+        "Normalize. Give a pooling of your own, which reads the transformer alone."
+    )
+
+
+def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, caplog):
+    make_sentence_transformers(model, {"pooling_mode": "weightedmean"}, last="Dense")
+    found = TransformerEncoder(model, "mean(2)").encode(SENTENCES)
+    np.testing.assert_array_equal(found, TransformerEncoder(tiny_bert, "mean(2)").encode(SENTENCES))
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("config", "asked"),
+    [
+        ({"pooling_mode": "weightedmean"}, "weightedmean"),
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls + mean"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len_tokens"),
+        ({}, "none"),
+    ],
+)
+def test_a_pooling_we_do_not_have_is_refused(model, config, asked):
+    make_sentence_transformers(model, config)
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(model)
+    assert str(caught.value) == (
+        f"{model}/1_Pooling/config.json asks for the pooling {asked}, but one of cls, mean, max, lasttoken is wanted. "
+        "Give a pooling of your own."
+    )
+
+
+def test_a_model_that_lower_cases_outside_its_tokenizer_is_refused(model):
+    make_sentence_transformers(model, {"pooling_mode": "mean"})
+    (model / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(model)
+    assert str(caught.value) == (
+        f"{model}/sentence_bert_config.json asks for do_lower_case. Set it in tokenizer_config.json, where the "
+        "tokenizer reads it."
+    )
+
+
+def test_one_weight_file_is_known_by_its_own_hash(tiny_bert):
+    expected = hashlib.sha256((tiny_bert / "model.safetensors").read_bytes()).hexdigest()
+    assert TransformerEncoder(tiny_bert).describe()["weights"] == expected
+
+
+def test_several_weight_files_are_hashed_in_the_order_of_their_names(model):
+    whole = load_file(model / "model.safetensors")
+    (model / "model.safetensors").unlink()
+    names = sorted(whole)
+    parts = {f"model-0000{k + 1}-of-00002.safetensors": names[k::2] for k in range(2)}
+    for file, keys in parts.items():
+        save_file({key: whole[key] for key in keys}, model / file, metadata={"format": "pt"})
+    where = {key: file for file, keys in parts.items() for key in keys}
+    (model / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": where}))
+    expected = hashlib.sha256(b"".join((model / file).read_bytes() for file in sorted(parts))).hexdigest()
+    assert TransformerEncoder(model).describe()["weights"] == expected
+
+
+@pytest.mark.parametrize("name", ["./nothing", "~/no such folder", "/no/such/folder", "a/b/c", "bertflow/nothing"])
+def test_a_missing_folder_is_not_looked_for_on_the_hub(name, monkeypatch, pytestconfig):
+    monkeypatch.chdir(pytestconfig.rootpath)
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(name)
+    assert str(caught.value) == f"The model folder {name} does not exist. Give an existing folder, or a hub id."
+
+
+def test_a_folder_without_a_model_is_refused(tmp_path):
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is no model folder: it holds no config.json. Give the folder with the weights."
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("{", "It looks like the config file at .* is not a valid JSON file."),
+        ('{"model_type": "zzz"}', "The checkpoint you are trying to load has model type `zzz` .*"),
+        ('{"model_type": "zzz", "auto_map": {"AutoConfig": "x.Y"}}', "The repository .* contains custom code .*"),
+    ],
+)
+def test_a_config_that_cannot_be_read_is_said(model, config, said):
+    (model / "config.json").write_text(config)
+    with pytest.raises(DataError, match=f"^{model} holds no config that transformers can read: {said}$"):
+        TransformerEncoder(model)
+
+
+def test_a_model_without_its_tokenizer_is_refused(model):
+    for path in model.glob("tokenizer*"):
+        path.unlink()
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(model)
+    assert str(caught.value) == (
+        f"{model} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least."
+    )
+
+
+@pytest.mark.parametrize("record", [{"format": 2, "encoder": "x"}, {"pooling": "mean"}])
+def test_a_saved_encoder_whose_record_is_incomplete_is_refused(model, record):
+    (model / "bertflow_encoder.json").write_text(json.dumps(record))
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(model)
+    assert str(caught.value) == (
+        f"{model}/bertflow_encoder.json should describe a saved encoder (format 1: blocks, dtype, encoder, max_length, "
+        f"pooling, prompt, weights), but has format {record.get('format')}: {', '.join(sorted(record))}. "
+        "Save the encoder again."
+    )
+
+
+def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
+    TransformerEncoder(tiny_bert, "sif").count_tokens(SENTENCES).save(tmp_path / "saved")
+    path = tmp_path / "saved/token_counts.safetensors"
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(DataError, match=rf"^{path} is damaged: .+\. Save the encoder again\.$"):
+        TransformerEncoder(tmp_path / "saved")
+
+
+# The hub, in the layout of its own cache
+
+
+@pytest.fixture
+def hub_cache(tiny_bert, tmp_path, monkeypatch):
+    """A cache in which somebody has downloaded ``someone/tiny-bert``: main, and a tag of older weights."""
+    repository = tmp_path / "models--someone--tiny-bert"
+    shutil.copytree(tiny_bert, repository / "snapshots" / ("a" * 40))
+    TransformerEncoder(tiny_bert, "mean(2)").write(_made(repository / "snapshots" / ("b" * 40)))
+    (repository / "snapshots" / ("b" * 40) / "bertflow_encoder.json").unlink()
+    for name, commit in {"main": "a" * 40, "two-blocks": "b" * 40}.items():
+        (_made(repository / "refs") / name).write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+
+
+def _made(folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_hub_id_is_a_folder_under_its_own_name(tiny_bert):
+    found, expected = TransformerEncoder("someone/tiny-bert"), TransformerEncoder(tiny_bert)
+    np.testing.assert_array_equal(found.encode(SENTENCES), expected.encode(SENTENCES))
+    assert found.describe() == expected.describe() | {"encoder": "someone/tiny-bert"}
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_revision_is_the_one_asked_for():
+    assert TransformerEncoder("someone/tiny-bert", revision="two-blocks").describe()["blocks"] == 2
+
+
+@pytest.mark.usefixtures("hub_cache")
+def test_a_saved_hub_model_keeps_its_id(tmp_path):
+    TransformerEncoder("someone/tiny-bert").save(tmp_path / "saved")
+    assert TransformerEncoder(tmp_path / "saved").describe()["encoder"] == "someone/tiny-bert"
+    assert read_json(tmp_path / "saved/bertflow_encoder.json")["encoder"] == "someone/tiny-bert"
+
+
+@pytest.mark.usefixtures("hub_cache")
+@pytest.mark.parametrize(
+    ("name", "revision", "at"), [("someone/other", None, ""), ("someone/tiny-bert", "v9", " at revision 'v9'")]
+)
+def test_what_the_hub_does_not_give_is_said_in_one_line(name, revision, at):
+    with pytest.raises(UsageError) as caught:
+        TransformerEncoder(name, revision=revision)
+    assert str(caught.value) == (
+        f"The model {name!r}{at} is neither a folder here nor could it be had from the hub: Cannot find an appropriate "
+        "cached snapshot folder for the specified revision on the local disk and outgoing traffic has been disabled. "
+        "Check the name and the network, or give the folder of a downloaded model."
+    )
+
+
+def test_a_name_that_is_no_hub_id_is_said():
+    said = re.escape("The model 'a b' is neither a folder here nor could it be had from the hub: Repo id must ")
+    with pytest.raises(UsageError, match=f"^{said}"):
+        TransformerEncoder("a b")
+
+
+def test_a_folder_has_no_revision(tiny_bert):
+    with pytest.raises(UsageError) as caught:
+        TransformerEncoder(tiny_bert, revision="main")
+    assert str(caught.value) == f"A revision ('main') is for hub ids, but {tiny_bert} is a folder. Leave it out."

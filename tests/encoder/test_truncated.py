@@ -1,0 +1,201 @@
+"""Truncated equals full, for every family; the second voice is the whole model's own ``hidden_states``."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.truncated import FAMILIES
+from bertflow.errors import DataError, UsageError
+
+BLOCKS = 4
+SIZE = {
+    "hidden_size": 16,
+    "num_hidden_layers": BLOCKS,
+    "num_attention_heads": 2,
+    "intermediate_size": 32,
+    "vocab_size": 30,
+    "max_position_embeddings": 40,
+    "pad_token_id": 0,
+}
+CONFIGS = {
+    "albert": ("AlbertConfig", {**SIZE, "embedding_size": 8}),
+    "albert-groups": ("AlbertConfig", {**SIZE, "embedding_size": 8, "num_hidden_groups": 2}),  # runs whole
+    "bert": ("BertConfig", SIZE),
+    "distilbert": (
+        "DistilBertConfig",
+        {
+            "dim": 16,
+            "n_layers": BLOCKS,
+            "n_heads": 2,
+            "hidden_dim": 32,
+            "vocab_size": 30,
+            "max_position_embeddings": 40,
+        },
+    ),
+    "electra": ("ElectraConfig", {**SIZE, "embedding_size": 8}),
+    "gpt2": ("GPT2Config", {"n_embd": 16, "n_layer": BLOCKS, "n_head": 2, "vocab_size": 30, "n_positions": 40}),
+    "modernbert": (
+        "ModernBertConfig",
+        {**SIZE, "local_attention": 4, "bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3},
+    ),
+    "mpnet": ("MPNetConfig", SIZE),
+    "roberta": ("RobertaConfig", SIZE),
+    "roformer": ("RoFormerConfig", {**SIZE, "embedding_size": 16}),  # no family of ours: runs whole
+    "xlm-roberta": ("XLMRobertaConfig", SIZE),
+}
+SENTENCES = ["the dog sings", "a", "", "the big red bird eats in the green garden and sleeps .", "a cat"]
+
+
+def word_tokenizer(vocabulary):
+    """A tokenizer as GPT-2's: no special tokens around a text, none for padding."""
+    words = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    words.pre_tokenizer = pre_tokenizers.Whitespace()
+    return PreTrainedTokenizerFast(tokenizer_object=words, unk_token="[UNK]", eos_token="[SEP]")
+
+
+@pytest.fixture(scope="module", params=CONFIGS)
+def family(request, tiny_bert, tmp_path_factory):
+    """Folder of a random model of the family, and that model whole."""
+    folder = tmp_path_factory.mktemp(request.param)
+    name, size = CONFIGS[request.param]
+    torch.manual_seed(0)
+    model = AutoModel.from_config(getattr(transformers, name)(**size)).eval()
+    for weight in model.parameters():
+        torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    if request.param == "gpt2":
+        tokenizer = word_tokenizer(tokenizer.get_vocab())
+    tokenizer.save_pretrained(folder)
+    return request.param, folder, model
+
+
+def full_layer_mean(folder, model, sentence, layer):
+    """Mean of layer ``layer`` over one sentence, from the whole model, alone and without padding."""
+    inputs = AutoTokenizer.from_pretrained(folder)(sentence, return_tensors="pt")
+    with torch.no_grad():
+        states = model(
+            input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], output_hidden_states=True
+        ).hidden_states
+    assert len(states) == BLOCKS + 1
+    return states[layer][0].mean(0).numpy()
+
+
+def some_sentences(name):
+    return [sentence for sentence in SENTENCES if sentence or name != "gpt2"]
+
+
+@pytest.mark.parametrize("layer", range(BLOCKS + 1))
+def test_a_layer_of_the_truncated_model_is_that_of_the_whole(family, layer):
+    name, folder, model = family
+    sentences = some_sentences(name)
+    found = TransformerEncoder(folder, f"mean({layer})", device="cpu").encode(sentences)
+    expected = [full_layer_mean(folder, model, sentence, layer) for sentence in sentences]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_several_layers_come_from_one_truncated_pass(family):
+    name, folder, model = family
+    sentences = some_sentences(name)
+    found = TransformerEncoder(folder, "concat(0,2,3)", device="cpu").encode(sentences)
+    expected = [
+        np.concatenate([full_layer_mean(folder, model, sentence, layer) for layer in (0, 2, 3)])
+        for sentence in sentences
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=2e-6)
+
+
+def test_a_saved_encoder_of_every_family_is_bit_identical(family, tmp_path):
+    name, folder, _ = family
+    sentences = some_sentences(name)
+    encoder = TransformerEncoder(folder, "mean(2,-2)", device="cpu")
+    encoder.save(tmp_path / "saved")
+    np.testing.assert_array_equal(
+        TransformerEncoder(tmp_path / "saved", device="cpu").encode(sentences), encoder.encode(sentences)
+    )
+
+
+def test_the_longest_sentence_a_model_can_read_is_known(family):
+    name, folder, _ = family
+    # Positions up to the padding index are never used; MPNet's is 1 whatever its config says.
+    reserved = {"roberta": 1, "xlm-roberta": 1, "mpnet": 2}.get(name, 0)
+    encoder = TransformerEncoder(folder, "mean(1)", device="cpu")
+    assert encoder.describe()["max_length"] == 40 - reserved
+    assert np.isfinite(encoder.encode(["dog " * 60])).all()
+
+
+@pytest.mark.parametrize(("pooling", "blocks"), [("mean(0)", 0), ("mean(2)", 2), ("mean(1,-2)", 3), ("mean", 4)])
+def test_only_the_blocks_needed_are_loaded(tiny_bert, pooling, blocks, tmp_path):
+    TransformerEncoder(tiny_bert, pooling).save(tmp_path / "saved")
+    assert json.loads((tmp_path / "saved/config.json").read_text())["num_hidden_layers"] == blocks
+
+
+def test_the_families_listed_are_the_families_tested():
+    assert set(FAMILIES) <= set(CONFIGS)
+
+
+@pytest.mark.parametrize("family", ["gpt2"], indirect=True)
+def test_a_model_without_padding_and_special_tokens_reads_each_sentence_as_if_alone(family):
+    name, folder, _ = family
+    encoder = TransformerEncoder(folder, "last-token", device="cpu")
+    alone = np.concatenate([encoder.encode([sentence]) for sentence in some_sentences(name)])
+    np.testing.assert_allclose(encoder.encode(some_sentences(name)), alone, rtol=1e-5, atol=1e-6)
+    with pytest.raises(DataError) as caught:
+        encoder.encode(["a dog", ""])
+    assert str(caught.value) == "Sentence 1 ('') has no tokens for this model. Leave it out."
+
+
+def test_weights_that_are_missing_are_not_made_up(tiny_bert, tmp_path):
+    TransformerEncoder(tiny_bert).save(tmp_path)
+    weights = load_file(tmp_path / "model.safetensors")
+    del weights["encoder.layer.1.output.dense.bias"]
+    save_file(weights, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(tmp_path)
+    assert str(caught.value) == (
+        f"The weights in {tmp_path} lack 1 tensors, encoder.layer.1.output.dense.bias the first, which would be "
+        "random. Give the complete model, or a pooling that does not need them."
+    )
+
+
+def test_a_damaged_weight_file_is_named(tiny_bert, tmp_path):
+    TransformerEncoder(tiny_bert).save(tmp_path)
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(DataError, match=f"^The weights in {tmp_path} cannot be loaded: .*incomplete"):
+        TransformerEncoder(tmp_path)
+
+
+def test_the_pooler_is_the_models_own(tiny_bert):
+    inputs = AutoTokenizer.from_pretrained(tiny_bert)("the dog sings", return_tensors="pt")
+    with torch.no_grad():
+        expected = AutoModel.from_pretrained(tiny_bert)(**inputs).pooler_output
+    encoder = TransformerEncoder(tiny_bert, "pooler", device="cpu")
+    np.testing.assert_allclose(encoder.encode(["the dog sings"]), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("family", ["distilbert", "electra", "gpt2", "modernbert"], indirect=True)
+def test_a_model_without_a_pooler_is_refused(family):
+    name, folder, _ = family
+    with pytest.raises(UsageError) as caught:
+        TransformerEncoder(folder, "pooler")
+    assert str(caught.value) == f"The pooling pooler needs BERT's pooling layer, and {name} has none. Use cls."
+
+
+@pytest.mark.parametrize("config", ["T5Config", "CLIPConfig"])
+def test_a_model_that_is_no_stack_of_blocks_is_refused(tmp_path, config):
+    config = getattr(transformers, config)()
+    config.save_pretrained(tmp_path)
+    with pytest.raises(UsageError) as caught:
+        TransformerEncoder(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is a model of type {config.model_type}, but sentences need one stack of blocks, as in BERT, "
+        "RoBERTa, MPNet or GPT-2. Choose another model."
+    )
