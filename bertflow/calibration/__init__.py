@@ -1,0 +1,1 @@
+"""Calibrators: row-wise maps from raw to calibrated embeddings, fitted without labels."""

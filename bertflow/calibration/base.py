@@ -1,0 +1,171 @@
+"""What every calibrator has in common.
+
+A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a torch module: what it does, row by row.
+
+    fit:        raw embeddings (n, dim_in) -> moments_ and map_
+    transform:  (n, dim_in) -> (n, dim_out), by the map
+
+Every calibrator keeps the moments of what it was fitted on, so that each closed form can be refitted later, exactly,
+without the text; and, where the text is known, its provenance.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from bertflow.affine import AffineMap
+from bertflow.errors import DataError
+from bertflow.moments import Moments, require_finite
+from bertflow.text_keys import hash_texts
+
+if TYPE_CHECKING:  # a closed form of arrays needs neither transformers nor nflows
+    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.flow.map import FlowMap
+
+ROWS = 8192
+"""Rows that are mapped at a time."""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a calibrator was fitted on: by which encoder, and which text.
+
+    Attributes:
+        encoder: The encoder's ``describe()``.
+        text_hashes: Sorted hashes of the fitting text (``bertflow.text_keys``); None where it is unknown.
+        labels: Names of labelled data that the encoder or the calibrator was trained on.
+    """
+
+    encoder: Mapping[str, Any]
+    text_hashes: NDArray[np.uint64] | None
+    labels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, encoder: "SentenceEncoder", sentences: list[str]) -> "Provenance":
+        """The provenance of a calibrator fitted on the embeddings that ``encoder`` makes of ``sentences``."""
+        description = encoder.describe()
+        return cls(description, hash_texts(sentences), tuple(description.get("labels", ())))
+
+
+class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+    """A row-wise map from raw to calibrated embeddings, fitted without labels.
+
+    Attributes:
+        moments_: Moments of the rows it was fitted on.
+        map_: The fitted torch module; read it as ``map``.
+        provenance_: ``Provenance``, or None when it was fitted on bare arrays.
+        facts_: What the fit has to say about itself, ready for JSON.
+    """
+
+    moments_: Moments
+    map_: "AffineMap | FlowMap"
+    provenance_: Provenance | None
+    facts_: dict[str, Any]
+
+    @abstractmethod
+    def _fit_map(self, x: NDArray[np.floating]) -> "AffineMap | FlowMap":
+        """The map for rows ``x``, whose moments are in ``moments_`` already."""
+
+    def fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
+
+        Raises:
+            DataError: For a NaN, an infinity, fewer than two rows, or rows that are all equal.
+        """
+        x = self._validated(X, reset=True, ensure_min_samples=2)
+        self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
+        self.map_ = self._fit_map(x)
+        return self
+
+    def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool = False) -> Self:
+        """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
+        distinct = list(dict.fromkeys(sentences))
+        self.fit(encoder.encode(distinct, progress=progress))
+        self.provenance_ = Provenance.of(encoder, distinct)
+        return self
+
+    @property
+    def map(self) -> "AffineMap | FlowMap":
+        """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
+        check_is_fitted(self, "map_")
+        return self.map_
+
+    @property
+    def provenance(self) -> Provenance | None:
+        """What it was fitted on, or None when that is unknown."""
+        check_is_fitted(self, "map_")
+        return self.provenance_
+
+    @property
+    def dim_in(self) -> int:
+        """Width of the raw embeddings."""
+        return self.map.dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Width of the calibrated embeddings."""
+        return self.map.dim_out
+
+    def transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64."""
+        module = self.map
+        return self._mapped(module.forward, self._validated(X, reset=False))
+
+    def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
+
+        Raises:
+            DataError: If the width is not ``dim_out``.
+        """
+        z = np.asarray(X)
+        z = z if z.dtype in (np.float32, np.float64) else z.astype(np.float64)
+        if z.ndim != 2 or z.shape[1] != self.dim_out:
+            raise DataError(f"Calibrated embeddings of shape (n, {self.dim_out}) were expected, got {z.shape}.")
+        require_finite(z)
+        return self._mapped(self.map.inverse, z)
+
+    def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
+        # The copy gives torch memory of its own: a memory-mapped or read-only array is not to be written through.
+        blocks = (torch.from_numpy(np.array(x[start : start + ROWS])) for start in range(0, len(x), ROWS))
+        with torch.inference_mode():
+            return np.concatenate([function(block).numpy() for block in blocks])
+
+    def _validated(self, X: ArrayLike, reset: bool, ensure_min_samples: int = 1) -> NDArray[np.floating]:
+        try:
+            x = validate_data(
+                self,
+                X,
+                reset=reset,
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+                ensure_min_samples=ensure_min_samples,
+            )
+        except ValueError as error:
+            raise DataError(str(error)) from None
+        require_finite(x)
+        return x
+
+    def save(self, folder: str | Path) -> None:
+        """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""
+        from bertflow.calibration.saving import save_calibrator
+
+        save_calibrator(self, folder)
+
+    @property
+    def _n_features_out(self) -> int:
+        return self.dim_out
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

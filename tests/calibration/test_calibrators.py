@@ -1,0 +1,158 @@
+"""One table, all properties."""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.errors import DataError
+from bertflow.moments import Moments
+
+CALIBRATORS = [Center(), Standardize(), AllButTheTop(k=2), Whitening(), Whitening(n_components=3)]
+INVERTIBLE = [Center(), Standardize(), Whitening()]
+
+
+def anisotropic_embeddings(n=400, dim=6, dtype=np.float64):
+    generator = np.random.default_rng(0)
+    return (generator.normal(size=(n, dim)) * np.arange(1, dim + 1) + 5).astype(dtype)
+
+
+@pytest.fixture(params=CALIBRATORS, ids=str)
+def calibrator(request):
+    return clone(request.param)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # the checks fit constant and tiny data
+@pytest.mark.filterwarnings("ignore:Only . of the k=3 directions")
+@parametrize_with_checks([Center(), Standardize(), AllButTheTop(), Whitening()])
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def test_rows_do_not_see_each_other(calibrator):
+    x = anisotropic_embeddings()
+    calibrator.fit(x)
+    one_by_one = np.concatenate([calibrator.transform(row[None]) for row in x[:5]])
+    np.testing.assert_allclose(calibrator.transform(x)[:5], one_by_one, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_precision_of_the_rows_is_kept(calibrator, dtype):
+    x = anisotropic_embeddings(dtype=dtype)
+    assert calibrator.fit(x).transform(x).dtype == dtype
+
+
+def test_streamed_batches_fit_as_the_whole(calibrator):
+    x = anisotropic_embeddings()
+    streamed = clone(calibrator)
+    for batch in np.array_split(x, 7):
+        streamed.partial_fit(batch)
+    np.testing.assert_allclose(streamed.transform(x), calibrator.fit(x).transform(x), atol=1e-10)
+
+
+def test_moments_gathered_elsewhere_fit_as_the_rows(calibrator):
+    x = anisotropic_embeddings()
+    merged = Moments.of(x[:100]).merge(Moments.of(x[100:]))
+    np.testing.assert_allclose(
+        clone(calibrator).fit_moments(merged).transform(x), calibrator.fit(x).transform(x), atol=1e-10
+    )
+
+
+def test_the_map_is_what_transform_does(calibrator):
+    x = anisotropic_embeddings()
+    calibrator.fit(x)
+    np.testing.assert_array_equal(calibrator.transform(x), calibrator.map(torch.tensor(x)).numpy())
+
+
+def test_blocks_of_rows_do_not_change_the_result(calibrator, monkeypatch):
+    x = anisotropic_embeddings()
+    whole = calibrator.fit(x).transform(x)
+    monkeypatch.setattr("bertflow.calibration.base.ROWS", 7)
+    np.testing.assert_allclose(calibrator.transform(x), whole, atol=1e-12)
+
+
+@pytest.mark.parametrize("invertible", INVERTIBLE, ids=str)
+def test_the_inverse_brings_the_rows_back(invertible):
+    x = anisotropic_embeddings()
+    np.testing.assert_allclose(clone(invertible).fit(x).inverse_transform(invertible.fit(x).transform(x)), x)
+
+
+def test_the_inverse_of_a_reduction_is_the_best_point_of_its_span():
+    x = anisotropic_embeddings()
+    whitening, pca = Whitening(n_components=3).fit(x), PCA(3).fit(x)
+    np.testing.assert_allclose(
+        whitening.inverse_transform(whitening.transform(x)), pca.inverse_transform(pca.transform(x)), atol=1e-10
+    )
+
+
+def test_whitening_agrees_with_pca_up_to_signs_and_the_count():
+    # scikit-learn divides by n - 1, we by n.
+    x = anisotropic_embeddings()
+    theirs = PCA(whiten=True).fit_transform(x) * np.sqrt(len(x) / (len(x) - 1))
+    np.testing.assert_allclose(np.abs(Whitening().fit_transform(x)), np.abs(theirs))
+
+
+@pytest.mark.parametrize("n_components", [None, 2])
+def test_reduction_keeps_the_density(n_components):
+    x = anisotropic_embeddings()
+    expected = stats.multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x)
+    np.testing.assert_allclose(Whitening(n_components=n_components).fit(x).score_samples(x), expected)
+
+
+def test_standardizing_is_a_diagonal_gaussian():
+    x = anisotropic_embeddings()
+    expected = stats.norm(x.mean(0), x.std(0)).logpdf(x).sum(1)
+    np.testing.assert_allclose(Standardize().fit(x).score_samples(x), expected)
+
+
+def test_a_pipeline_of_scikit_learn_takes_it():
+    x = anisotropic_embeddings()
+    z = make_pipeline(Whitening(n_components=4), Normalizer()).fit_transform(x)
+    np.testing.assert_allclose(np.linalg.norm(z, axis=1), 1)
+
+
+def test_a_read_only_array_is_only_read(calibrator):
+    x = anisotropic_embeddings()
+    x.flags.writeable = False
+    calibrator.fit(x).transform(x)
+
+
+def test_a_nan_is_named(calibrator):
+    x = anisotropic_embeddings()
+    x[7, 2] = np.nan
+    with pytest.raises(DataError) as error:
+        calibrator.fit(x)
+    assert str(error.value) == (
+        "Embeddings must be finite, but row 7, column 2 holds NaN. "
+        "Look for a half-precision overflow in the encoder, or leave the row out."
+    )
+
+
+def test_one_row_is_no_data(calibrator):
+    with pytest.raises(DataError, match=r"Found array with 1 sample\(s\).* minimum of 2 is required"):
+        calibrator.fit(anisotropic_embeddings(n=1))
+
+
+def test_another_width_is_refused(calibrator):
+    x = anisotropic_embeddings()
+    with pytest.raises(DataError, match=r"X has 5 features, but .* is expecting 6 features as input"):
+        calibrator.fit(x).transform(x[:, :5])
+
+
+def test_the_inverse_of_another_width_is_refused():
+    with pytest.raises(DataError) as error:
+        Whitening(n_components=3).fit(anisotropic_embeddings()).inverse_transform(np.zeros((2, 4)))
+    assert str(error.value) == "Calibrated embeddings of shape (n, 3) were expected, got (2, 4)."
+
+
+def test_one_row_of_a_stream_is_not_enough():
+    streamed = Whitening().partial_fit(anisotropic_embeddings(n=1))
+    with pytest.raises(DataError) as error:
+        streamed.transform(anisotropic_embeddings())
+    assert str(error.value) == "A covariance needs at least 2 rows, got 1. Fit on more sentences."

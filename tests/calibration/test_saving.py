@@ -1,0 +1,112 @@
+import json
+
+import numpy as np
+import pytest
+
+from bertflow.calibration.base import Provenance
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.saving import CALIBRATORS, load_calibrator
+from bertflow.errors import DataError
+from bertflow.text_keys import digest, hash_texts
+
+FITTED = [Center(), Standardize(), AllButTheTop(k=2), Whitening(n_components=3), FlowCalibrator(n_components=4)]
+
+
+@pytest.fixture
+def x():
+    generator = np.random.default_rng(0)
+    return (generator.normal(size=(300, 6)) @ generator.normal(size=(6, 6))).astype(np.float32)
+
+
+@pytest.fixture
+def folder(tmp_path, x):
+    Whitening().fit(x).save(tmp_path / "whitening")
+    return tmp_path / "whitening"
+
+
+def test_every_calibrator_is_saved_here():
+    assert {type(calibrator) for calibrator in FITTED} == set(CALIBRATORS.values())
+
+
+@pytest.mark.parametrize("calibrator", FITTED, ids=lambda calibrator: type(calibrator).__name__)
+def test_a_loaded_calibrator_is_the_saved_one_bit_by_bit(calibrator, tmp_path, x):
+    calibrator.fit(x).save(tmp_path / "saved")
+    loaded = load_calibrator(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.transform(x), calibrator.transform(x))
+    assert loaded.get_params() == calibrator.get_params()
+    assert loaded.provenance is None
+
+
+def test_every_closed_form_can_be_refitted_from_the_folder(folder, x):
+    moments = load_calibrator(folder).moments_
+    np.testing.assert_array_equal(
+        AllButTheTop(k=1).fit_moments(moments).transform(x), AllButTheTop(k=1).fit(x).transform(x)
+    )
+
+
+def test_the_provenance_comes_back(tmp_path, x):
+    calibrator = Center().fit(x)
+    calibrator.provenance_ = Provenance({"encoder": "e", "pooling": "mean"}, hash_texts(["a", "b"]), ("stsb",))
+    calibrator.save(tmp_path / "c")
+    loaded = load_calibrator(tmp_path / "c").provenance
+    assert (loaded.encoder, loaded.labels) == ({"encoder": "e", "pooling": "mean"}, ("stsb",))
+    np.testing.assert_array_equal(loaded.text_hashes, hash_texts(["a", "b"]))
+    assert json.loads((tmp_path / "c" / "calibrator.json").read_text())["text_keys"] == digest(hash_texts(["b", "a"]))
+
+
+def test_a_folder_holds_nothing_but_json_and_safetensors(folder):
+    assert {path.name for path in folder.iterdir()} == {
+        "calibrator.json",
+        "calibrator.safetensors",
+        "moments.safetensors",
+    }
+
+
+def test_a_missing_folder_is_said(tmp_path):
+    with pytest.raises(DataError) as error:
+        load_calibrator(tmp_path / "none")
+    assert str(error.value) == (
+        f"A calibrator folder was expected at {tmp_path / 'none'}, but there is none. Give the folder that save() wrote."
+    )
+
+
+def test_a_missing_file_is_named(folder):
+    (folder / "moments.safetensors").unlink()
+    with pytest.raises(DataError) as error:
+        load_calibrator(folder)
+    assert str(error.value) == (
+        f"{folder / 'moments.safetensors'} is missing from the calibrator folder. "
+        "Save the calibrator again, or copy it whole."
+    )
+
+
+def test_a_flipped_byte_is_found(folder):
+    content = bytearray((folder / "calibrator.safetensors").read_bytes())
+    content[-1] ^= 1
+    (folder / "calibrator.safetensors").write_bytes(content)
+    with pytest.raises(DataError) as error:
+        load_calibrator(folder)
+    assert str(error.value) == (
+        f"{folder / 'calibrator.safetensors'} is damaged: its checksum is not the one in calibrator.json. "
+        "Save the calibrator again."
+    )
+
+
+def test_half_a_record_is_damaged(folder):
+    record = json.loads((folder / "calibrator.json").read_text())
+    del record["map"]
+    (folder / "calibrator.json").write_text(json.dumps(record))
+    with pytest.raises(DataError) as error:
+        load_calibrator(folder)
+    assert str(error.value) == f"The calibrator folder {folder} is damaged ('map'). Save the calibrator again."
+
+
+def test_a_later_format_is_refused(folder):
+    record = json.loads((folder / "calibrator.json").read_text()) | {"format": 2}
+    (folder / "calibrator.json").write_text(json.dumps(record))
+    with pytest.raises(DataError) as error:
+        load_calibrator(folder)
+    assert str(error.value) == (
+        f"{folder / 'calibrator.json'} is not a calibrator of format 1. Was it written by a later bertflow?"
+    )

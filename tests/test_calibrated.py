@@ -1,0 +1,124 @@
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder, encode_systems
+from bertflow.calibration.linear import AllButTheTop, Center
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
+from bertflow.text_keys import hash_texts
+
+SENTENCES = ["the cat sat", "a dog ran", "the dog sat on the mat", "a cat", "the mat", "on a mat the cat ran"]
+
+
+class CountingEncoder:
+    """Embeds a sentence as its length and its number of words, and counts what it is asked."""
+
+    dim = 2
+
+    def __init__(self, pooling="toy"):
+        self.pooling, self.asked = pooling, 0
+
+    def encode(self, sentences, progress=False):
+        self.asked += len(sentences)
+        return np.array([[len(s), s.count(" ") + 1] for s in sentences], dtype=np.float32).reshape(-1, 2)
+
+    def describe(self):
+        return {"encoder": "counting", "pooling": self.pooling}
+
+    def fitted_hashes(self):
+        return np.empty(0, dtype=np.uint64)
+
+
+@pytest.fixture
+def tiny(tiny_bert):
+    return TransformerEncoder(tiny_bert, pooling="mean(1,2)")
+
+
+def test_it_calibrates_what_the_encoder_makes():
+    encoder = CountingEncoder()
+    calibrated = CalibratedEncoder.fit(encoder, Center(), SENTENCES)
+    x = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(calibrated.encode(SENTENCES), x - x.mean(0), rtol=1e-6)
+
+
+def test_no_sentences_are_no_rows():
+    assert CalibratedEncoder.fit(CountingEncoder(), Center(), SENTENCES).encode([]).shape == (0, 2)
+
+
+def test_repeated_sentences_are_fitted_once():
+    calibrated = CalibratedEncoder.fit(CountingEncoder(), Center(), [*SENTENCES, *SENTENCES])
+    assert calibrated.calibrator.moments_.n == len(SENTENCES)
+
+
+def test_a_saved_one_is_loaded_bit_by_bit(tiny, tmp_path):
+    calibrated = CalibratedEncoder.fit(tiny, AllButTheTop(k=1), SENTENCES)
+    calibrated.save(tmp_path / "saved")
+    loaded = CalibratedEncoder.load(tmp_path / "saved")
+    np.testing.assert_array_equal(loaded.encode(SENTENCES), calibrated.encode(SENTENCES))
+    assert loaded.describe() == calibrated.describe()
+
+
+def test_it_says_what_it_was_fitted_on(tiny):
+    calibrated = CalibratedEncoder.fit(tiny, AllButTheTop(k=1), SENTENCES)
+    np.testing.assert_array_equal(calibrated.fitted_hashes(), hash_texts(SENTENCES))
+    assert calibrated.describe() == tiny.describe() | {
+        "calibrator": "AllButTheTop(k=1)",
+        "fitted_rows": len(SENTENCES),
+    }
+
+
+def test_bare_arrays_are_unknown_text(tiny):
+    calibrator = AllButTheTop(k=1).fit(tiny.encode(SENTENCES))
+    assert CalibratedEncoder(tiny, calibrator).fitted_hashes() is None
+
+
+def test_another_width_is_refused(tiny):
+    calibrator = Center().fit(np.random.default_rng(0).normal(size=(9, 7)))
+    with pytest.raises(DataError) as error:
+        CalibratedEncoder(tiny, calibrator)
+    assert str(error.value) == (
+        "The calibrator expects embeddings of size 7, the encoder makes 16. "
+        "Were both made with the same encoder and pooling?"
+    )
+
+
+def test_another_pooling_is_refused_with_both_named():
+    calibrator = Center().fit_sentences(CountingEncoder("mean"), SENTENCES)
+    with pytest.raises(DataError) as error:
+        CalibratedEncoder(CountingEncoder("cls"), calibrator)
+    assert str(error.value) == (
+        "The calibrator was fitted on an encoder with pooling 'mean'; this one has pooling 'cls'. "
+        "Use the encoder it was fitted on, or fit again."
+    )
+
+
+def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(DataError) as error:
+        CalibratedEncoder.fit(CountingEncoder(), Center(), SENTENCES).save(tmp_path / "saved")
+    assert str(error.value) == (
+        "Only a TransformerEncoder can be saved with its calibrator, this one is a CountingEncoder. "
+        "Save the calibrator alone with calibrator.save(folder)."
+    )
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_without_its_record_is_refused(tmp_path):
+    with pytest.raises(DataError) as error:
+        CalibratedEncoder.load(tmp_path)
+    assert str(error.value) == (
+        f"{tmp_path} is no calibrated encoder: it holds no bertflow.json. Give a folder that save() wrote."
+    )
+
+
+def test_systems_that_share_an_encoder_share_one_pass():
+    encoder = CountingEncoder()
+    systems = {
+        "raw": encoder,
+        "same recipe": CountingEncoder(),
+        "centered": CalibratedEncoder.fit(encoder, Center(), SENTENCES),
+    }
+    encoder.asked = 0
+    embeddings = encode_systems(systems, SENTENCES)
+    assert (encoder.asked, systems["same recipe"].asked) == (len(SENTENCES), 0)
+    np.testing.assert_array_equal(embeddings["same recipe"], embeddings["raw"])
+    np.testing.assert_array_equal(embeddings["centered"], systems["centered"].encode(SENTENCES))
