@@ -7,7 +7,7 @@ reads files. Three kinds of folder are known by the file they hold:
     modules.json            a sentence-transformers folder: it names its pooling
     config.json             a plain transformers folder
 
-Nothing in a folder is executed: ``trust_remote_code`` is never set.
+Nothing in a folder is executed: code that comes with a model is refused.
 """
 
 import hashlib

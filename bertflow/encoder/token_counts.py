@@ -11,14 +11,19 @@ import functools
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.pooling import SIF_A
 from bertflow.errors import DataError
+
+COUNTS_FILE = "token_counts.safetensors"
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -82,12 +87,23 @@ class TokenCounts:
         """One fingerprint for equal counts."""
         return hashlib.sha256(self.counts.astype("<i8").tobytes()).hexdigest()
 
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """What is written to disk."""
+    def write(self, folder: Path) -> None:
+        """Write into a saved encoder's folder."""
         hashes = {} if self.text_hashes is None else {"text_hashes": self.text_hashes}
-        return {"counts": self.counts} | hashes
+        save_file({"counts": self.counts} | hashes, folder / COUNTS_FILE)
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "TokenCounts":
-        """The inverse of ``arrays``."""
+    def read(cls, folder: Path) -> "TokenCounts | None":
+        """What ``write`` wrote; None if it wrote nothing.
+
+        Raises:
+            DataError: If the file is damaged.
+        """
+        path = folder / COUNTS_FILE
+        if not path.exists():
+            return None
+        try:
+            arrays = load_file(path)
+        except SafetensorError as error:
+            raise DataError(f"{path} is damaged: {error}. Save the encoder again.") from error
         return cls(arrays["counts"], arrays.get("text_hashes"))

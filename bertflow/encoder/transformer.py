@@ -13,8 +13,6 @@ from typing import Any, Protocol, Self, runtime_checkable
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 from torch import Tensor
 
 from bertflow.encoder.batching import Batch, TokenizedText, check_sentences, tokenize
@@ -24,7 +22,7 @@ from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
 from bertflow.encoder.pooling import SIF_A, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
-from bertflow.encoder.truncated import BlockStack, HiddenStates, first_line, quiet_transformers
+from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transformers
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.registry import lookup
@@ -32,7 +30,6 @@ from bertflow.text_keys import hash_texts
 
 logger = logging.getLogger("bertflow")
 
-COUNTS_FILE = "token_counts.safetensors"
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32", "prompt": ""}
 """What holds where neither the caller nor the folder says anything."""
 
@@ -110,7 +107,9 @@ class TransformerEncoder:
         self.device = resolve_device(device)
         self._stack = self._load([self._pooling])
         self._max_length = self._choose_length(max_length, saved["max_length"])
-        self._token_counts = _token_counts(self._checkpoint, token_counts)
+        self._token_counts = TokenCounts.read(folder.path) if folder.record else None
+        if token_counts is not None:
+            self._token_counts = TokenCounts.given(token_counts, self._checkpoint.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
 
     def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
@@ -209,7 +208,7 @@ class TransformerEncoder:
             self._stack.model.save_pretrained(folder)
             self._checkpoint.tokenizer.save_pretrained(folder)
         if self._token_counts is not None:
-            save_file(self._token_counts.arrays(), folder / COUNTS_FILE)
+            self._token_counts.write(folder)
         write_json(folder / RECORD_FILE, {"format": RECORD_FORMAT} | self.describe())
 
     def _load(self, poolings: Sequence[Pooling]) -> BlockStack:
@@ -260,19 +259,6 @@ class TransformerEncoder:
             return None
         weights = torch.from_numpy(self._token_counts.weights).to(self.device)
         return weights[batch.ids] * batch.content
-
-
-def _token_counts(checkpoint: Checkpoint, given: Mapping[str, int] | NDArray[Any] | None) -> TokenCounts | None:
-    """The counts given, else those saved with the encoder, else none."""
-    if given is not None:
-        return TokenCounts.given(given, checkpoint.tokenizer)
-    path = checkpoint.folder.path / COUNTS_FILE
-    if not (checkpoint.folder.record and path.exists()):
-        return None
-    try:
-        return TokenCounts.from_arrays(load_file(path))
-    except SafetensorError as error:
-        raise DataError(f"{path} is damaged: {first_line(error)}. Save the encoder again.") from error
 
 
 def _report(text: TokenizedText, max_length: int) -> None:

@@ -388,5 +388,5 @@ def test_it_is_no_slower_than_sentence_transformers(minilm, shared_data):
         encode(sentences)
         return time.process_time() - start
 
-    theirs = cpu_seconds(lambda text: SentenceTransformer(str(minilm), device="cpu").encode(text))
-    assert cpu_seconds(make(minilm).encode) < 1.1 * theirs
+    theirs = cpu_seconds(SentenceTransformer(str(minilm), device="cpu").encode)
+    assert cpu_seconds(make(minilm).encode) < theirs

@@ -1,0 +1,121 @@
+"""A transformer's own word embeddings, averaged: no position, no segment, no LayerNorm, no block.
+
+    sentences -> tokens -> rows of the embedding matrix -> pool -> x
+
+What ``mean(0)`` pools is something else: the output of the embedding layer, which adds position and segment vectors and
+normalizes. Static vectors need no pass through the model.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertflow.encoder.batching import Batch, check_sentences, tokenize
+from bertflow.encoder.checkpoint import Checkpoint
+from bertflow.encoder.folders import open_model
+from bertflow.encoder.pooling import SIF_A, Pooling, TokenViews, pool
+from bertflow.encoder.progress import sentence_bar
+from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
+from bertflow.errors import DataError
+from bertflow.registry import lookup
+from bertflow.text_keys import hash_texts
+
+REDUCTIONS: Mapping[str, Pooling] = {name: Pooling((0,), tokens=name) for name in ("content", "mean", "sif", "max")}
+"""How the vectors of the tokens become one; ``mean`` and ``max`` count special tokens, the others do not."""
+BUDGET = 2**16
+"""Tokens of a batch, padding included."""
+
+
+class StaticEncoder:
+    """The word embeddings of a transformer as a ``SentenceEncoder``.
+
+    Args:
+        model: A hub id or a folder.
+        pooling: A row of ``REDUCTIONS``.
+        max_length: Longest sentence, in tokens, special ones included.
+        revision: Branch, tag or commit, for a hub id.
+        token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
+
+    Attributes:
+        dim: Width of a word embedding.
+
+    Raises:
+        UnknownNameError: For an unknown pooling.
+        DataError: For a folder that is missing, incomplete or damaged.
+    """
+
+    def __init__(
+        self,
+        model: str | Path,
+        pooling: str = "content",
+        max_length: int = 128,
+        revision: str | None = None,
+        token_counts: Mapping[str, int] | NDArray[Any] | None = None,
+    ) -> None:
+        self._pooling = lookup("pooling of static vectors", REDUCTIONS, pooling)
+        self._checkpoint = Checkpoint.read(open_model(model, revision))
+        stack = self._checkpoint.load([self._pooling], torch.float32, torch.device("cpu"))
+        embeddings: Any = stack.model.get_input_embeddings()
+        self._vectors: torch.Tensor = embeddings.weight.detach().clone()
+        self._max_length = max_length
+        tokenizer = self._checkpoint.tokenizer
+        self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
+        self.dim = int(self._vectors.shape[1])
+
+    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
+        """One embedding a sentence, in the order given; (n, dim).
+
+        Raises:
+            UsageError: If a single string is given, or ``sif`` has no token counts.
+            DataError: If something is no text.
+        """
+        check_sentences(sentences)
+        text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)
+        x = np.empty((len(sentences), self.dim), np.float32)
+        with sentence_bar(len(sentences), progress) as advance:
+            for batch in text.batches(BUDGET, self._checkpoint.pad_id):
+                views = TokenViews(batch.mask, batch.content, self._sif_weights(batch))
+                x[batch.rows] = pool([self._vectors[batch.ids]], views, self._pooling).numpy()
+                advance(len(batch.rows))
+        return x
+
+    def count_tokens(self, sentences: Sequence[str]) -> Self:
+        """Count the tokens of a corpus, for ``sif``; earlier counts are replaced.
+
+        Raises:
+            DataError: If there are no tokens to count.
+        """
+        check_sentences(sentences)
+        tokenizer = self._checkpoint.tokenizer
+        counts = tokenize(sentences, tokenizer, self._max_length).count(vocabulary_size(tokenizer))
+        if not counts.any():
+            raise DataError(f"Token counts need text, but {len(sentences)} sentences hold no tokens. Give a corpus.")
+        self._counts = TokenCounts(counts, hash_texts(sentences))
+        return self
+
+    def _sif_weights(self, batch: Batch) -> torch.Tensor | None:
+        if self._counts is None:
+            return None
+        return torch.from_numpy(self._counts.weights)[batch.ids] * batch.content
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the numbers, ready for JSON."""
+        recipe = {
+            "encoder": self._checkpoint.folder.name,
+            "weights": self._checkpoint.weights_hash,
+            "pooling": f"static-{self._pooling.tokens}",
+            "max_length": self._max_length,
+        }
+        if self._pooling.tokens == "sif":
+            recipe |= {"sif_a": SIF_A, "token_counts": self._counts.digest() if self._counts else None}
+        return recipe
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
+        if self._pooling.tokens != "sif" or self._counts is None:
+            return np.empty(0, dtype=np.uint64)
+        return self._counts.text_hashes
