@@ -31,7 +31,8 @@ def unit_rows(x: Array) -> NDArray[np.float64]:
 
 
 def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
-    return np.einsum("nd,nd->n", unit_rows(a), unit_rows(b))
+    # By the distance, not the product: equal rows then give exactly 1, and stay tied when they are ranked.
+    return 1 - np.square(unit_rows(a) - unit_rows(b)).sum(1) / 2
 
 
 def _paired_dot(a: Array, b: Array) -> NDArray[np.float64]:

@@ -40,3 +40,8 @@ def test_a_zero_row_has_no_cosine():
     with pytest.raises(DataError) as error:
         unit_rows(np.array([[1.0, 0.0], [0.0, 0.0]]))
     assert str(error.value) == ("Cosine needs embeddings of length above zero, but row 1 is all zeros. Leave it out.")
+
+
+def test_equal_rows_are_tied_at_exactly_one():
+    x = np.random.default_rng(0).normal(size=(50, 384))
+    assert set(SIMILARITIES["cosine"].paired(x, x.copy())) == {1.0}

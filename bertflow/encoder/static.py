@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertflow.encoder.batching import Batch, check_sentences, tokenize
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.pooling import SIF_A, Pooling, TokenViews, pool
+from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
 from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.errors import DataError
@@ -76,9 +76,10 @@ class StaticEncoder:
         check_sentences(sentences)
         text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)
         x = np.empty((len(sentences), self.dim), np.float32)
+        counts = self._counts
         with sentence_bar(len(sentences), progress) as advance:
             for batch in text.batches(BUDGET, self._checkpoint.pad_id):
-                views = TokenViews(batch.mask, batch.content, self._sif_weights(batch))
+                views = TokenViews(batch.mask, batch.content, counts and counts.weigh(batch.ids, batch.content))
                 x[batch.rows] = pool([self._vectors[batch.ids]], views, self._pooling).numpy()
                 advance(len(batch.rows))
         return x
@@ -97,11 +98,6 @@ class StaticEncoder:
         self._counts = TokenCounts(counts, hash_texts(sentences))
         return self
 
-    def _sif_weights(self, batch: Batch) -> torch.Tensor | None:
-        if self._counts is None:
-            return None
-        return torch.from_numpy(self._counts.weights)[batch.ids] * batch.content
-
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
         recipe = {
@@ -110,12 +106,12 @@ class StaticEncoder:
             "pooling": f"static-{self._pooling.tokens}",
             "max_length": self._max_length,
         }
-        if self._pooling.tokens == "sif":
-            recipe |= {"sif_a": SIF_A, "token_counts": self._counts.digest() if self._counts else None}
+        if self._pooling.counted:
+            recipe |= {"sif_a": COUNTED[self._pooling.tokens], "token_counts": self._counts.digest() if self._counts else None}
         return recipe
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
-        if self._pooling.tokens != "sif" or self._counts is None:
+        if not self._pooling.counted or self._counts is None:
             return np.empty(0, dtype=np.uint64)
         return self._counts.text_hashes

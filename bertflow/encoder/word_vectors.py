@@ -17,7 +17,7 @@ import logging
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -58,10 +58,12 @@ class WordVectorEncoder:
 
     Raises:
         UnknownNameError: For another pooling.
-        DataError: If the file is missing, or its first line is no word vector.
+        DataError: If the file is missing, its first line is no word vector, or the counts are none.
     """
 
     def __init__(self, path: str | Path, pooling: str = "mean", word_counts: Mapping[str, int] | None = None) -> None:
+        if word_counts is not None and (min(word_counts.values(), default=-1) < 0 or not any(word_counts.values())):
+            raise DataError("Word counts need counts above zero, got none, or a negative one. Count again.")
         self._weighted = lookup("pooling of words", POOLINGS, pooling)
         self._pooling = pooling
         self._file = VectorFile(Path(path))
@@ -103,7 +105,11 @@ class WordVectorEncoder:
 
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
-        recipe = {"encoder": self._file.path.name, "weights": self._file.digest, "pooling": f"words-{self._pooling}"}
+        recipe: dict[str, Any] = {
+            "encoder": self._file.path.name,
+            "weights": self._file.digest,
+            "pooling": f"words-{self._pooling}",
+        }
         if self._weighted:
             counted = None if self._counts is None else _digest_of(self._counts)
             recipe |= {"sif_a": SIF_A, "token_counts": counted}
@@ -131,7 +137,8 @@ class WordVectorEncoder:
             return self._file.first
         vectors = np.stack([vector for _, vector in known]).astype(np.float64)
         row = np.array([weights(word) for word, _ in known])
-        return (row @ vectors / row.sum()).astype(np.float32)
+        mean: Float32 = (row @ vectors / row.sum()).astype(np.float32)
+        return mean
 
     def _weights(self) -> Callable[[str], float]:
         """The weight of a word."""
@@ -183,7 +190,7 @@ class VectorFile:
             self.dim = len(head) - 1
         lines.close()
         if self.dim < 1:
-            raise DataError(f"{path}, line {number}: a word and its numbers are wanted, got {line[:40]!r}. {HOW}")
+            raise DataError(f"{path}, line {number}: a word and its numbers are wanted, got {_shown(line)}. {HOW}")
         self.first = self._parse(number, line)[1]
 
     @functools.cached_property
@@ -225,9 +232,9 @@ class VectorFile:
             raise self._short(number, line)
         try:
             vector = np.array(cells[1:], dtype=np.float32)
-            word = cells[0].decode()
-        except ValueError as error:
-            raise DataError(f"{self.path}, line {number}: this is no word vector: {error}. {HOW}") from None
+        except ValueError:
+            raise self._short(number, line) from None
+        word = cells[0].decode(errors="replace")
         if not np.isfinite(vector).all():
             raise DataError(f"{self.path}, line {number}: the vector of {word!r} is not finite. Fetch the file again.")
         return word, vector
@@ -235,10 +242,10 @@ class VectorFile:
     def _short(self, number: int, line: bytes) -> DataError:
         return DataError(
             f"{self.path}, line {number}: a word and {self.dim} numbers with blanks between them are wanted, "
-            f"got {line[:40]!r}. {HOW}"
+            f"got {_shown(line)}. {HOW}"
         )
 
-    def _lines(self) -> Iterator[tuple[int, bytes]]:
+    def _lines(self) -> Generator[tuple[int, bytes], None, None]:
         """Lines with their numbers from 1, as bytes: most are never decoded."""
         opened = gzip.open if self.path.suffix == ".gz" else open
         try:
@@ -252,6 +259,12 @@ class VectorFile:
         except (gzip.BadGzipFile, EOFError, zlib.error) as error:
             reason = str(error).rstrip(".")
             raise DataError(f"{self.path} is damaged: it should be gzip-compressed, but: {reason}.") from None
+
+
+def _shown(line: bytes) -> str:
+    """A line for a message: its beginning and its end."""
+    text = line.decode(errors="replace")
+    return repr(text if len(text) <= 40 else f"{text[:20]} ... {text[-15:]}")
 
 
 HOW = "Give the text form of GloVe, word2vec or fastText, unpacked or .gz."

@@ -67,7 +67,8 @@ def test_a_missing_folder_is_said(tmp_path):
     with pytest.raises(DataError) as error:
         load_calibrator(tmp_path / "none")
     assert str(error.value) == (
-        f"A calibrator folder was expected at {tmp_path / 'none'}, but there is none. Give the folder that save() wrote."
+        f"A calibrator folder was expected at {tmp_path / 'none'}, but there is none. "
+        "Give the folder that save() wrote."
     )
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bertflow.encoder.pooling import POOLINGS, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import UnknownNameError, UsageError
 
 BLOCKS = 6
@@ -19,7 +19,7 @@ ROWS = [name for name in POOLINGS if name != "pooler"] + WRITTEN
 def views(mask=MASK, special=SPECIAL):
     content = mask & ~special
     content = torch.where(content.any(1, keepdim=True), content, mask)  # a sentence of special tokens only
-    return TokenViews(mask, content, content * torch.rand(mask.shape))
+    return TokenViews(mask, content, {name: content * torch.rand(mask.shape) for name in COUNTED})
 
 
 def states(tokens=6, dim=4):
@@ -75,7 +75,10 @@ def test_padding_never_counts(spelling, side, garbage):
         torch.nn.functional.pad(layer.where(MASK.unsqueeze(-1), garbage), (0, 0, *pad), value=garbage)
         for layer in layers
     ]
-    padded = TokenViews(*(torch.nn.functional.pad(view, pad) for view in (seen.mask, seen.content, seen.sif)))
+    mask, content, *counted = (
+        torch.nn.functional.pad(view, pad) for view in (seen.mask, seen.content, *seen.counted.values())
+    )
+    padded = TokenViews(mask, content, dict(zip(seen.counted, counted, strict=True)))
     torch.testing.assert_close(read(wide, spelling, padded), plain)
 
 

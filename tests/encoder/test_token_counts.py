@@ -37,8 +37,13 @@ def test_counts_by_token_id_are_taken_as_they_are(tokenizer):
 
 
 def test_a_frequent_token_weighs_little_and_an_unseen_one_weighs_one():
-    weights = TokenCounts(np.array([0, 1, 999])).weights
+    weights = TokenCounts(np.array([0, 1, 999])).weights["sif"]
     np.testing.assert_allclose(weights, [1, 0.5, 1e-3 / (1e-3 + 0.999)], rtol=1e-6)
+
+
+def test_the_soft_weight_still_hears_a_frequent_token():
+    weights = TokenCounts(np.array([0, 1, 99])).weights["soft-sif"]
+    np.testing.assert_allclose(weights, [1, 0.5, 1e-2 / (1e-2 + 0.99)], rtol=1e-6)
 
 
 @pytest.mark.parametrize("words", [{}, {"dog": 0}, {"dog": 3, "cat": -1}])

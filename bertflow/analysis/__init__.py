@@ -1,0 +1,1 @@
+"""What a space of embeddings looks like."""

@@ -1,0 +1,1 @@
+"""Evaluation: tasks, scores, their uncertainty, and how each score was made."""

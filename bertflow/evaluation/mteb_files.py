@@ -1,0 +1,185 @@
+"""Result files in the layout of mteb, from a report; mteb itself is not needed.
+
+    results/<org>__<name>/<revision>/<Task>.json      one a task that mteb has
+                                     model_meta.json   what the system is
+
+mteb scores a task as one set ("all"), rounds to six decimals, and calls Spearman of the cosine the main score. Its
+copies of STS12-16 hold other text (lower-cased, tokenized) than the authors' files, so a file says which it was made
+on: ``dataset_revision`` is the pinned one for pairs from the hub, else ``local-<text form>``. SICK-R there is all 9,927
+pairs: our ``sickr`` is another task and becomes no file.
+"""
+
+import hashlib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bertflow.data.sts_tasks import STS12_16, TASKS
+from bertflow.evaluation.leaks import SystemFacts
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.rows import Row
+from bertflow.files import to_json
+from bertflow.text_keys import digest
+
+LAYOUT_VERSION = "2.26.24"
+"""The mteb whose layout and definitions these files follow; it is what they give as ``mteb_version``."""
+DECIMALS = 6
+MAIN_SCORE = "cosine_spearman"
+ENGLISH = ["eng-Latn"]
+
+
+@dataclass(frozen=True)
+class MtebTask:
+    """What mteb calls a task, and the split of it."""
+
+    name: str
+    split: str
+
+
+MTEB_TASKS: Mapping[str, MtebTask] = {
+    **{task: MtebTask(task.upper(), "test") for task in STS12_16},
+    "stsb": MtebTask("STSBenchmark", "test"),
+    "stsb-dev": MtebTask("STSBenchmark", "validation"),
+    "stsb-train": MtebTask("STSBenchmark", "train"),
+    "sickr-all": MtebTask("SICK-R", "test"),
+}
+"""The tasks whose pairs are mteb's."""
+PARTS: Mapping[str, tuple[str, ...]] = {
+    "sickr": ("SICK-R",),
+    "sickr-train": ("SICK-R",),
+    "sickr-trial": ("SICK-R",),
+    "tuning": ("SICK-R", "STSBenchmark"),
+}
+"""Tasks that hold a part of the pairs of mteb's."""
+
+
+def mteb_names(task: str) -> tuple[str, ...]:
+    """The tasks of mteb whose text ``task`` holds; none for a task of one's own."""
+    return (MTEB_TASKS[task].name,) if task in MTEB_TASKS else PARTS.get(task, ())
+
+
+def training_datasets(
+    seen: Mapping[str, float | None], labels: Collection[str], of_encoder: Collection[str] | None
+) -> set[str] | None:
+    """What mteb calls ``training_datasets``: the tasks whose sentences a system was fitted on, with labels or not.
+
+    Args:
+        seen: By task, the share of its sentences that stood in the fitting text; None where that is unknown.
+        labels: Names of labelled data the system was trained on.
+        of_encoder: mteb tasks that the encoder's own weights were trained on; None if unknown.
+
+    Returns:
+        None where nothing was found and something is unknown: an empty set would claim that nothing was seen.
+    """
+    contaminated = [*labels, *(task for task, share in seen.items() if share)]
+    found = {name for task in contaminated for name in mteb_names(task)} | set(of_encoder or ())
+    unknown = of_encoder is None or None in seen.values()
+    return None if unknown and not found else found
+
+
+def revision_of(facts: SystemFacts) -> str:
+    """A fingerprint of the description and of the fitting text: equal systems have one, others another."""
+    text = "unknown" if facts.hashes is None else digest(facts.hashes)
+    return hashlib.sha256((to_json(dict(facts.description)) + text).encode()).hexdigest()[:16]
+
+
+def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[str] | None) -> dict[str, Any]:
+    """The fields of mteb's ``ModelMeta`` but its loader; what bertflow does not know is None.
+
+    Args:
+        facts: What the system says about itself.
+        name: "organization/model".
+        dim: Width of its embeddings, where that is known.
+        trained_on: As ``training_datasets`` gives it.
+    """
+    description = facts.description
+    return {
+        "name": name,
+        "revision": revision_of(facts),
+        "release_date": None,
+        "languages": None,
+        "n_parameters": None,
+        "memory_usage_mb": None,
+        "max_tokens": description.get("max_length"),
+        "embed_dim": dim,
+        "license": None,
+        "open_weights": None,
+        "public_training_code": None,
+        "public_training_data": None,
+        "framework": ["PyTorch"],
+        "similarity_fn_name": "cosine",
+        "use_instructions": bool(description.get("prompt")),
+        "training_datasets": trained_on,
+        "modalities": ["text"],
+    }
+
+
+def mteb_files(
+    reports: Report | Sequence[Report], organization: str = "bertflow", encoder_datasets: Collection[str] | None = None
+) -> dict[str, str]:
+    """The files of all systems and all tasks that mteb has, as text by their relative path.
+
+    Args:
+        reports: One report, or several on the same systems under different similarities; cosine must be among them.
+            mteb's own files hold cosine, euclidean and manhattan.
+        organization: Of the models' names.
+        encoder_datasets: mteb tasks that the encoders' weights were trained on; None if unknown.
+    """
+    given = [reports] if isinstance(reports, Report) else list(reports)
+    rows = [row for report in given for row in report.rows if row.aggregation == "all"]
+    files: dict[str, str] = {}
+    for facts in given[0].systems:
+        own = [row for row in rows if row.system == facts.name and row.task in TASKS]
+        name = f"{organization}/{_as_name(facts.name)}"
+        folder = f"results/{name.replace('/', '__')}/{revision_of(facts)}"
+        trained = training_datasets({row.task: row.seen for row in own}, facts.labels, encoder_datasets)
+        card = model_meta(facts, name, None, trained) | {"loader": None}
+        card["training_datasets"] = None if trained is None else sorted(trained)
+        files[f"{folder}/model_meta.json"] = to_json(card)
+        for mteb_task, result in _results(own).items():
+            files[f"{folder}/{mteb_task}.json"] = to_json(result)
+    return files
+
+
+def _results(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """One record a task of mteb; the splits of STS-B share one."""
+    results: dict[str, dict[str, Any]] = {}
+    for task, at in MTEB_TASKS.items():
+        own = [row for row in rows if row.task == task]
+        if not any(row.metric == MAIN_SCORE for row in own):
+            continue
+        record: dict[str, Any] = {
+            "dataset_revision": _dataset_revision(own[0]),
+            "task_name": at.name,
+            "mteb_version": LAYOUT_VERSION,
+            "scores": {},
+            "evaluation_time": None,
+            "kg_co2_emissions": None,
+        }
+        results.setdefault(at.name, record)["scores"][at.split] = [_scores(own)]
+    return results
+
+
+def _scores(rows: Sequence[Row]) -> dict[str, Any]:
+    found = {row.metric: round(row.value, DECIMALS) for row in rows}
+    return {
+        **found,
+        "spearman": found["cosine_spearman"],
+        "pearson": found["cosine_pearson"],
+        "main_score": found[MAIN_SCORE],
+        "hf_subset": "default",
+        "languages": ENGLISH,
+        "mteb_version": LAYOUT_VERSION,
+    }
+
+
+def _dataset_revision(row: Row) -> str:
+    hub = TASKS[row.task].hub
+    pinned = hub.where.revision if hub and row.source.startswith("hub:") else None
+    return pinned or f"local-{row.text_form}"
+
+
+def _as_name(system: str) -> str:
+    """A system's name as one that can stand in a path."""
+    return re.sub(r"[^\w.+()-]+", "_", system)

@@ -1,0 +1,126 @@
+"""Rows of results as a table: a line a system, a column a task, x 100, in the column order of the papers."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bertflow.data.sts_tasks import SUITES, TASKS
+from bertflow.evaluation.rows import Row
+
+UNSCALED = "_cosine"
+"""How the metrics end that are printed as they are; all others are x 100."""
+CORRELATIONS = ("_spearman", "_pearson")
+"""How the metrics end of which a table shows one."""
+TITLED_BY_TASK = (*CORRELATIONS, "_auc")
+"""How the metrics end that a task has one of: its column has the task's name."""
+METRIC_TITLES: Mapping[str, str] = {
+    "mrr": "MRR",
+    "random_median_cosine": "median cosine",
+    "random_p95_cosine": "95 % cosine",
+}
+"""Column titles of the other metrics, where their name is no title."""
+MISSING = "-"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, and which rows fill it."""
+
+    title: str
+    task: str
+    aggregation: str
+    metric: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """Text, ready to be printed; the first cell of a line names the system."""
+
+    header: tuple[str, ...]
+    lines: tuple[tuple[str, ...], ...]
+
+    @property
+    def widths(self) -> list[int]:
+        """Characters of the widest cell of each column."""
+        return [max(map(len, column)) for column in zip(self.header, *self.lines, strict=True)]
+
+    @property
+    def width(self) -> int:
+        """Characters of a line, with the space between the columns."""
+        return sum(width + 3 for width in self.widths)
+
+    def to_markdown(self) -> str:
+        """A Markdown table, columns aligned."""
+        cells, widths = [self.header, *self.lines], self.widths
+        rule = "|".join([":" + "-" * (widths[0] + 1), *("-" * (width + 1) + ":" for width in widths[1:])])
+        body = ["| " + " | ".join(_aligned(line, widths)) + " |" for line in cells]
+        return "\n".join([body[0], f"|{rule}|", *body[1:]]) + "\n"
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+
+
+def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:
+    """The columns of a table: of the correlations only ``metric``, of other metrics all.
+
+    A task without the aggregation is shown by the first it has, which its title then says.
+    """
+    found = []
+    for task in _in_order(rows):
+        own = [row for row in rows if row.task == task and not row.subset]
+        metrics = dict.fromkeys(row.metric for row in own)
+        for name in (name for name in metrics if name == metric or not name.endswith(CORRELATIONS)):
+            has = list(dict.fromkeys(row.aggregation for row in own if row.metric == name))
+            chosen = aggregation if aggregation in has else has[0]
+            title = METRIC_TITLES.get(name, name) if not name.endswith(TITLED_BY_TASK) else task_title(task)
+            found.append(Column(title if chosen == aggregation else f"{title} ({chosen})", task, chosen, name))
+    return found
+
+
+def _in_order(rows: Sequence[Row]) -> list[str]:
+    """Tasks in the order of the papers, others after them as they came, suites last."""
+    known = list(TASKS)
+
+    def place(task: str) -> tuple[bool, int]:
+        return task in SUITES, known.index(task) if task in known else len(known)
+
+    return sorted(dict.fromkeys(row.task for row in rows), key=place)
+
+
+def task_title(task: str) -> str:
+    """What the papers call a task: "STS-B"; with the split where that is not the test set; "Avg" for a suite."""
+    if task in SUITES:
+        return "Avg"
+    if task not in TASKS:
+        return task
+    row = TASKS[task]
+    return row.title if row.split == "test" or row.title == task else f"{row.title} {row.split}"
+
+
+def value_table(rows: Sequence[Row], shown: Sequence[Column]) -> Table:
+    """The values; a score that had to be forced is marked with an exclamation mark."""
+    return _table(rows, shown, lambda row: number(row.value, row.metric) + ("!" if row.label_leak else ""))
+
+
+def interval_table(rows: Sequence[Row], shown: Sequence[Column]) -> Table:
+    """The 95 % intervals; a dash where nothing was resampled."""
+    return _table(rows, shown, lambda row: interval(row.ci_low, row.ci_high, row.metric))
+
+
+def _table(rows: Sequence[Row], shown: Sequence[Column], cell: Callable[[Row], str]) -> Table:
+    by_place = {(row.system, row.task, row.aggregation, row.metric): row for row in rows if not row.subset}
+    lines = [
+        (system, *(cell(by_place[system, column.task, column.aggregation, column.metric]) for column in shown))
+        for system in dict.fromkeys(row.system for row in rows)
+    ]
+    return Table(("system", *(column.title for column in shown)), tuple(lines))
+
+
+def number(value: float, metric: str) -> str:
+    """A value as tables print it."""
+    return f"{value:.2f}" if metric.endswith(UNSCALED) else f"{100 * value:.2f}"
+
+
+def interval(low: float | None, high: float | None, metric: str) -> str:
+    """An interval as tables print it."""
+    return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"

@@ -1,0 +1,126 @@
+"""The flow behind scikit-learn's API: what holds for a density, and for a map that can be inverted."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from bertflow.calibration.base import Provenance
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.linear import Whitening
+from bertflow.calibration.saving import load_calibrator
+from bertflow.errors import UnknownNameError, UsageError
+from bertflow.moments import Moments
+from bertflow.training.fit import fit_flow
+from bertflow.training.presets import resolve
+
+QUICK = {"epochs": 3, "batch_size": 64, "learning_rate": 5e-3, "glow": {"hidden": 16}}
+
+
+@pytest.fixture(scope="module")
+def x():
+    generator = np.random.default_rng(0)
+    first = generator.normal(size=(800, 2))
+    second = first**2 + 0.3 * generator.normal(size=(800, 2))
+    return np.concatenate((first, second), 1) @ generator.normal(size=(4, 4)) + 2
+
+
+@pytest.fixture(scope="module")
+def calibrator(x):
+    return FlowCalibrator(changes=QUICK).fit(x)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # the checks fit constant and tiny data
+@parametrize_with_checks([FlowCalibrator(changes={"epochs": 1})])
+def test_scikit_learn_accepts_it(estimator, check):
+    check(estimator)
+
+
+def test_it_is_fit_flow(calibrator, x):
+    fitted = fit_flow(x, changes=QUICK)
+    np.testing.assert_array_equal(calibrator.transform(x), fitted.map(torch.from_numpy(x)).numpy().astype(np.float64))
+    assert {**calibrator.facts_, "seconds": 0} == {**fitted.record.to_dict(), "seconds": 0}
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_precision_of_the_rows_is_kept(calibrator, x, dtype):
+    for mapped in (calibrator.transform, calibrator.score_samples, calibrator.inverse_transform):
+        assert mapped(x[:3].astype(dtype)).dtype == dtype
+
+
+def test_the_inverse_brings_the_rows_back(calibrator, x):
+    np.testing.assert_allclose(calibrator.inverse_transform(calibrator.transform(x)), x, atol=1e-4)
+
+
+def test_the_flow_is_a_better_density_than_the_gaussian(calibrator, x):
+    assert calibrator.score(x) > Whitening().fit(x).score(x) + 0.1
+
+
+def test_before_any_step_the_density_is_the_gaussian(x):
+    start = FlowCalibrator(changes={**QUICK, "epochs": 0, "held_out": 0}).fit(x)
+    expected = stats.multivariate_normal(x.mean(0), np.cov(x.T, bias=True)).logpdf(x)
+    np.testing.assert_allclose(start.score_samples(x), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("n_components", ["auto", 1])
+def test_the_density_of_two_dimensions_integrates_to_one(x, n_components):
+    calibrator = FlowCalibrator(n_components=n_components, changes=QUICK).fit(x[:, :2])
+    low, high = x[:, :2].min(0) - 6, x[:, :2].max(0) + 6
+    axes = [np.linspace(low[k], high[k], 400) for k in range(2)]
+    grid = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 2)
+    cell = np.prod([axis[1] - axis[0] for axis in axes])
+    assert np.exp(calibrator.score_samples(grid)).sum() * cell == pytest.approx(1, abs=0.01)
+
+
+def test_samples_look_like_the_rows(calibrator, x):
+    drawn = calibrator.sample(20_000, random_state=1)
+    np.testing.assert_allclose(drawn.mean(0), x.mean(0), atol=0.3)
+    np.testing.assert_allclose(np.cov(drawn.T), np.cov(x.T), atol=0.25 * np.abs(np.cov(x.T)).max())
+
+
+def test_a_single_coordinate_is_whitened(x):
+    one = FlowCalibrator(n_components=1).fit(x)
+    np.testing.assert_allclose(one.transform(x), Whitening(n_components=1).fit_transform(x), atol=1e-6)
+    np.testing.assert_allclose(one.score_samples(x), Whitening().fit(x).score_samples(x), atol=1e-6)
+
+
+def test_reduction_keeps_the_most_varying_directions(x):
+    reduced = FlowCalibrator(n_components=2, changes=QUICK).fit(x)
+    assert reduced.transform(x).shape == (len(x), 2)
+    assert reduced.inverse_transform(reduced.transform(x)).shape == x.shape
+
+
+def test_the_moments_are_those_of_all_rows(calibrator, x):
+    np.testing.assert_allclose(calibrator.moments_.covariance, Moments.of(x).covariance)
+
+
+def test_a_saved_calibrator_is_the_same(calibrator, x, tmp_path):
+    calibrator.save(tmp_path / "flow")
+    loaded = load_calibrator(tmp_path / "flow")
+    np.testing.assert_array_equal(loaded.transform(x), calibrator.transform(x))
+    np.testing.assert_array_equal(loaded.score_samples(x), calibrator.score_samples(x))
+    assert loaded.get_params() == calibrator.get_params()
+    assert loaded.facts_ == json.loads(json.dumps(calibrator.facts_))
+
+
+def test_a_flow_fitted_elsewhere_becomes_the_same_calibrator(calibrator, x):
+    recipe = resolve("default", QUICK)
+    provenance = Provenance({"encoder": "toy"}, None)
+    made = FlowCalibrator.of(fit_flow(x, recipe), recipe, Moments.of(x), provenance)
+    np.testing.assert_array_equal(made.transform(x), calibrator.transform(x))
+    assert made.get_params() == calibrator.get_params()
+    assert made.provenance is provenance
+
+
+@pytest.mark.parametrize("random_state", [None, -1, 0.5, np.random.RandomState(0)])
+def test_a_seed_is_a_whole_number(x, random_state):
+    with pytest.raises(UsageError, match=r"^random_state must be a whole number of 0 or more, got "):
+        FlowCalibrator(random_state=random_state).fit(x)
+
+
+def test_an_unknown_preset_is_said_at_the_fit(x):
+    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'papper'\. Known: default, "):
+        FlowCalibrator(preset="papper").fit(x)

@@ -1,0 +1,46 @@
+import pytest
+
+from bertflow.data.labels import load_labels
+from bertflow.errors import DataError
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "a dog\tanimal\nthe  house\tthing\n"),
+        ("a.tsv", "text\tlabel\na dog\tanimal\nthe house\tthing\n"),
+        ("a.csv", "label,sentence\nanimal,a dog\nthing,the house\n"),
+        ("a.jsonl", '{"word": "a dog", "label": "animal"}\n{"word": "the house", "label": "thing"}\n'),
+    ],
+)
+def test_texts_and_labels_are_read(name, content, write):
+    found = load_labels(write(name, content))
+    assert (found.texts, found.labels, found.source) == (("a dog", "the house"), ("animal", "thing"), name)
+
+
+def test_numbers_are_labels(write):
+    assert load_labels(write("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n')).labels == ("1", "0")
+
+
+def test_an_empty_cell_is_named(write):
+    path = write("a.tsv", "a dog\tanimal\n\tthing\n")
+    with pytest.raises(DataError) as error:
+        load_labels(path)
+    assert str(error.value) == f"{path}, line 2: a text and its label are wanted, got '' and 'thing'."
+
+
+def test_one_label_is_not_enough(write):
+    path = write("a.tsv", "a dog\tanimal\na cat\tanimal\n")
+    with pytest.raises(DataError) as error:
+        load_labels(path)
+    assert str(error.value) == f"{path} should hold two labels or more, but holds 1. Give more text."
+
+
+def test_other_columns_are_refused(write):
+    path = write("a.csv", "a,b\nx,y\n")
+    with pytest.raises(DataError) as error:
+        load_labels(path)
+    assert str(error.value) == (
+        f"{path} should have the columns text + label | sentence + label | word + label, but has a, b. "
+        "Rename its columns."
+    )

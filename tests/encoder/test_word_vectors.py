@@ -1,0 +1,259 @@
+"""The second voice is a plain loop over a dictionary."""
+
+import gzip
+import logging
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder, words_of
+from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.text_keys import hash_texts
+
+VECTORS = {
+    "the": [0.1, 0.0, 0.3],
+    "dog": [1.0, 2.0, 3.0],
+    "Paris": [-1.0, 0.5, 2.0],
+    "paris": [9.0, 9.0, 9.0],
+    "'t": [0.0, -1.0, 0.0],
+    "don": [4.0, 4.0, -4.0],
+    "naïve": [1.0, 1.0, 0.0],
+}
+SENTENCES = ["The dog", "Paris, the DOG!", "don\u2019t the the", "naïve dog dog"]
+
+
+def lines(vectors=VECTORS):
+    return "".join(f"{word} {' '.join(map(str, vector))}\n" for word, vector in vectors.items())
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(content, name="vectors.txt"):
+        path = tmp_path / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    return write_file
+
+
+def by_hand(sentence, counts=None):
+    total, weights = np.zeros(3), 0.0
+    for word in words_of(sentence):
+        vector = VECTORS.get(word, VECTORS.get(word.lower()))
+        weight = 1.0 if counts is None else 1e-3 / (1e-3 + counts.get(word.lower(), 0) / sum(counts.values()))
+        if vector is not None:
+            total, weights = total + weight * np.array(vector), weights + weight
+    return total / weights
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("glove.txt", lines()),
+        ("word2vec.txt", f"7 3\n{lines()}"),
+        ("fasttext.vec", f"7 3\n{lines()}".replace("\n", " \n").replace("7 3 ", "7 3")),
+        ("windows.txt", lines().replace("\n", "\r\n")),
+        ("packed.txt.gz", gzip.compress(lines().encode())),
+        ("unfinished.txt", lines().rstrip("\n")),
+    ],
+)
+def test_every_form_of_file_gives_the_mean_of_its_words(name, content, write):
+    x = WordVectorEncoder(write(content, name)).encode(SENTENCES)
+    np.testing.assert_allclose(x, [by_hand(sentence) for sentence in SENTENCES], rtol=1e-6)
+
+
+@pytest.mark.parametrize("counts", [{"the": 90, "dog": 10}, {"dog": 1}])
+def test_sif_weighs_by_the_counts_given(counts, write):
+    x = WordVectorEncoder(write(lines()), "sif", counts).encode(SENTENCES)
+    np.testing.assert_allclose(x, [by_hand(sentence, counts) for sentence in SENTENCES], rtol=1e-5)
+
+
+def test_sif_counts_a_corpus(write):
+    x = WordVectorEncoder(write(lines()), "sif").count_words(["the The dog", "the"]).encode(SENTENCES)
+    expected = [by_hand(sentence, {"the": 3, "dog": 1}) for sentence in SENTENCES]
+    np.testing.assert_allclose(x, expected, rtol=1e-5)
+
+
+def test_a_word_is_looked_up_as_written_then_in_lower_case(write):
+    x = WordVectorEncoder(write(lines())).encode(["Paris", "PARIS", "paris"])
+    np.testing.assert_allclose(x, [VECTORS["Paris"], VECTORS["paris"], VECTORS["paris"]], rtol=1e-6)
+
+
+def test_punctuation_is_left_out_and_contractions_are_split():
+    assert words_of("Don\u2019t, the dog's (big) 2nd house.") == [
+        "Don",
+        "'t",
+        "the",
+        "dog",
+        "'s",
+        "big",
+        "2nd",
+        "house",
+    ]
+
+
+def test_words_with_blanks_in_them_are_not_taken_for_their_first_part(write):
+    odd = f"the dog . 5 5 5\n{lines({'the': [1, 2, 3]})}".encode()
+    path = write(b"zero 0 0 0\n" + odd)
+    np.testing.assert_array_equal(WordVectorEncoder(path).encode(["the"]), [[1, 2, 3]])
+
+
+def test_of_a_word_that_comes_twice_the_first_counts(write):
+    np.testing.assert_array_equal(WordVectorEncoder(write("a 1 2\na 3 4\n")).encode(["a"]), [[1, 2]])
+
+
+def test_what_is_out_of_vocabulary_is_counted_and_said(write, caplog):
+    with caplog.at_level(logging.WARNING, logger="bertflow"):
+        WordVectorEncoder(write(lines())).encode(["the dog sings loudly", "the cat sings"])
+    assert caplog.messages == [
+        "4 of 7 words (3 different ones: sings, loudly, cat, ...) have no vector in vectors.txt and are left out."
+    ]
+
+
+def test_a_sentence_without_a_known_word_is_the_first_word_of_the_file(write, caplog):
+    with caplog.at_level(logging.WARNING, logger="bertflow"):
+        x = WordVectorEncoder(write(lines())).encode(["?!", "quux", "dog"])
+    np.testing.assert_allclose(x, [VECTORS["the"], VECTORS["the"], VECTORS["dog"]], rtol=1e-6)
+    assert caplog.messages[1] == (
+        "2 of 3 sentences have no word with a vector; they are embedded as the first word of vectors.txt."
+    )
+
+
+def test_sentences_do_not_see_each_other(write):
+    path = write(lines())
+    together = WordVectorEncoder(path).encode(SENTENCES)
+    encoder = WordVectorEncoder(path)
+    np.testing.assert_array_equal(together, np.concatenate([encoder.encode([one]) for one in SENTENCES]))
+
+
+def test_no_sentences_are_no_rows(write):
+    assert WordVectorEncoder(write(lines())).encode([]).shape == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "{path}, line 1: a word and its numbers are wanted, got ''. {how}"),
+        ("9 3\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, got ''. {how}"),
+        ("the 1 2 3\ndog 1 2\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, "
+                                 "got 'dog 1 2'. {how}"),
+        ("the 1 2 3\ndog 1 2 x\n", "{path}, line 2: a word and 3 numbers with blanks between them are wanted, "
+                                   "got 'dog 1 2 x'. {how}"),
+        ("the 1 2 3\ndog 1 2 nan\n", "{path}, line 2: the vector of 'dog' is not finite. Fetch the file again."),
+        ("5 3\nthe 1 2 3\ndog 1 2 3\n", "{path} should hold 5 words by its first line, but holds 2. Fetch it again."),
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_refused_with_its_line(content, message, write):
+    path = write(content)
+    how = "Give the text form of GloVe, word2vec or fastText, unpacked or .gz."
+    with pytest.raises(DataError) as error:
+        WordVectorEncoder(path).encode(["the dog"])
+    assert str(error.value) == message.format(path=path, how=how)
+
+
+def test_a_missing_file_is_said(tmp_path):
+    with pytest.raises(DataError) as error:
+        WordVectorEncoder(tmp_path / "none.txt")
+    assert str(error.value) == f"{tmp_path / 'none.txt'} is missing. Give the path of an existing file."
+
+
+def test_an_unknown_pooling_is_refused(write):
+    with pytest.raises(UnknownNameError) as error:
+        WordVectorEncoder(write(lines()), "cls")
+    assert str(error.value) == "Unknown pooling of words 'cls'. Known: mean, sif."
+
+
+def test_sif_without_counts_is_refused(write):
+    with pytest.raises(UsageError) as error:
+        WordVectorEncoder(write(lines()), "sif").encode(["the"])
+    assert str(error.value) == ("The pooling sif needs word counts. Call count_words(sentences), or give word_counts.")
+
+
+@pytest.mark.parametrize("counts", [{}, {"the": 0}, {"the": -1, "dog": 3}])
+def test_counts_of_nothing_are_refused(counts, write):
+    with pytest.raises(DataError) as error:
+        WordVectorEncoder(write(lines()), "sif", counts)
+    assert str(error.value) == "Word counts need counts above zero, got none, or a negative one. Count again."
+
+
+@pytest.mark.parametrize("pooling", ["mean", "sif"])
+def test_it_says_what_it_was_fitted_on(pooling, write):
+    encoder = WordVectorEncoder(write(lines()), pooling).count_words(["the dog"])
+    expected = hash_texts(["the dog"]) if pooling == "sif" else []
+    assert isinstance(encoder, SentenceEncoder)
+    np.testing.assert_array_equal(encoder.fitted_hashes(), expected)
+    assert encoder.describe()["pooling"] == f"words-{pooling}"
+
+
+def test_counts_without_their_text_are_unknown(write):
+    assert WordVectorEncoder(write(lines()), "sif", {"the": 3}).fitted_hashes() is None
+
+
+def test_another_file_is_another_recipe(write):
+    recipes = [WordVectorEncoder(write(lines(dict(list(VECTORS.items())[:n])))).describe() for n in (3, 4)]
+    assert recipes[0]["weights"] != recipes[1]["weights"]
+
+
+MEMORY = """
+import resource, sys
+from bertflow.encoder.word_vectors import WordVectorEncoder
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+x = WordVectorEncoder(sys.argv[1]).encode([f"word{k}" for k in range(0, 60000, 600)])
+print(x.shape, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
+"""
+
+
+def test_a_file_larger_than_the_memory_it_takes_is_streamed(tmp_path):
+    numbers = " ".join(["0.12345"] * 100)
+    path = tmp_path / "large.vec"
+    with path.open("w") as file:
+        file.writelines(f"word{k} {numbers}\n" for k in range(60000))
+    finished = subprocess.run([sys.executable, "-c", MEMORY, str(path)], capture_output=True, text=True, check=True)
+    shape, grown = finished.stdout.rsplit(maxsplit=1)
+    assert shape == "(100, 100)"
+    assert int(grown) < path.stat().st_size / 5
+
+
+def test_static_vectors_are_rows_of_the_embedding_matrix(tiny_bert):
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, matrix = (
+        AutoTokenizer.from_pretrained(tiny_bert),
+        AutoModel.from_pretrained(tiny_bert).get_input_embeddings(),
+    )
+    sentences = ["the dog sings", "a big red house and a cat", "birds"]
+    expected = []
+    for sentence in sentences:
+        ids = tokenizer(sentence, add_special_tokens=False)["input_ids"]
+        expected.append(np.mean([matrix.weight[token].detach().numpy() for token in ids], axis=0))
+    np.testing.assert_allclose(StaticEncoder(tiny_bert).encode(sentences), expected, atol=1e-6)
+
+
+def test_static_vectors_are_not_layer_zero(tiny_bert):
+    static = StaticEncoder(tiny_bert, "mean").encode(["the dog sings"])
+    layer0 = TransformerEncoder(tiny_bert, "mean(0)", device="cpu").encode(["the dog sings"])
+    assert np.abs(static - layer0).max() > 0.01
+
+
+def test_static_vectors_know_no_order(tiny_bert):
+    x = StaticEncoder(tiny_bert).encode(["the dog sings", "sings dog the"])
+    np.testing.assert_allclose(x[0], x[1], atol=1e-6)
+
+
+def test_static_sif_weighs_as_the_transformer_does(tiny_bert):
+    text = ["the dog sings", "the cat", "the the"]
+    static = StaticEncoder(tiny_bert, "sif").count_tokens(text)
+    raw = TransformerEncoder(tiny_bert, "sif(0)", device="cpu").count_tokens(text)
+    assert static.describe()["token_counts"] == raw.describe()["token_counts"]
+    np.testing.assert_array_equal(static.fitted_hashes(), raw.fitted_hashes())
+    assert isinstance(static, SentenceEncoder)
+
+
+def test_an_unknown_static_pooling_is_refused(tiny_bert):
+    with pytest.raises(UnknownNameError) as error:
+        StaticEncoder(tiny_bert, "cls")
+    assert str(error.value) == "Unknown pooling of static vectors 'cls'. Known: content, mean, sif, max."

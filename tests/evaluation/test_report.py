@@ -1,0 +1,106 @@
+import json
+
+import pytest
+
+from bertflow.data.retrieval import RetrievalPairs
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.tables import Table
+
+from .conftest import ToyEncoder, toy_pairs
+
+
+@pytest.fixture
+def report(sts7):
+    return score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, sts7[::-1], resamples=50)
+
+
+def test_columns_stand_in_the_order_of_the_papers(report):
+    assert report.table().header == (
+        "system",
+        "STS12",
+        "STS13",
+        "STS14",
+        "STS15",
+        "STS16",
+        "STS-B",
+        "SICK-R",
+        "Avg",
+    )
+
+
+def test_tables_are_times_hundred(report):
+    assert report.table().lines[0][1] == f"{100 * report.value('one', 'sts12'):.2f}"
+
+
+def test_a_task_without_the_aggregation_says_which_it_shows():
+    report = score_sets({"it": ToyEncoder()}, [toy_pairs("sts12", (30,)), toy_pairs("tuning", (30, 30))], resamples=0)
+    assert report.table("wmean").header == ("system", "STS12 (all)", "tuning")
+    assert report.table("all").header == ("system", "STS12", "tuning (mean)")
+
+
+def test_other_splits_say_so():
+    report = score_sets({"it": ToyEncoder()}, [toy_pairs("stsb-dev", (30,)), toy_pairs("stsb", (30,))], resamples=0)
+    assert report.table().header == ("system", "STS-B", "STS-B dev")
+
+
+def test_markdown_is_aligned():
+    table = Table(("system", "STS12"), (("raw", "7.00"), ("whitening", "12.34")))
+    assert table.to_markdown() == (
+        "| system    | STS12 |\n|:----------|------:|\n| raw       |  7.00 |\n| whitening | 12.34 |\n"
+    )
+
+
+def test_the_report_says_in_words_what_can_be_told_apart(report):
+    best, other = sorted(("one", "two"), key=lambda name: -report.value(name, "sts7"))
+    (line,) = report.comparison()
+    assert line.startswith(f"Avg: {best} {100 * report.value(best, 'sts7'):.2f} against {other} ")
+    assert "separable" in line
+    assert "task by task above on" in line
+
+
+def test_without_resamples_the_words_claim_nothing(pairs):
+    report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [pairs], resamples=0)
+    assert report.comparison()[0].endswith("nothing was resampled, so whether that is chance is not known.")
+    assert report.intervals().lines[0][1] == "-"
+
+
+def test_a_single_system_is_compared_with_nothing(pairs):
+    assert score_sets({"it": ToyEncoder()}, [pairs], resamples=0).comparison() == []
+
+
+def test_captions_say_how_the_numbers_were_made(pairs):
+    report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
+    assert report.captions("wmean") == [
+        "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
+        "text. 95 % intervals from 50 bootstrap resamples (seed 0): of pairs, BCa; of sentences for averages over "
+        "tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
+        "it: encoder toy, pooling mean, max length 128, seen unknown (fitted on bare arrays).",
+    ]
+
+
+def test_json_holds_correlations_between_minus_one_and_one(report):
+    record = json.loads(report.to_json())
+    assert all(-1 <= row["value"] <= 1 for row in record["rows"])
+    assert {row["aggregation"] for row in record["rows"]} == {"all", "mean", "wmean", "subset"}
+    assert {row["task"] for row in record["differences"]} == {row["task"] for row in record["rows"]}
+
+
+def test_markdown_holds_the_table_the_intervals_and_the_captions(report):
+    text = report.to_markdown()
+    assert report.table().to_markdown() in text
+    assert report.intervals().to_markdown() in text
+    assert all(f"* {line}\n" in text for line in (*report.comparison(), *report.captions()))
+
+
+def test_an_unknown_row_is_a_key_error(report):
+    with pytest.raises(KeyError):
+        report.value("one", "nowhere")
+
+
+def test_reports_join_to_one_table(pairs):
+    systems = {"it": ToyEncoder()}
+    found = RetrievalPairs("faq", pairs.sentence1[:9], pairs.sentence2[:9], "faq.tsv")
+    joined = Report.joined([score_sets(systems, [pairs], resamples=0), evaluate_retrieval(systems, found, resamples=0)])
+    assert joined.table().header == ("system", "toy", "hit@1", "MRR", "median cosine", "95 % cosine")

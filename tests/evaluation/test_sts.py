@@ -1,0 +1,131 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import pearsonr, spearmanr
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Center
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UnknownNameError
+from bertflow.evaluation.sts import evaluate_sts, score_sets
+
+from .conftest import ToyEncoder, toy_pairs
+
+ROW = {"system", "task", "split", "aggregation", "metric", "n", "value", "ci_low", "ci_high", "seen", "text_form"}
+REAL = {
+    "mean": [72.37, 80.60, 75.60, 85.39, 78.99, 82.03, 77.15],
+    "mean(3)": [41.39, 63.37, 52.54, 67.21, 69.67, 55.86, 60.03],
+}
+LIKE = {
+    "cosine": lambda a, b: a @ b / np.sqrt(a @ a * (b @ b)),
+    "dot": lambda a, b: a @ b,
+    "euclidean": lambda a, b: -np.sqrt(((a - b) ** 2).sum()),
+    "manhattan": lambda a, b: -np.abs(a - b).sum(),
+}
+
+
+@pytest.mark.parametrize("similarity", LIKE)
+def test_scores_are_correlations_of_similarities(pairs, similarity):
+    encoder = ToyEncoder()
+    report = score_sets({"it": encoder}, [pairs], similarity, resamples=0)
+    x, y = (encoder.encode(list(side)).astype(np.float64) for side in (pairs.sentence1, pairs.sentence2))
+    scores = [LIKE[similarity](a, b) for a, b in zip(x, y, strict=True)]
+    # Identical sentences tie up to rounding, which ranks can see.
+    expected = spearmanr(np.round(scores, 12), pairs.gold)[0]
+    assert report.value("it", "toy") == pytest.approx(expected, abs=0.01)
+    assert report.value("it", "toy", metric=f"{similarity}_pearson") == pytest.approx(pearsonr(scores, pairs.gold)[0])
+
+
+def test_each_distinct_sentence_is_encoded_once_however_many_systems_share_the_encoder(sts7):
+    encoder, twin = ToyEncoder(), ToyEncoder()
+    sentences = [sentence for pairs in sts7 for side in (pairs.sentence1, pairs.sentence2) for sentence in side]
+    center = Center().fit(ToyEncoder().encode(sentences))
+    systems = {"raw": encoder, "centered": CalibratedEncoder(encoder, center), "twin": CalibratedEncoder(twin, center)}
+    score_sets(systems, sts7, resamples=0)
+    assert sorted(encoder.asked + twin.asked) == sorted(set(sentences))
+
+
+def test_a_row_says_how_it_was_made(pairs):
+    report = json.loads(score_sets({"it": ToyEncoder()}, [pairs], resamples=20).to_json())
+    for row in report["rows"]:
+        assert set(row) >= ROW | {"encoder", "pooling", "max_length"}
+        assert -1 <= row["ci_low"] <= row["ci_high"] <= 1
+
+
+def test_equal_input_gives_equal_bytes(pairs):
+    reports = [score_sets({"a": ToyEncoder(), "b": ToyEncoder(seed=1)}, [pairs], resamples=20) for _ in range(2)]
+    assert reports[0].to_json() == reports[1].to_json()
+    assert reports[0].to_markdown() == reports[1].to_markdown()
+
+
+def test_the_seven_tasks_have_their_mean_as_a_row(sts7):
+    report = score_sets({"it": ToyEncoder()}, sts7, resamples=0)
+    each = [report.value("it", pairs.task) for pairs in sts7]
+    assert report.value("it", "sts7") == pytest.approx(np.mean(each))
+
+
+def test_six_of_the_seven_tasks_have_no_mean(sts7):
+    report = score_sets({"it": ToyEncoder()}, sts7[:-1], resamples=0)
+    assert {row.task for row in report.rows} == {pairs.task for pairs in sts7[:-1]}
+
+
+class Broken(ToyEncoder):
+    def __init__(self, value):
+        super().__init__()
+        self.value = value
+
+    def encode(self, sentences, progress=False):
+        return np.full((len(sentences), self.dim), self.value, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (
+            np.nan,
+            "The system it gives an embedding that is not finite for {first!r} (task toy). "
+            "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings.",
+        ),
+        (
+            0,
+            "The system it gives an embedding of zeros for {first!r} (task toy), and cosine says nothing about it. "
+            "Leave the sentence out, or choose another similarity.",
+        ),
+        (
+            1,
+            "The system it finds all 60 pairs of toy equally similar (1), so there is no correlation. "
+            "Its embeddings have collapsed: fit again.",
+        ),
+    ],
+)
+def test_embeddings_that_cannot_be_scored_are_refused(pairs, value, message):
+    with pytest.raises(DataError) as refused:
+        score_sets({"it": Broken(value)}, [pairs], resamples=0)
+    assert str(refused.value) == message.format(first=pairs.sentence1[0])
+
+
+def test_an_unknown_similarity_is_refused(pairs):
+    with pytest.raises(UnknownNameError) as refused:
+        score_sets({"it": ToyEncoder()}, [pairs], "cos")
+    assert str(refused.value) == "Unknown similarity 'cos'. Known: cosine, dot, euclidean, manhattan."
+
+
+def test_a_table_of_ones_own_is_a_task(tmp_path):
+    pairs = toy_pairs(sizes=(8, 8))
+    lines = zip(pairs.sentence1, pairs.sentence2, pairs.gold, pairs.subsets, strict=True)
+    table = "\n".join(f"{a}\t{b}\t{score}\t{subset}" for a, b, score, subset in lines)
+    (tmp_path / "mine.tsv").write_text(f"sentence1\tsentence2\tscore\tsubset\n{table}\n")
+    report = evaluate_sts({"it": ToyEncoder()}, "mine", tmp_path, resamples=0)
+    assert report.value("it", "mine", "wmean") == score_sets({"it": ToyEncoder()}, [pairs], resamples=0).value(
+        "it", "toy", "wmean"
+    )
+
+
+@pytest.mark.slow
+def test_the_real_encoder_scores_as_measured(minilm, shared_data):
+    systems = {pooling: TransformerEncoder(minilm, pooling=pooling) for pooling in REAL}
+    report = evaluate_sts(systems, "sts7", shared_data / "sts", resamples=0)
+    for pooling, expected in REAL.items():
+        found = [100 * report.value(pooling, task.pairs.task) for task in report.tasks]
+        assert found == pytest.approx(expected, abs=0.05)

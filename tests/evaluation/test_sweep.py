@@ -1,0 +1,223 @@
+"""Every cell of a sweep is what encoding with that pooling alone, sklearn-style whitening and SciPy give."""
+
+import csv
+import io
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from bertflow.calibration.linear import Whitening
+from bertflow.data.labels import LabelledText
+from bertflow.data.sts import StsPairs
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.probe import accuracy_of_folds, probe
+from bertflow.evaluation.scratch import embed_poolings, readable
+from bertflow.evaluation.sweep import candidates, sweep
+from bertflow.evaluation.sweep_table import AVERAGE, WEIGHTED
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+BLOCKS = 4
+
+
+def sentences(n, seed):
+    rng = np.random.default_rng(seed)
+    return tuple(" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(n))
+
+
+def pairs(task, seed):
+    gold = np.random.default_rng(seed).random(50)
+    return StsPairs(task, "own", sentences(50, seed), sentences(50, seed + 100), gold, ("all",) * 50, "raw", "a test")
+
+
+SETS = [pairs("one", 0), pairs("two", 1)]
+
+
+def open_encoder(folder, pooling="sif"):
+    return TransformerEncoder(folder, pooling=pooling, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def found(tiny_bert):
+    return sweep(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
+
+
+def value(result, pooling, calibrator, task="one"):
+    rows = [row for row in result.rows if row.candidate.pooling == pooling and row.candidate.calibrator == calibrator]
+    return next(row.value for row in rows if row.task == task)
+
+
+def scored_alone(encoder, calibrate, task):
+    text = list(
+        dict.fromkeys(s for set_ in SETS for pair in zip(set_.sentence1, set_.sentence2, strict=True) for s in pair)
+    )
+    calibrator = Whitening().fit(encoder.encode(text)) if calibrate else None
+    sides = [encoder.encode(side).astype(np.float64) for side in (task.sentence1, task.sentence2)]
+    if calibrator:
+        sides = [calibrator.transform(x.astype(np.float32)).astype(np.float64) for x in sides]
+    cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(*sides, strict=True)]
+    return spearmanr(cosines, task.gold).statistic
+
+
+@pytest.mark.parametrize("calibrator", ["raw", "whitening"])
+@pytest.mark.parametrize("pooling", ["mean(2)", "max(0)", "content(4)", "last-token(1)", "sum-last-4", "concat-last-4"])
+def test_a_cell_is_what_the_pooling_alone_gives(pooling, calibrator, found, tiny_bert):
+    alone = scored_alone(open_encoder(tiny_bert, pooling), calibrator == "whitening", SETS[0])
+    assert value(found, pooling, calibrator) == pytest.approx(alone, abs=1e-4)
+
+
+def test_sif_counts_the_scored_sentences(found, tiny_bert):
+    text = [s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side]
+    encoder = open_encoder(tiny_bert, "sif(3)").count_tokens(list(dict.fromkeys(text)))
+    assert value(found, "sif(3)", "raw") == pytest.approx(scored_alone(encoder, False, SETS[0]), abs=1e-4)
+
+
+def test_the_weighted_mean_gives_every_layer_the_same_norm(found, tiny_bert):
+    text = list(dict.fromkeys(s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side))
+    layers = [open_encoder(tiny_bert, f"mean({layer})").encode(text) for layer in range(BLOCKS + 1)]
+    mixed = sum(x / np.sqrt((x**2).sum(1).mean()) for x in layers)
+    row = dict(zip(text, mixed, strict=True))
+    a, b = (np.stack([row[s] for s in side]) for side in (SETS[0].sentence1, SETS[0].sentence2))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    assert value(found, WEIGHTED, "raw") == pytest.approx(spearmanr(cosines, SETS[0].gold).statistic, abs=1e-4)
+
+
+def test_the_text_is_read_once(tiny_bert, monkeypatch):
+    encoder, read = open_encoder(tiny_bert), []
+    run = encoder.encode_poolings
+    monkeypatch.setattr(encoder, "encode_poolings", lambda text, *a, **k: read.extend(text) or run(text, *a, **k))
+    sweep(encoder, SETS, candidates(BLOCKS, layers=[0, 4]))
+    # The first sentence is read once more, to learn how wide each embedding is.
+    assert len(read) - 1 == len({s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side})
+
+
+def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):
+    encoder, text = open_encoder(tiny_bert, "mean"), sentences(20, 5)
+    monkeypatch.setattr("bertflow.evaluation.scratch.CHUNK_BYTES", 3 * 4 * 16)
+    with embed_poolings(encoder, text, ["mean", "concat(0,3)"]) as scratch:
+        np.testing.assert_allclose(scratch.read("mean"), encoder.encode(text), atol=1e-5)
+        assert scratch.read("concat(0,3)").shape == (20, 32)
+        assert scratch.nbytes == 20 * (16 + 32) * 4
+
+
+def test_candidates_are_every_layer_by_every_reduction_and_the_rows_of_several():
+    found = candidates(BLOCKS)
+    assert len(found) == 6 * (BLOCKS + 1) + 6
+    assert found[-6:] == [
+        "last-2-avg",
+        "first-last-avg",
+        "emb-last-avg",
+        "sum-last-4",
+        "concat-last-4",
+        "mean(0,1,2,3,4)",
+    ]
+
+
+def test_a_row_of_several_layers_needs_as_many_blocks():
+    assert readable(["mean(3)", "sum-last-4", "cls(2)"], blocks=2) == ["cls(2)"]
+
+
+def test_layer_zero_of_cls_is_one_vector_and_has_no_score(found):
+    assert found.constant == ("cls(0)",)
+    assert "cls(0) gives every sentence the same vector, so it has no score." in found.summary()
+
+
+def test_with_several_tasks_tables_show_their_average(found):
+    values = [value(found, "mean(2)", "raw", task) for task in ("one", "two")]
+    assert value(found, "mean(2)", "raw", AVERAGE) == pytest.approx(np.mean(values))
+    assert {line[0]: line[1] for line in found.table().lines}["mean(2)"] == f"{100 * np.mean(values):.2f}"
+
+
+def test_fewer_directions_than_asked_for_is_a_dash(found):
+    assert {line[3] for line in found.table().lines if line[0] == "mean(2)"} == {"-"}
+
+
+@pytest.mark.parametrize(
+    ("pooling", "calibrator", "fit_on", "setting"),
+    [
+        ("mean(2)", "raw", None, "inductive"),
+        ("sif(2)", "raw", None, "transductive"),
+        ("mean(2)", "whitening", None, "transductive"),
+        ("mean(2)", "whitening", "other", "inductive"),
+    ],
+)
+def test_a_row_says_what_was_seen(pooling, calibrator, fit_on, setting, tiny_bert):
+    text = ["the green garden sings", "a bird", "red red dog", "a big house"] if fit_on else None
+    result = sweep(open_encoder(tiny_bert), SETS[:1], ["mean(2)", "sif(2)"], text)
+    rows = [row.as_dict() for row in result.rows]
+    assert {row["setting"] for row in rows if (row["pooling"], row["calibrator"]) == (pooling, calibrator)} == {setting}
+
+
+def test_the_grid_is_layers_by_reductions(found):
+    grid = found.grid()
+    assert grid.layers == tuple(range(BLOCKS + 1))
+    assert grid.tokens == ("mean", "content", "sif", "max", "cls", "last-token")
+    assert grid.panels["raw"][2, 0] == pytest.approx(100 * value(found, "mean(2)", "raw", AVERAGE))
+    assert np.isnan(grid.panels["raw"][0, 4])
+
+
+def test_the_best_row_has_the_largest_value(found):
+    for best in found.best():
+        own = [row.value for row in found.shown if row.candidate.calibrator == best.candidate.calibrator]
+        assert best.value == max(own)
+
+
+def test_json_and_csv_hold_every_value(found):
+    rows = list(csv.DictReader(io.StringIO(found.to_csv())))
+    record = json.loads(found.to_json())
+    assert len(rows) == len(record["rows"]) == len(found.rows)
+    assert [float(row["value"]) for row in rows] == [row["value"] for row in record["rows"]]
+
+
+def test_equal_input_gives_equal_bytes(found, tiny_bert):
+    again = sweep(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
+    assert (again.to_json(), again.to_csv(), again.to_markdown()) == (
+        found.to_json(),
+        found.to_csv(),
+        found.to_markdown(),
+    )
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    text = sentences(60, 7)
+    return LabelledText(text, tuple("dog" if "dog" in s.split() else "other" for s in text), "labels.tsv")
+
+
+def test_a_probe_finds_what_an_embedding_holds(labelled):
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    x[:, 0] = [10 * (label == "dog") for label in labelled.labels]
+    assert accuracy_of_folds(x, labelled.labels, 5, 0).mean() == 1.0
+
+
+def test_a_probe_does_not_find_what_it_does_not_hold(labelled):
+    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    shuffled = np.random.default_rng(1).permutation(labelled.labels)
+    majority = max(np.mean(shuffled == label) for label in set(shuffled))
+    assert accuracy_of_folds(x, list(shuffled), 5, 0).mean() <= majority + 0.05
+
+
+def test_every_pooling_is_probed(labelled, tiny_bert):
+    result = probe(open_encoder(tiny_bert), labelled, ["mean(1)", "sif(4)", "concat-last-4"], folds=3)
+    alone = accuracy_of_folds(open_encoder(tiny_bert, "mean(1)").encode(labelled.texts), labelled.labels, 3, 0)
+    assert [row.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
+    assert result.rows[0].accuracy == pytest.approx(alone.mean(), abs=0.02)
+    assert result.rows[0].deviation == pytest.approx(alone.std(ddof=1), abs=0.02)
+    assert result.majority == pytest.approx(max(map(labelled.labels.count, ("dog", "other"))) / 60)
+
+
+def test_a_label_needs_a_text_in_each_fold(tiny_bert):
+    few = LabelledText(("a dog", "a cat", "the man"), ("x", "x", "y"), "few.tsv")
+    with pytest.raises(DataError) as error:
+        probe(open_encoder(tiny_bert), few, ["mean"], folds=2)
+    assert str(error.value) == (
+        "Every label needs a text in each of 2 folds, but 'y' has 1. Give more text, or fewer folds."
+    )
+
+
+def test_one_fold_is_no_cross_validation(labelled, tiny_bert):
+    with pytest.raises(UsageError, match=r"^A cross-validation needs two folds or more, got 1\.$"):
+        probe(open_encoder(tiny_bert), labelled, ["mean"], folds=1)

@@ -1,0 +1,143 @@
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertflow.correlation import (
+    CORRELATIONS,
+    Interval,
+    bca_interval,
+    correlation,
+    jackknife,
+    pearson,
+    percentile_interval,
+    spearman,
+    weighted_correlation,
+)
+from bertflow.errors import DataError
+from bertflow.evaluation.bootstrap import pair_weights
+
+SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
+EXACT = 1e-12
+
+
+def sample(n, decimals=1, seed=0):
+    """Gold scores with many ties, and similarities with a few."""
+    rng = np.random.default_rng(seed)
+    gold = np.round(rng.uniform(0, 5, n), decimals)
+    similarity = np.tanh(0.3 * gold + rng.normal(size=n))
+    similarity[: n // 10] = similarity[0]
+    return gold, similarity
+
+
+def under(name, gold, similarity, weights):
+    scores = CORRELATIONS[name]
+    return weighted_correlation(scores(gold).under(weights), scores(similarity).under(weights), weights)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+@pytest.mark.parametrize("n", [3, 10, 500])
+@pytest.mark.parametrize("decimals", [0, 3])
+def test_correlations_are_those_of_scipy(name, n, decimals):
+    gold, similarity = sample(n, decimals)
+    assert correlation(name, gold, similarity) == pytest.approx(SCIPY[name](gold, similarity)[0], abs=EXACT)
+
+
+def test_the_short_names_are_the_table_rows():
+    gold, similarity = sample(20)
+    assert spearman(gold, similarity) == correlation("spearman", gold, similarity)
+    assert pearson(gold, similarity) == correlation("pearson", gold, similarity)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_a_weight_is_how_often_a_pair_was_drawn(name):
+    gold, similarity = sample(80)
+    drawn = np.random.default_rng(1).integers(0, 80, (30, 80))
+    weights = np.stack([np.bincount(row, minlength=80) for row in drawn]).astype(np.float64)
+    explicit = [SCIPY[name](gold[row], similarity[row])[0] for row in drawn]
+    np.testing.assert_allclose(under(name, gold, similarity, weights), explicit, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_weights_count_by_their_ratio_alone(name):
+    gold, similarity = sample(50)
+    weights = np.random.default_rng(1).integers(1, 4, (1, 50)).astype(np.float64)
+    np.testing.assert_allclose(
+        under(name, gold, similarity, weights * 0.37), under(name, gold, similarity, weights), rtol=0, atol=EXACT
+    )
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_a_resample_without_variance_has_no_correlation(name):
+    weights = np.array([[3.0, 0.0, 0.0], [1.0, 1.0, 1.0]])
+    found = under(name, np.array([0.1, 0.2, 0.4]), np.array([0.1, 0.7, 0.3]), weights)
+    assert np.isnan(found).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_the_jackknife_leaves_one_pair_out_exactly(name):
+    gold, similarity = sample(150)
+    explicit = [SCIPY[name](np.delete(gold, i), np.delete(similarity, i))[0] for i in range(150)]
+    np.testing.assert_allclose(jackknife(name, gold, similarity), explicit, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_the_jackknife_is_nan_where_the_rest_has_no_variance(name):
+    found = jackknife(name, np.array([1.0, 1.0, 1.0, 2.0]), np.array([0.1, 0.4, 0.2, 0.3]))
+    assert np.isnan(found).tolist() == [False, False, False, True]
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+@pytest.mark.parametrize(("method", "accelerated"), [("BCa", True), ("percentile", False)])
+def test_intervals_are_those_of_scipy_on_the_same_resamples(name, method, accelerated):
+    gold, similarity = sample(60)
+    theirs = stats.bootstrap(
+        (gold, similarity),
+        lambda a, b: SCIPY[name](a, b)[0],
+        n_resamples=200,
+        batch=200,
+        paired=True,
+        vectorized=False,
+        method=method,
+        rng=np.random.default_rng(7),
+    )
+    blocks = pair_weights([np.arange(60)], 200, np.random.default_rng(7))
+    replicates = np.concatenate([under(name, gold, similarity, weights) for weights in blocks])
+    np.testing.assert_allclose(replicates, theirs.bootstrap_distribution, rtol=0, atol=EXACT)
+    without = jackknife(name, gold, similarity)
+    value = correlation(name, gold, similarity)
+    ours = bca_interval(value, replicates, without.mean() - without) if accelerated else percentile_interval(replicates)
+    assert (ours.low, ours.high) == pytest.approx(tuple(theirs.confidence_interval), abs=1e-9)
+
+
+def test_without_influence_the_interval_is_bias_corrected_alone():
+    replicates = np.random.default_rng(0).normal(size=1000)
+    plain, centered = percentile_interval(replicates), bca_interval(float(np.median(replicates)), replicates)
+    assert (centered.low, centered.high) == pytest.approx((plain.low, plain.high))
+
+
+@pytest.mark.parametrize("interval", [percentile_interval, lambda replicates: bca_interval(0.5, replicates)])
+def test_no_interval_is_given_where_a_resample_had_no_variance(interval):
+    assert interval(np.array([0.4, np.nan, 0.6])) is None
+
+
+def test_replicates_that_are_all_equal_give_a_point():
+    assert bca_interval(1.0, np.ones(100), np.zeros(10)) == Interval(1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "message"),
+    [
+        ([1, 2, 3], [1, 2], "A correlation needs two samples of one length, got 3 values and shape (2,)."),
+        ([1, 2], [1, 2], "A correlation needs at least 3 pairs, got 2. Score more pairs together."),
+        (
+            [1.0, 2.0, 3.0],
+            [0.5, np.nan, 0.5],
+            "A correlation needs finite numbers, but value 1 of the second sample is nan.",
+        ),
+        ([1, 1, 1], [1, 2, 3], "A correlation needs variance, but all 3 values of the first sample are 1."),
+    ],
+)
+def test_what_has_no_correlation_is_refused(a, b, message):
+    with pytest.raises(DataError) as refused:
+        spearman(np.array(a), np.array(b))
+    assert str(refused.value) == message
