@@ -52,13 +52,20 @@ class FlowCalibrator(AbstractCalibrator):
         self.trainer = trainer
 
     @classmethod
-    def of(cls, fitted: FittedFlow, recipe: Recipe, x: NDArray[np.floating], provenance: Provenance | None) -> Self:
-        """The calibrator of a flow that was fitted elsewhere, to ``x`` (n, dim_in), held-out rows included."""
+    def of(cls, fitted: FittedFlow, recipe: Recipe, moments: Moments, provenance: Provenance | None) -> Self:
+        """The calibrator of a flow that was fitted elsewhere.
+
+        Args:
+            fitted: The flow and its record.
+            recipe: How it was fitted.
+            moments: Of all rows, the held-out ones included.
+            provenance: Which text, by which encoder.
+        """
         changes = differences(recipe)
         n_components = changes.pop("n_components", "auto")
         calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
-        calibrator.n_features_in_ = x.shape[1]
-        calibrator.moments_, calibrator.map_ = Moments.of(x), fitted.map
+        calibrator.n_features_in_ = moments.dim
+        calibrator.moments_, calibrator.map_ = moments, fitted.map
         calibrator.provenance_, calibrator.facts_ = provenance, fitted.record.to_dict()
         return calibrator
 

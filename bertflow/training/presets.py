@@ -1,0 +1,166 @@
+"""How a flow is fitted: one row a preset, named for what it reproduces.
+
+``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says, ``default`` what we
+recommend. Where they differ there is a field, and the field says who does what. Sources, unless another is named:
+
+    released   bohanli/BERT-flow@7fa8f6d: run_siamese.py, optimization_bert_flow.py, scripts/train_siamese.sh
+    paper      Li et al. 2020, arXiv:2011.05864
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from bertflow.errors import UsageError
+from bertflow.flow.glow import GlowConfig
+from bertflow.registry import lookup
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a flow is built and trained. What the released code and the paper do stands at each field."""
+
+    preset: str = "default"
+    """The row of ``PRESETS`` that the other fields depart from."""
+    glow: GlowConfig = field(default_factory=GlowConfig)
+    """Shape and start of the flow."""
+    start: Literal["whitening", "none"] = "whitening"
+    """What comes before the flow: whitening, null directions left out, or nothing. Released and paper: none."""
+    n_components: int | Literal["auto"] = "auto"
+    """Directions that the flow acts on and the embedding keeps, largest variance first; the others are factored out as
+    Gaussian. "auto" keeps all that are not null. Released and paper: all, null directions included."""
+    optimizer: Literal["adam", "released-adamw"] = "adam"
+    """Released: AdamW without bias correction, eps 1e-6, decay on every variable of the flow. Paper: Adam."""
+    learning_rate: float = 1e-3
+    """Released (README) and paper: 1e-3 on the target text, 2e-5 on NLI."""
+    linear_rate_share: float = 0.1
+    """Learning rate of learned linear maps, as a share; with the full rate they destroy a whitened start."""
+    weight_decay: float = 0.0
+    """Released: 0.01, on the ActNorms too, since the names it would leave out match none of theirs."""
+    warmup_steps: int = 200
+    """Steps until the full learning rate, at most a quarter of all. Released: none, the schedule is commented out."""
+    decay: Literal["constant", "cosine"] = "cosine"
+    """Learning rate after the warm-up. Released: constant."""
+    clip_norm: float = 0.0
+    """Largest norm of the gradient; 0 for no limit. Released: 1.0, over the flow's variables alone."""
+    batch_size: int = 256
+    """Rows of one step, over all ranks. Released: 64, as 32 pairs; what does not fill a batch is dropped."""
+    epochs: float = 8.0
+    """Passes over the text. Released (README) and paper: 1 on the target text; paper: 0.15 on NLI."""
+    unit: int = 1
+    """Rows in a row that stay in one batch: 2 for sentence pairs, as released."""
+    two_sided: bool = False
+    """Loss: the sum of both sides' means, in bits per dimension (released), instead of the mean in nats. It decides
+    what ``clip_norm`` means."""
+    dropout: bool = False
+    """Encode on the fly, with the encoder's dropout on. Released: yes, "frozen" means the weights alone. The paper does
+    not say."""
+    pooling: str | None = None
+    """Pooling where none is given; None leaves it to the encoder. Released: avg-last-2, whose loop reads block 1 and
+    the last. Paper: the mean of the last two layers."""
+    max_length: int | None = None
+    """Tokens a sentence where none are given; None leaves it to the encoder. Released: 64."""
+    held_out: float = 0.05
+    """Share of the rows that judge the fit. Released and paper: none."""
+    ema: float = 0.0
+    """Decay of an exponential average of the weights, which then takes their place; 0 for none. Released: none."""
+    keep: Literal["best", "last"] = "best"
+    """Weights in the end: those with the fewest held-out bits, the start among them, or the last. Released: last."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("epochs", 0), ("batch_size", 1), ("unit", 1), ("learning_rate", 0)):
+            if getattr(self, name) < least:
+                raise UsageError(f"flow.{name} must be at least {least}, got {getattr(self, name)}.")
+        if not 0 <= self.ema < 1:
+            raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
+        if self.batch_size % self.unit:
+            raise UsageError(f"flow.batch_size must be a multiple of flow.unit ({self.unit}), got {self.batch_size}.")
+        if self.start == "none" and self.n_components != "auto":
+            raise UsageError(
+                f"Keeping {self.n_components} directions needs flow.start whitening, which says which are the largest; "
+                f"preset {self.preset!r} has {self.start}. Set flow.start to whitening, or leave n_components out."
+            )
+
+
+RELEASED_GLOW = GlowConfig(
+    levels=3,
+    depth=3,
+    hidden=32,
+    coupling="additive",
+    permutation="reversal",
+    network="conv-stack",
+    actnorm_factor=3.0,
+    initialization="glorot",
+    restore_order=False,
+    factored_first=True,
+)
+
+PAPER_TF = Recipe(
+    preset="paper-tf",
+    glow=RELEASED_GLOW,
+    start="none",
+    optimizer="released-adamw",
+    learning_rate=1e-3,
+    linear_rate_share=1.0,
+    weight_decay=0.01,
+    warmup_steps=0,
+    decay="constant",
+    clip_norm=1.0,
+    batch_size=64,
+    epochs=1.0,
+    unit=2,
+    two_sided=True,
+    dropout=True,
+    pooling="first-last-avg",
+    max_length=64,
+    held_out=0.0,
+    keep="last",
+)
+PAPER_TEXT = replace(
+    PAPER_TF,
+    preset="paper-text",
+    glow=replace(RELEASED_GLOW, levels=2, permutation="random", initialization="data"),
+    optimizer="adam",
+    weight_decay=0.0,
+    clip_norm=0.0,
+    two_sided=False,
+    dropout=False,
+    pooling="last-2-avg",
+)
+
+PRESETS: Mapping[str, Recipe] = {
+    "default": Recipe(),
+    "paper-tf": PAPER_TF,
+    "paper-tf-nli": replace(PAPER_TF, preset="paper-tf-nli", learning_rate=2e-5, epochs=0.15),
+    "paper-text": PAPER_TEXT,
+    "paper-text-nli": replace(PAPER_TEXT, preset="paper-text-nli", learning_rate=2e-5, epochs=0.15),
+}
+"""Recipes by name. "-nli" is the schedule for fitting on NLI text, the others that for fitting on the target text."""
+
+
+def differences(recipe: Recipe) -> dict[str, Any]:
+    """The fields in which a recipe departs from its preset, ready for JSON: what ``resolve`` takes as changes."""
+    row, preset = asdict(recipe), asdict(lookup("preset", PRESETS, recipe.preset))
+    changes = {name: value for name, value in row.items() if value != preset[name]}
+    if "glow" in changes:
+        changes["glow"] = {name: value for name, value in row["glow"].items() if value != preset["glow"][name]}
+    return changes
+
+
+def resolve(preset: str | Recipe, changes: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of that name, with some fields changed; fields of the flow itself as ``{"glow": {"hidden": 64}}``.
+
+    Raises:
+        UnknownNameError: If there is no such preset or field.
+        UsageError: If a value is out of range.
+    """
+    recipe = preset if isinstance(preset, Recipe) else lookup("preset", PRESETS, preset)
+    changes = dict(changes or {})
+    for name in changes:
+        lookup("option of a recipe", Recipe.__dataclass_fields__, name)
+    glow = changes.get("glow")
+    if isinstance(glow, Mapping):
+        for name in glow:
+            lookup("option of a flow", GlowConfig.__dataclass_fields__, name)
+        changes["glow"] = replace(recipe.glow, **glow)
+    return replace(recipe, **changes)

@@ -1,0 +1,98 @@
+"""What a fit has to say about itself."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from bertflow.training.gaussianity import Gaussianity
+
+
+@dataclass(frozen=True)
+class FitRecord:
+    """How a flow was fitted, and how well. Bits are per dimension of the density, the lower the better.
+
+    Attributes:
+        preset: Row of ``PRESETS``.
+        seed: Of the held-out rows, the first weights and the order of the rows.
+        n_train: Rows trained on.
+        n_held_out: Rows that judged the fit.
+        dim_in: Width of the embeddings.
+        rank: Directions that are not null.
+        n_null: Directions that are.
+        dim_out: Directions the flow acts on and the calibrated embedding has.
+        steps: Steps of the optimizer.
+        seconds: How long they took.
+        kept: Which state was chosen: "start", or "step 96".
+        interrupted: Whether the fit was stopped before its end.
+        dropout: Whether the encoder was in the loop, with its dropout on.
+        train_bits: Bits of (a sample of) the training rows.
+        train_bits_gaussian: The same under the Gaussian of full covariance; None where the flow keeps null directions,
+            since a density on other dimensions does not compare.
+        held_out_bits: Bits of the held-out rows; None where there are none.
+        held_out_bits_gaussian: The same under the Gaussian.
+        gaussianity: Of z, on the held-out rows; on the training rows where there are none.
+    """
+
+    preset: str
+    seed: int
+    n_train: int
+    n_held_out: int
+    dim_in: int
+    rank: int
+    n_null: int
+    dim_out: int
+    steps: int
+    seconds: float
+    kept: str
+    interrupted: bool
+    dropout: bool
+    train_bits: float
+    train_bits_gaussian: float | None
+    held_out_bits: float | None
+    held_out_bits_gaussian: float | None
+    gaussianity: Gaussianity
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return asdict(self)
+
+    def summary(self) -> str:
+        """One line."""
+        judged = self.held_out_bits is not None
+        flow, normal = (
+            (self.held_out_bits, self.held_out_bits_gaussian) if judged else (self.train_bits, self.train_bits_gaussian)
+        )
+        return (
+            f"{'held out' if judged else 'training'}: {_bits(flow)} bits per dimension, full-covariance Gaussian "
+            f"{_bits(normal)}; {self.steps:,} steps in {self.seconds:.0f} s, kept: {self.kept}"
+        )
+
+    def to_markdown(self) -> str:
+        """A short report for people."""
+        rows = [
+            ("training", self.n_train, self.train_bits, self.train_bits_gaussian),
+            ("held out", self.n_held_out, self.held_out_bits, self.held_out_bits_gaussian),
+        ]
+        table = "\n".join(f"| {name} | {n:,} | {_bits(flow)} | {_bits(normal)} |" for name, n, flow, normal in rows)
+        z = self.gaussianity
+        return f"""# Fit of a flow
+
+Preset `{self.preset}`, seed {self.seed}: {self.steps:,} steps in {self.seconds:.0f} s; kept: {self.kept}\
+{" (interrupted)" if self.interrupted else ""}.
+{self.dim_in} dimensions, {self.n_null} of them null; the calibrated embedding has {self.dim_out}.
+
+| rows | n | bits per dimension, flow | full-covariance Gaussian |
+|---|---|---|---|
+{table}
+
+Departure of z from N(0, I) on {z.n:,} rows; 0 is none, and chance alone gives the first two about {z.sampling:.3f}:
+
+| means | covariances | variances | skewness | excess kurtosis | norms (Kolmogorov-Smirnov) |
+|---|---|---|---|---|---|
+| {z.mean:.3f} | {z.covariance:.3f} | {z.variance:.3f} | {z.skewness:.3f} | {z.kurtosis:.3f} | {z.norm_ks:.3f} |
+
+A better density is not a better similarity: held-out bits do not rank calibrators by Spearman. Evaluate.
+"""
+
+
+def _bits(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"

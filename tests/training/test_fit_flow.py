@@ -1,0 +1,216 @@
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.training.fit import FlowFit, fit_flow
+from bertflow.training.keeping import DivergenceError
+from bertflow.training.presets import PRESETS, resolve
+
+SMALL = {"glow": {"hidden": 32}, "batch_size": 64, "warmup_steps": 20, "learning_rate": 5e-3}
+DIVERGING = {**SMALL, "learning_rate": 1e6, "warmup_steps": 0, "decay": "constant"}
+PRECISIONS = ["bf16-mixed", "bf16-true"]
+
+
+@pytest.fixture(scope="module")
+def fitted(embeddings):
+    return fit_flow(embeddings, changes=SMALL)
+
+
+def gaussian_bits(train, x):
+    density = stats.multivariate_normal(train.mean(0), np.cov(train.T, bias=True))
+    return -density.logpdf(x).mean() / (np.log(2) * x.shape[1])
+
+
+def test_a_flow_beats_the_gaussian_where_the_data_are_none(fitted):
+    assert fitted.record.held_out_bits < fitted.record.held_out_bits_gaussian - 0.2
+    assert fitted.record.kept.startswith("step ")
+
+
+def test_bits_are_those_of_the_density_that_comes_back(embeddings):
+    fit = FlowFit(embeddings, resolve("default", SMALL))
+    start = fit.result()
+    held_out = fit.held_out.numpy()
+    log_prob = start.map.log_prob(torch.from_numpy(held_out)).mean().item()
+    assert start.record.held_out_bits == pytest.approx(-log_prob / (6 * np.log(2)), rel=1e-5)
+
+
+def test_the_gaussian_beside_it_is_that_of_the_training_rows(embeddings):
+    fit = FlowFit(embeddings, resolve("default", SMALL))
+    expected = gaussian_bits(embeddings[fit.train_rows].astype(np.float64), fit.held_out.numpy())
+    assert fit.result().record.held_out_bits_gaussian == pytest.approx(expected, rel=1e-5)
+
+
+def test_before_its_first_step_the_default_is_whitening(embeddings):
+    record = FlowFit(embeddings, resolve("default")).result().record
+    assert record.kept == "start"
+    assert record.held_out_bits == pytest.approx(record.held_out_bits_gaussian, rel=1e-5)
+
+
+def test_a_flow_that_only_gets_worse_keeps_its_start_and_says_so(caplog):
+    noise = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
+    fitted = fit_flow(noise, held_out=0.3, changes={**SMALL, "learning_rate": 0.3, "epochs": 5, "warmup_steps": 0})
+    assert fitted.record.held_out_bits <= fitted.record.held_out_bits_gaussian + 1e-6
+    assert fitted.record.kept == "start"
+    assert "No step of the flow had fewer held-out bits than its start, so the start is kept." in caplog.text
+
+
+def test_the_same_seed_gives_the_same_flow(embeddings, fitted):
+    again = fit_flow(embeddings, changes=SMALL).map.state_dict()
+    assert all(torch.equal(tensor, again[name]) for name, tensor in fitted.map.state_dict().items())
+
+
+def test_the_global_random_state_is_left_alone(embeddings):
+    before = torch.get_rng_state()
+    fit_flow(embeddings, changes={**SMALL, "epochs": 1})
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_fit_says_nothing(embeddings, capfd):
+    fit_flow(embeddings, changes={**SMALL, "epochs": 1})
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_fits(name, embeddings):
+    fitted = fit_flow(embeddings[:200], name, trainer={"max_steps": 3})
+    assert fitted.map.dim_out == 6
+    assert np.isfinite(fitted.record.train_bits)
+
+
+def test_a_paper_preset_returns_its_last_step_whatever_it_is_worth(embeddings):
+    record = fit_flow(embeddings, "paper-tf").record
+    assert record.kept == f"step {record.steps}" == f"step {1500 // 64}"
+    assert record.held_out_bits is None
+
+
+def test_a_part_of_an_epoch_is_a_part_of_its_steps(embeddings):
+    assert fit_flow(embeddings, "paper-tf-nli").record.steps == int(0.15 * (1500 // 64))
+
+
+def test_reduction_keeps_the_first_directions_and_the_density(embeddings):
+    fitted = fit_flow(embeddings, n_components=4, changes=SMALL)
+    x = torch.from_numpy(embeddings)
+    assert fitted.map(x).shape == (1500, 4)
+    assert fitted.record.rank == 6
+    assert fitted.record.held_out_bits < fitted.record.held_out_bits_gaussian
+
+
+def test_null_directions_are_left_out_counted_and_said(embeddings):
+    x = np.concatenate((embeddings, embeddings[:, :1]), axis=1)
+    with pytest.warns(NullDirectionWarning, match=r"^1 of 7 directions hold no variance"):
+        record = fit_flow(x, changes=SMALL).record
+    assert (record.n_null, record.rank, record.dim_out) == (1, 6, 6)
+
+
+def test_a_preset_that_keeps_null_directions_is_not_compared_with_a_gaussian_without_them(embeddings):
+    x = np.concatenate((embeddings, embeddings[:, :2]), axis=1)
+    record = fit_flow(x, "paper-text", trainer={"max_steps": 2}).record
+    assert (record.n_null, record.dim_out, record.train_bits_gaussian) == (2, 8, None)
+
+
+def test_too_few_rows_to_judge_by_keep_the_start_and_say_so(embeddings, caplog):
+    record = fit_flow(embeddings[:40]).record
+    assert (record.kept, record.steps, record.interrupted) == ("start", 0, False)
+    assert caplog.messages[-1] == "40 rows are too few to hold some out and judge a flow by: its start is kept."
+
+
+def test_without_rows_to_judge_by_as_asked_the_last_step_is_kept(embeddings):
+    record = fit_flow(embeddings, held_out=0, changes={**SMALL, "epochs": 1}).record
+    assert (record.n_held_out, record.kept) == (0, "step 23")
+
+
+def test_averaged_weights_are_the_ones_that_come_back(embeddings):
+    fit = FlowFit(embeddings, resolve("default", {**SMALL, "ema": 0.9, "epochs": 2}))
+    plain = fit_flow(embeddings, changes={**SMALL, "epochs": 2})
+    averaged = fit_flow(embeddings, fit.recipe)
+    assert not torch.equal(averaged.map.glow.flow.step0.mixing.factors, plain.map.glow.flow.step0.mixing.factors)
+    assert torch.equal(averaged.map.glow.flow.step0.mixing.permutation, plain.map.glow.flow.step0.mixing.permutation)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_rows_of_any_precision_are_taken(dtype, embeddings):
+    record = fit_flow(embeddings.astype(dtype), changes={**SMALL, "epochs": 2}).record
+    assert record.held_out_bits < record.held_out_bits_gaussian
+
+
+def test_rows_may_stay_on_disk(tmp_path, embeddings, fitted):
+    np.save(tmp_path / "x.npy", embeddings)
+    from_disk = fit_flow(np.load(tmp_path / "x.npy", mmap_mode="r"), changes=SMALL)
+    assert from_disk.record.held_out_bits == fitted.record.held_out_bits
+
+
+def test_training_in_float64_is_possible(embeddings):
+    fitted = fit_flow(embeddings, changes={**SMALL, "epochs": 1}, trainer={"precision": "64-true"})
+    assert fitted.map(torch.from_numpy(embeddings[:2])).dtype == torch.float64
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_precision_that_breaks_the_mathematics_is_refused(embeddings, precision):
+    with pytest.raises(UsageError) as caught:
+        fit_flow(embeddings, trainer={"precision": precision})
+    assert str(caught.value) == (
+        f"The flow's mathematics needs float32 or better, but trainer.precision is {precision}. "
+        "Choose 32-true or 64-true; encoder.dtype sets the encoder's own precision."
+    )
+
+
+def test_divergence_stops_says_what_to_change_and_keeps_the_last_good_state(embeddings):
+    recipe = resolve("default", DIVERGING)
+    with pytest.raises(DivergenceError) as caught:
+        fit_flow(embeddings, recipe)
+    assert str(caught.value).startswith("The loss should stay finite, but after ")
+    assert "Lower flow.learning_rate (it was 1e+06), lengthen flow.warmup_steps (0)" in str(caught.value)
+
+
+def test_after_divergence_there_is_still_a_result(embeddings):
+    recipe = resolve("default", DIVERGING)
+    fit = FlowFit(embeddings, recipe)
+    with pytest.raises(DivergenceError):
+        fit.run(quiet_trainer(fit))
+    result = fit.result()
+    assert result.record.interrupted
+    assert result.record.held_out_bits <= result.record.held_out_bits_gaussian + 1e-6
+
+
+def quiet_trainer(fit):
+    import pytorch_lightning as pl
+
+    quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
+    return pl.Trainer(**quiet, enable_model_summary=False, **fit.trainer_options())
+
+
+@pytest.mark.parametrize(
+    ("x", "error", "message"),
+    [
+        (np.full((100, 3), np.nan), DataError, "Embeddings must be finite, but row "),
+        (np.ones((100, 3)), DataError, "All 84 rows are equal, so there is nothing to calibrate."),
+        (np.zeros((1, 3)), DataError, "A covariance needs at least 2 rows, got 1."),
+        (np.zeros(5), DataError, "A flow is fitted to embeddings (n, dim), n at least 2; got shape (5,)."),
+        (np.random.default_rng(0).normal(size=(99, 1)), UsageError, "A flow needs at least 2 dimensions, got 1."),
+    ],
+)
+def test_rows_that_no_flow_can_be_fitted_to_are_refused(x, error, message):
+    with pytest.raises(error) as caught:
+        fit_flow(x)
+    assert str(caught.value).startswith(message)
+
+
+def test_more_directions_than_there_are_are_refused(embeddings):
+    with pytest.raises(DataError) as caught:
+        fit_flow(embeddings, n_components=7)
+    assert str(caught.value) == (
+        "A flow of 7 directions was asked for, but 1425 rows of dimension 6 have rank 6. "
+        "Choose 2 to that, or fit on more sentences."
+    )
+
+
+def test_a_record_is_json_and_markdown(fitted):
+    assert json.loads(json.dumps(fitted.record.to_dict()))["n_train"] == 1425
+    assert "| held out | 75 | " in fitted.record.to_markdown()
+    assert fitted.record.summary().startswith("held out: ")
+    assert dataclasses.replace(fitted.record, held_out_bits=None).summary().startswith("training: ")

@@ -1,0 +1,75 @@
+from dataclasses import replace
+
+import pytest
+
+from bertflow.errors import UnknownNameError, UsageError
+from bertflow.training.presets import PRESETS, Recipe, differences, resolve
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_knows_its_own_name(name):
+    assert PRESETS[name].preset == name
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_recipe_comes_back_from_what_it_changes(name):
+    changed = resolve(name, {"learning_rate": 0.5, "glow": {"hidden": 7}})
+    assert differences(changed) == {"learning_rate": 0.5, "glow": {"hidden": 7}}
+    assert resolve(name, differences(changed)) == changed
+
+
+def test_a_preset_unchanged_has_no_differences():
+    assert differences(PRESETS["paper-tf"]) == {}
+
+
+def test_the_released_recipe_is_that_of_the_released_code():
+    # bohanli/BERT-flow: scripts/train_siamese.sh, optimization_bert_flow.py, flow/config/config_l3_d3_w32.json
+    recipe = PRESETS["paper-tf"]
+    assert (recipe.glow.levels, recipe.glow.depth, recipe.glow.hidden) == (3, 3, 32)
+    assert (recipe.glow.coupling, recipe.glow.permutation, recipe.glow.actnorm_factor) == ("additive", "reversal", 3.0)
+    assert (recipe.learning_rate, recipe.weight_decay, recipe.clip_norm, recipe.decay) == (1e-3, 0.01, 1.0, "constant")
+    assert (recipe.batch_size // recipe.unit, recipe.max_length, recipe.pooling) == (32, 64, "first-last-avg")
+    assert recipe.dropout
+    assert recipe.two_sided
+
+
+def test_nli_is_a_short_and_slow_schedule():
+    for name in ("paper-tf", "paper-text"):
+        assert PRESETS[f"{name}-nli"] == replace(PRESETS[name], preset=f"{name}-nli", learning_rate=2e-5, epochs=0.15)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epoch": 3}, "Unknown option of a recipe 'epoch'. Known: preset, glow, start,"),
+        ({"glow": {"width": 3}}, "Unknown option of a flow 'width'. Known: levels, depth, hidden,"),
+    ],
+)
+def test_an_unknown_option_lists_the_known_ones(changes, message):
+    with pytest.raises(UnknownNameError) as caught:
+        resolve("default", changes)
+    assert str(caught.value).startswith(message)
+
+
+def test_an_unknown_preset_lists_the_known_ones():
+    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, paper-tf, paper-tf-nli, "):
+        resolve("paper")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": -1}, "flow.epochs must be at least 0, got -1."),
+        ({"ema": 1.0}, "flow.ema is a decay from 0 (no average) to below 1, got 1.0."),
+        ({"unit": 2, "batch_size": 3}, "flow.batch_size must be a multiple of flow.unit (2), got 3."),
+        (
+            {"start": "none", "n_components": 5},
+            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'default' has "
+            "none. Set flow.start to whitening, or leave n_components out.",
+        ),
+    ],
+)
+def test_a_value_out_of_range_is_refused(changes, message):
+    with pytest.raises(UsageError) as caught:
+        Recipe(**changes)
+    assert str(caught.value) == message

@@ -1,0 +1,69 @@
+"""Two ranks on one machine see the same start, take the same steps, and end with the same flow."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+
+WORKER = """
+import os, sys
+import numpy as np, pytorch_lightning as pl, torch
+from bertflow.training.fit import FlowFit
+from bertflow.training.presets import resolve
+
+folder, world = sys.argv[1], int(sys.argv[2])
+
+class Remember(pl.Callback):
+    def on_train_batch_start(self, trainer, module, batch, index):
+        if trainer.global_step == 0:
+            self.start = {name: tensor.clone() for name, tensor in module.flow.state_dict().items()}
+
+remember = Remember()
+recipe = resolve("default", {"glow": {"hidden": 8, "initialization": "data"}, "batch_size": 64, "epochs": 2})
+fit = FlowFit(np.load(f"{folder}/x.npy"), recipe)
+strategy = pl.strategies.DDPStrategy(process_group_backend="gloo") if world > 1 else "auto"
+fit.run(pl.Trainer(
+    accelerator="cpu", devices=world, strategy=strategy, logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False, callbacks=[remember], **fit.trainer_options(),
+))
+rank = int(os.environ.get("RANK", 0))
+result = fit.result()
+states = {"start": remember.start, "end": fit.module.flow.state_dict(), "bits": result.record.held_out_bits}
+torch.save(states, f"{folder}/{world}-{rank}.pt")
+"""
+
+
+@pytest.fixture(scope="module")
+def states(tmp_path_factory, embeddings):
+    """The flow's weights at the start and at the end, by (world size, rank)."""
+    folder = tmp_path_factory.mktemp("ranks")
+    np.save(folder / "x.npy", embeddings)
+    (folder / "worker.py").write_text(WORKER)
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    for world, launch in ((1, []), (2, launcher)):
+        command = [sys.executable, *launch, str(folder / "worker.py"), str(folder), str(world)]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert finished.returncode == 0, finished.stderr
+    keys = ((1, 0), (2, 0), (2, 1))
+    return {key: torch.load(folder / "{}-{}.pt".format(*key), weights_only=True) for key in keys}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", ["start", "end"])
+def test_the_ranks_have_equal_parameters(states, moment):
+    for name, tensor in states[2, 0][moment].items():
+        assert torch.equal(tensor, states[2, 1][moment][name])
+
+
+@pytest.mark.slow
+def test_the_start_does_not_depend_on_how_many_ranks_there_are(states):
+    for name, tensor in states[1, 0]["start"].items():
+        assert torch.equal(tensor, states[2, 0]["start"][name])
+
+
+@pytest.mark.slow
+def test_one_rank_and_two_end_with_the_same_likelihood(states):
+    assert states[1, 0]["bits"] == pytest.approx(states[2, 0]["bits"], abs=1e-3)
+    assert states[2, 0]["bits"] == states[2, 1]["bits"]

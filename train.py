@@ -1,0 +1,9 @@
+"""Fit a flow to your encoder and text: python train.py --config configs/default.yaml."""
+
+import sys
+
+from bertflow.cli import run
+from bertflow.cli.train import main
+
+if __name__ == "__main__":
+    sys.exit(run(main))
