@@ -1,0 +1,1 @@
+"""Adapters to other libraries, each behind an extra, none imported before it is asked for."""

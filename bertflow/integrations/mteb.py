@@ -1,0 +1,139 @@
+"""Any ``SentenceEncoder``, raw or calibrated, as a model of mteb 2.
+
+    model = mteb_model(CalibratedEncoder.load("folder"), "me/whitened-bert", data_dir="data/sts")
+    mteb.evaluate(model, mteb.get_tasks(tasks=["STS12"]))
+
+Its ``ModelMeta`` says no more than is known. ``training_datasets``, from which mteb tells what is zero-shot, is found
+by comparing the fitting text with the sentences of the STS tasks: also text that was seen without its labels counts.
+"""
+
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.sts_tasks import SUITES
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import MissingExtraError, UsageError
+from bertflow.evaluation.leaks import SystemFacts
+from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
+from bertflow.similarity import SIMILARITIES
+
+try:
+    from mteb.models.model_meta import ModelMeta
+except ImportError:
+    raise MissingExtraError("mteb", "mteb") from None
+
+CHECKED = tuple(dict.fromkeys((*MTEB_TASKS, *SUITES["sts7"])))
+"""The tasks whose sentences are looked for in the fitting text."""
+COSINE = SIMILARITIES["cosine"]
+Float64 = NDArray[np.float64]
+
+
+class MtebModel:
+    """An encoder behind mteb's ``EncoderProtocol``.
+
+    Embeddings are handed over in float64, which holds them exactly: mteb computes similarities in the precision it is
+    given, and in float32 their ties and ranks are another order's.
+
+    Args:
+        encoder: What is scored.
+        meta: What mteb is told about it.
+
+    Attributes:
+        mteb_model_meta: ``meta``.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, meta: ModelMeta) -> None:
+        self.encoder = encoder
+        self.mteb_model_meta = meta
+
+    def encode(self, inputs: Iterable[dict[str, Any]], **_: Any) -> Float64:
+        """Embeddings (n, dim) of the texts of all batches; each batch is ``{"text": [...]}``.
+
+        mteb's prompts, batch sizes and task metadata do not matter: the encoder has its own prompt, for every task.
+        """
+        texts = [text for batch in inputs for text in batch["text"]]
+        return self.encoder.encode(texts).astype(np.float64)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> Float64:
+        """Cosines (n, m) of all rows with all rows."""
+        return COSINE.matrix(np.atleast_2d(embeddings1), np.atleast_2d(embeddings2))
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Float64:
+        """Cosines (n,) of row i with row i."""
+        return COSINE.paired(np.asarray(embeddings1), np.asarray(embeddings2))
+
+
+def mteb_model(
+    encoder: SentenceEncoder,
+    name: str,
+    data_dir: str | Path | None = None,
+    encoder_datasets: Collection[str] | None = None,
+    adapted_from: str | None = None,
+) -> MtebModel:
+    """An encoder as a model that ``mteb.evaluate`` takes.
+
+    Args:
+        encoder: Raw or calibrated.
+        name: "organization/model", as mteb wants it.
+        data_dir: The STS data (a folder or ``hub``), to find which tasks' sentences stood in the fitting text. Without
+            it a system that was fitted on any text has unknown ``training_datasets``.
+        encoder_datasets: mteb tasks that the encoder's own weights were trained on; bertflow cannot know. None leaves
+            ``training_datasets`` unknown, unless it is known to hold something.
+        adapted_from: The encoder's name in mteb, whose training data mteb then adds to what was found.
+
+    Raises:
+        UsageError: If the name is no "organization/model".
+        DataError: If data is missing or damaged.
+    """
+    if not all(name.partition("/")):
+        raise UsageError(f"mteb wants a name such as 'organization/model', got {name!r}. Put an organization first.")
+    facts = SystemFacts.of(name, encoder)
+    trained = training_datasets(_seen(facts, data_dir), facts.labels, encoder_datasets)
+    fields = model_meta(facts, name, encoder.dim, trained)
+    recipe = {key: str(facts.description[key]) for key in ("pooling", "calibrator") if key in facts.description}
+    meta = ModelMeta(loader=None, adapted_from=adapted_from, experiment_kwargs=recipe or None, **fields)
+    return MtebModel(encoder, meta)
+
+
+def sts_task(pairs: StsPairs, name: str | None = None) -> Any:
+    """Pairs that are loaded already as a task of mteb, scored by mteb's own code without the hub.
+
+    Args:
+        pairs: Any task.
+        name: Of the task; by default that of the pairs.
+    """
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks.sts import AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    class LocalSts(AbsTaskSTS):
+        min_score, max_score = int(np.floor(pairs.gold.min())), int(np.ceil(pairs.gold.max()))
+        metadata = TaskMetadata(
+            name=name or pairs.task,
+            description=f"{pairs.task} as bertflow read it from {pairs.source}",
+            dataset={"path": "bertflow/local", "revision": f"local-{pairs.text_form}"},
+            type="STS",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="cosine_spearman",
+        )
+
+    task = LocalSts()
+    columns = {"sentence1": pairs.sentence1, "sentence2": pairs.sentence2, "score": pairs.gold.tolist()}
+    task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
+    return task
+
+
+def _seen(facts: SystemFacts, data_dir: str | Path | None) -> dict[str, float | None]:
+    """Which share of each task's sentences stood in the fitting text; None where that is unknown."""
+    if facts.hashes is not None and not len(facts.hashes):
+        return {}
+    if data_dir is None or facts.hashes is None:
+        return dict.fromkeys(CHECKED)
+    sets = [load_sts(task, data_dir) for task in CHECKED]
+    return {pairs.task: facts.seen([*pairs.sentence1, *pairs.sentence2]) for pairs in sets}

@@ -1,0 +1,187 @@
+"""mteb's own evaluator is the second voice: what it makes of our embeddings is what we make of them."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Whitening
+from bertflow.data.sts import StsPairs, load_sts
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
+from bertflow.evaluation.sts import score_sets
+from bertflow.text_keys import hash_texts
+
+mteb = pytest.importorskip("mteb", reason="the mteb extra is not installed")
+
+from mteb.models.models_protocols import EncoderProtocol  # noqa: E402
+
+from bertflow.integrations.mteb import mteb_model, sts_task  # noqa: E402
+
+SIMILARITIES = ("cosine", "euclidean", "manhattan")
+METRICS = [f"{similarity}_{name}" for similarity in SIMILARITIES for name in ("spearman", "pearson")]
+AGREE = 1e-6
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::DeprecationWarning",  # mteb's own
+    "ignore::FutureWarning",
+    "ignore::bertflow.errors.NullDirectionWarning",  # the last layer of a BERT lies in a hyperplane
+)
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+
+
+def sentences(n, seed):
+    rng = np.random.default_rng(seed)
+    words = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+    return tuple(" ".join(rng.choice(words, rng.integers(2, 9))) for _ in range(n))
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    gold = np.random.default_rng(2).integers(0, 11, 60) / 2
+    first, second = sentences(60, 0), sentences(60, 1)
+    return StsPairs("mine", "own", first, second, gold, ("all",) * 60, "raw", "a test")
+
+
+@pytest.fixture(scope="module", params=["raw", "calibrated"])
+def system(request, tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    if request.param == "raw":
+        return encoder
+    return CalibratedEncoder.fit(encoder, Whitening(n_components=8), list(sentences(80, 3)))
+
+
+def mteb_scores(system, pairs):
+    model = mteb_model(system, "tests/system")
+    task = sts_task(pairs, "Mine")
+    result = mteb.evaluate(model, [task], cache=None, show_progress_bar=False, co2_tracker=False)
+    return result.task_results[0].scores["test"][0]
+
+
+def our_scores(system, pairs):
+    reports = [score_sets({"it": system}, [pairs], similarity, resamples=0) for similarity in SIMILARITIES]
+    return {row.metric: row.value for report in reports for row in report.rows if row.aggregation == "all"}
+
+
+def test_mteb_finds_what_we_find(system, pairs):
+    theirs, ours = mteb_scores(system, pairs), our_scores(system, pairs)
+    assert {name: theirs[name] for name in METRICS} == pytest.approx({name: ours[name] for name in METRICS}, abs=AGREE)
+    assert theirs["main_score"] == theirs["spearman"] == pytest.approx(ours["cosine_spearman"], abs=AGREE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["sts12", "stsb", "sickr"])
+@pytest.mark.parametrize("calibrated", [False, True], ids=["raw", "whitened"])
+def test_mteb_finds_what_we_find_on_real_tasks(task, calibrated, minilm, shared_data):
+    pairs = load_sts(task, shared_data / "sts")
+    system = TransformerEncoder(minilm, pooling="mean(1,2)", device="cpu")
+    if calibrated:
+        system = CalibratedEncoder.fit(system, Whitening(), [*pairs.sentence1, *pairs.sentence2])
+    theirs, ours = mteb_scores(system, pairs), our_scores(system, pairs)
+    assert {name: theirs[name] for name in METRICS} == pytest.approx({name: ours[name] for name in METRICS}, abs=AGREE)
+
+
+def test_it_is_what_mteb_calls_an_encoder(system):
+    assert isinstance(mteb_model(system, "tests/system"), EncoderProtocol)
+
+
+def test_its_similarities_are_cosines_in_double_precision(system):
+    model = mteb_model(system, "tests/system")
+    x = model.encode([{"text": ["the dog runs", "a cat"]}, {"text": ["the house"]}], task_metadata=None)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    assert x.dtype == np.float64
+    np.testing.assert_allclose(model.similarity(x, x[:2]), unit @ unit[:2].T, atol=1e-12)
+    np.testing.assert_allclose(model.similarity_pairwise(x[:2], x[1:]), (unit[:2] * unit[1:]).sum(1), atol=1e-12)
+
+
+def test_the_meta_says_how_it_was_made(system):
+    meta = mteb_model(system, "tests/system").mteb_model_meta
+    assert (meta.name, meta.embed_dim, meta.max_tokens) == ("tests/system", system.dim, 64)
+    assert meta.experiment_kwargs["pooling"] == "mean"
+    assert meta.similarity_fn_name == "cosine"
+
+
+class Fitted:
+    """An encoder that was fitted on some text."""
+
+    dim = 2
+
+    def __init__(self, text, labels=()):
+        self.text, self.labels = text, labels
+
+    def encode(self, sentences, progress=False):
+        return np.ones((len(sentences), 2), np.float32)
+
+    def describe(self):
+        return {"labels": list(self.labels)}
+
+    def fitted_hashes(self):
+        return None if self.text is None else hash_texts(self.text)
+
+
+def trained(data_dir=None, text=(), labels=(), known=None):
+    return mteb_model(Fitted(text, labels), "a/b", data_dir, known).mteb_model_meta.training_datasets
+
+
+def test_the_tasks_whose_sentences_it_was_fitted_on_are_listed(shared_data):
+    pairs = load_sts("sts13", shared_data / "sts")
+    assert trained(shared_data / "sts", text=pairs.sentence1) >= {"STS13"}
+
+
+def test_text_of_no_task_lists_none(shared_data):
+    assert trained(shared_data / "sts", text=["An evaluation set holds no such sentence."], known=[]) == set()
+
+
+def test_the_sick_test_set_is_a_part_of_what_mteb_calls_sick(shared_data):
+    pairs = load_sts("sickr", shared_data / "sts")
+    assert "SICK-R" in trained(shared_data / "sts", text=pairs.sentence2[:5])
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "expected"),
+    [
+        (None, None, None),  # fitted on bare arrays
+        (None, [], None),
+        (["some text"], [], None),  # no data to compare with
+        ((), None, None),  # the encoder's own training is unknown
+        ((), [], set()),
+        ((), ["STS22"], {"STS22"}),
+        (None, ["STS22"], {"STS22"}),
+    ],
+)
+def test_what_is_unknown_is_not_called_unseen(text, known, expected):
+    assert trained(text=text, known=known) == expected
+
+
+def test_labels_count_as_training_data():
+    assert trained(labels=["stsb-train", "sickr-train"]) == {"STSBenchmark", "SICK-R"}
+
+
+def test_mteb_tells_from_it_what_is_zero_shot(shared_data):
+    pairs = load_sts("sts16", shared_data / "sts")
+    meta = mteb_model(Fitted(pairs.sentence1), "a/b", shared_data / "sts", []).mteb_model_meta
+    assert meta.is_zero_shot_on(["STS16"]) is False
+
+
+def test_a_name_without_an_organization_is_refused():
+    with pytest.raises(UsageError) as error:
+        mteb_model(Fitted(()), "bert")
+    assert str(error.value) == "mteb wants a name such as 'organization/model', got 'bert'. Put an organization first."
+
+
+def test_without_mteb_the_pip_line_is_given():
+    script = (
+        "import sys; sys.modules['mteb'] = None\n"
+        "try: import bertflow.integrations.mteb\n"
+        "except ImportError as error: print(type(error).__name__, error)"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout == (
+        "MissingExtraError This needs the package mteb. Install it with: pip install 'bertflow[mteb]'\n"
+    )
