@@ -1,0 +1,68 @@
+"""The command line: ``bertflow COMMAND ...``. Each command is one file, loaded when it is called.
+
+Whatever bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data, 4 a
+threshold was missed.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TextIO
+
+from bertflow.errors import BertflowError
+
+COMMANDS: Mapping[str, str] = {
+    "demo": "calibrate the embedded encoder on embedded text and show what it bought",
+    "train": "fit a flow to your encoder and text",
+    "evaluate": "score encoders and calibrated encoders on the STS tasks",
+    "sweep": "find the layer and pooling for your encoder and data",
+}
+"""What each command does; the command NAME is ``bertflow.cli.NAME.main``."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run ``bertflow``; returns the exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv or argv[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if argv[0] == "--version":
+        from bertflow import __version__
+
+        print(f"bertflow {__version__}")
+        return 0
+    if argv[0] not in COMMANDS:
+        print(f"error: Unknown command {argv[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
+        return 2
+    return run(import_module(f"bertflow.cli.{argv[0]}").main, argv[1:])
+
+
+def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
+    """Run one command; what it refuses becomes one line and an exit code."""
+    warnings.showwarning = _show_warning
+    try:
+        return command(list(sys.argv[1:] if argv is None else argv))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 1
+    except BertflowError as error:
+        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+        return error.exit_code
+
+
+def _help() -> str:
+    width = max(map(len, COMMANDS))
+    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    return f"usage: bertflow COMMAND [options]\n\n{rows}\n\n`bertflow COMMAND --help` lists the options of one."
+
+
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    print(f"note: {message}", file=file or sys.stderr)

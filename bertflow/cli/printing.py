@@ -1,0 +1,18 @@
+"""How the commands print: tables on stdout."""
+
+from rich import box
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from bertflow.evaluation.tables import Table
+
+
+def print_table(out: Console, table: Table) -> None:
+    """Print a table of results; it is wider than a narrow terminal rather than with cells cut off."""
+    printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+    for at, title in enumerate(table.header):
+        printed.add_column(title, justify="right" if at else "left", no_wrap=True)
+    for line in table.lines:
+        printed.add_row(*line)
+    out.width = max(out.width, table.width)
+    out.print(printed, soft_wrap=True)

@@ -1,0 +1,164 @@
+"""What ``bertflow evaluate`` does: open, fit the baselines, score, print, write.
+
+Everything that depends on the time or the machine goes to ``run.json``; the other files are equal for equal input.
+"""
+
+import argparse
+import platform
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from rich.console import Console
+
+from bertflow.cli.printing import print_table
+from bertflow.data.binary import BinaryPairs, load_binary
+from bertflow.data.corpus import load_sentences
+from bertflow.data.retrieval import RetrievalPairs, load_retrieval
+from bertflow.data.sts import StsPairs, expand_tasks, load_sts, unique_sentences
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import UsageError
+from bertflow.evaluation.aggregation import AGGREGATIONS
+from bertflow.evaluation.baselines import RAW, Baseline, parse_baselines
+from bertflow.evaluation.binary import evaluate_binary
+from bertflow.evaluation.mteb_files import mteb_files
+from bertflow.evaluation.predictions import predictions_csv
+from bertflow.evaluation.published import Published, matching, published_table
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.systems import Opened, build_systems, open_system
+from bertflow.evaluation.thresholds import parse_thresholds, require_thresholds
+from bertflow.files import write_json, write_text
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
+
+VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
+OF_ENCODERS = ("pooling", "max_length", "dtype")
+"""Options that say how an encoder as it comes is used."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """What is scored on: STS tasks, pairs to retrieve, pairs that belong together or do not."""
+
+    sets: list[StsPairs]
+    retrieval: RetrievalPairs | None
+    binary: BinaryPairs | None
+
+    @classmethod
+    def load(cls, options: argparse.Namespace) -> "Work":
+        """Read everything before anything is computed."""
+        others = options.retrieval or options.binary
+        tasks = expand_tasks(options.tasks or "sts7", options.data_dir) if options.tasks or not others else ()
+        return cls(
+            [load_sts(task, options.data_dir) for task in tasks],
+            load_retrieval(options.retrieval) if options.retrieval else None,
+            load_binary(options.binary) if options.binary else None,
+        )
+
+    def sentences(self) -> list[str]:
+        """All distinct sentences, without labels."""
+        found = unique_sentences(self.sets)
+        found += [*self.retrieval.queries, *self.retrieval.texts] if self.retrieval else []
+        found += [*self.binary.a, *self.binary.b] if self.binary else []
+        return list(dict.fromkeys(found))
+
+    def report(self, systems: Mapping[str, SentenceEncoder], options: argparse.Namespace, progress: bool) -> Report:
+        """Score everything."""
+        how = {
+            "similarity": options.similarity,
+            "resamples": options.resamples,
+            "seed": options.seed,
+            "progress": progress,
+        }
+        reports = []
+        if self.sets:
+            reports.append(score_sets(systems, self.sets, force=options.force, **how))
+        if self.retrieval:
+            reports.append(evaluate_retrieval(systems, self.retrieval, **how))
+        if self.binary:
+            reports.append(evaluate_binary(systems, self.binary, force=options.force, **how))
+        return Report.joined(reports)
+
+
+def score(options: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Carry out what the command line asks for; returns the exit code.
+
+    Raises:
+        BertflowError: For what cannot be used, and for a threshold that was missed.
+    """
+    begin, progress = time.perf_counter(), sys.stderr.isatty()
+    thresholds, baselines = parse_thresholds(options.fail_below), parse_baselines(options.compare)
+    _check(options, baselines)
+    theirs = [] if options.published is None else matching(options.published, options.aggregation)
+    work = Work.load(options)
+    opened = _open(options)
+    corpus = _corpus(options.fit_on, work)
+    systems = build_systems(opened, baselines, corpus, progress)
+    report = work.report(systems, options, progress)
+    if options.output:
+        _write(report, options, argv, time.perf_counter() - begin)
+    _print(report, options.aggregation, theirs)
+    named = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
+    require_thresholds(report, thresholds, sorted(named), options.aggregation)
+    return 0
+
+
+def _check(options: argparse.Namespace, baselines: Sequence[Baseline]) -> None:
+    lookup("similarity", SIMILARITIES, options.similarity)
+    lookup("aggregation", AGGREGATIONS, options.aggregation)
+    if options.fit_on and not baselines:
+        raise UsageError("--fit_on is for the baselines, but none were asked for. Add --compare center,whitening.")
+    if options.resamples < 0:
+        raise UsageError(f"--resamples should be 0 or more, got {options.resamples}.")
+
+
+def _corpus(fit_on: str | None, work: Work) -> list[str] | None:
+    if fit_on is None:
+        return None
+    return work.sentences() if fit_on == "eval" else load_sentences(fit_on)
+
+
+def _open(options: argparse.Namespace) -> list[Opened]:
+    given = {name: getattr(options, name) for name in OF_ENCODERS if getattr(options, name) is not None}
+    opened = [open_system(model, options.device, **given) for model in options.models]
+    if given and all(one.calibrator for one in opened):
+        raise UsageError(
+            f"--{next(iter(given))} is for an encoder as it comes, but what was given is calibrated and keeps what it "
+            "was fitted with. Leave it out."
+        )
+    return opened
+
+
+def _print(report: Report, aggregation: str, theirs: Sequence[Published]) -> None:
+    out = Console()
+    tables = [report.table(aggregation)]
+    if theirs:
+        tables.append(published_table(theirs, report.columns(aggregation)))
+    for table in tables:
+        print_table(out, table)
+    for line in (*report.comparison(aggregation), "", *report.captions(aggregation)):
+        out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _write(report: Report, options: argparse.Namespace, argv: Sequence[str], seconds: float) -> None:
+    folder: Path = options.output
+    write_text(folder / "results.json", report.to_json())
+    write_text(folder / "results.md", report.to_markdown(options.aggregation))
+    if report.tasks:
+        write_text(folder / "predictions.csv", predictions_csv(report))
+    if report.tasks and options.similarity == "cosine":  # mteb's main score is of the cosine
+        for path, text in mteb_files(report).items():
+            write_text(folder / "mteb" / path, text)
+    run = {
+        "arguments": list(argv),
+        "seconds": round(seconds, 1),
+        "finished": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+        "host": platform.node(),
+        "versions": {name: version(name) for name in VERSIONS},
+    }
+    write_json(folder / "run.json", run)

@@ -1,0 +1,21 @@
+import json
+
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.cli.demo import SYSTEMS, main
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm")
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # one LayerNorm'ed layer has one
+def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
+    assert main(["--sentences", "600", "--pairs", "60", "--output", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"\n {name} " in printed for name in SYSTEMS)
+    rows = json.loads((tmp_path / "results.json").read_text())["rows"]
+    assert {row["system"] for row in rows} == set(SYSTEMS)
+    assert {row["seen"] for row in rows} == {0.0}
+    saved = CalibratedEncoder.load(tmp_path / "encoder")
+    assert saved.encode(["Return the number of items.", "Raise an error."]).shape == (2, saved.dim)
+    assert saved.calibrator.moments_.n == 600

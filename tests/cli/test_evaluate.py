@@ -1,0 +1,148 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Whitening
+from bertflow.cli import run
+from bertflow.cli.evaluate import main
+from bertflow.encoder.transformer import TransformerEncoder
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+FILES = ["predictions.csv", "results.json", "results.md"]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Tables of two tasks of one's own, of retrieval pairs and of binary pairs."""
+    folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
+    for task in ("news", "chat"):
+        lines = [
+            f"{' '.join(rng.choice(WORDS, 4))}\t{' '.join(rng.choice(WORDS, 4))}\t{rng.integers(0, 6)}\tpart{at % 2}"
+            for at in range(40)
+        ]
+        (folder / f"{task}.tsv").write_text("\n".join(["sentence1\tsentence2\tscore\tsubset", *lines]) + "\n")
+    pairs = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}" for _ in range(20)]
+    (folder / "faq.tsv").write_text("\n".join(["query\ttext", *dict.fromkeys(pairs)]) + "\n")
+    labelled = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}\t{at % 2}" for at in range(20)]
+    (folder / "qnli.tsv").write_text("\n".join(["a\tb\tlabel", *labelled]) + "\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def fitted(tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("fitted") / "mine"
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    sentences = [" ".join(np.random.default_rng(at).choice(WORDS, 4)) for at in range(30)]
+    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences).save(folder)
+    return folder
+
+
+@pytest.fixture
+def evaluate(data, capsys):
+    """Runs the command; gives exit code, stdout and stderr."""
+
+    def call(*arguments):
+        code = run(main, [*map(str, arguments), "--data_dir", str(data), "--device", "cpu"])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_it_prints_a_table_with_the_baselines_and_how_they_were_made(evaluate, tiny_bert):
+    code, out, _ = evaluate(tiny_bert, "--tasks", "news,chat", "--compare", "raw,center,sif", "--fit_on", "eval")
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[1].split() == ["system", "news", "chat"]
+    assert [line.split()[0] for line in lines[3:6]] == ["raw", "center", "sif"]
+    assert "raw: encoder tiny-bert, pooling mean, max length 64, seen 0.00 (inductive)." in out
+    assert "Center() fitted on" in out
+    assert "seen 1.00 (transductive)" in out
+
+
+def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path):
+    arguments = (fitted, "--tasks", "news,chat", "--compare", "raw,whitening", "--resamples", "50", "--output")
+    for name in ("one", "two"):
+        assert evaluate(*arguments, tmp_path / name)[0] == 0
+    for name in FILES:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    rows = json.loads((tmp_path / "one" / "results.json").read_text())["rows"]
+    assert {row["system"] for row in rows} == {"raw", "whitening", "mine"}
+    assert json.loads((tmp_path / "one" / "run.json").read_text())["arguments"][0] == str(fitted)
+
+
+def test_retrieval_and_binary_tasks_stand_beside(evaluate, fitted, data):
+    code, out, _ = evaluate(fitted, "--tasks", "news", "--retrieval", data / "faq.tsv", "--binary", data / "qnli.tsv")
+    assert code == 0
+    assert out.splitlines()[1].split()[:4] == ["system", "news", "hit@1", "MRR"]
+    assert "qnli" in out.splitlines()[1]
+
+
+def test_published_figures_stand_below_ours(evaluate, fitted):
+    _, out, _ = evaluate(fitted, "--tasks", "news", "--aggregation", "wmean", "--published", "base-flow (target)")
+    assert "BERT-base-flow (target) [Li et al. 2020, arXiv:2011.05864, table 2]" in out
+
+
+def test_no_cell_is_cut_off_in_a_pipe(evaluate, fitted):
+    _, out, _ = evaluate(fitted, "--tasks", "news,chat", "--compare", "raw,center", "--published", "whitening")
+    assert "…" not in out
+
+
+@pytest.mark.parametrize(("limit", "code"), [("-100", 0), ("100", 4)])
+def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
+    found, _, err = evaluate(fitted, "--tasks", "news", "--compare", "raw", "--fail_below", f"news={limit}")
+    assert found == code
+    assert err.startswith("error: mine scores ") == (code == 4)
+    assert "raw" not in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--bad"], 2, "error: Unrecognized arguments: --bad. `bertflow evaluate --help` lists the options."),
+        (
+            ["--tasks", "sts99"],
+            2,
+            "error: Unknown task 'sts99'.",
+        ),
+        (["--tasks", "sts12"], 3, "error: The task sts12 should stand in "),
+        (["--compare", "magic", "--tasks", "news"], 2, "error: Unknown baseline 'magic'. Known: raw, center"),
+        (["--aggregation", "max", "--tasks", "news"], 2, "error: Unknown aggregation 'max'. Known: all, mean, wmean."),
+        (["--similarity", "cos", "--tasks", "news"], 2, "error: Unknown similarity 'cos'. Known: cosine, dot, eu"),
+        (["--compare", "center", "--tasks", "news"], 2, "error: center needs text to be fitted on. Add --fit_on FILE"),
+        (["--fit_on", "eval", "--tasks", "news"], 2, "error: --fit_on is for the baselines, but none were asked for."),
+        (["--resamples", "-1", "--tasks", "news"], 2, "error: --resamples should be 0 or more, got -1."),
+        (["--pooling", "meen", "--tasks", "news"], 2, "error: Unknown pooling 'meen'."),
+        (["--fail_below", "news", "--tasks", "news"], 2, "error: A threshold is written task=score, as stsb=70; got "),
+    ],
+)
+def test_what_cannot_be_used_is_one_line(evaluate, tiny_bert, arguments, code, message):
+    found, out, err = evaluate(tiny_bert, *arguments)
+    assert (found, out) == (code, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+
+
+def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
+    code, _, err = evaluate(fitted, "--tasks", "news", "--pooling", "cls")
+    assert code == 2
+    assert err == (
+        "error: --pooling is for an encoder as it comes, but what was given is calibrated and keeps what it was fitted "
+        "with. Leave it out.\n"
+    )
+
+
+def test_help_needs_no_heavy_import():
+    code = (
+        "import sys; from bertflow.cli.evaluate import main\n"
+        "try: main(['--help'])\n"
+        "finally: print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("usage: bertflow evaluate")
+    assert done.stdout.rstrip().endswith("False")

@@ -1,0 +1,100 @@
+import importlib
+import subprocess
+import sys
+import warnings
+
+import pytest
+
+import bertflow
+from bertflow.cli import COMMANDS, main, run
+from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
+
+HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "datasets", "scipy", "numpy")
+
+
+@pytest.fixture(autouse=True)
+def _own_warnings(monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+@pytest.mark.parametrize("arguments", ["import bertflow", "from bertflow.cli import main; main(['--help'])"])
+def test_importing_and_helping_load_nothing_heavy(arguments):
+    script = f"import sys; {arguments}; print([name for name in {HEAVY} if name in sys.modules])"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize("name", bertflow.__all__)
+def test_every_public_name_is_there(name):
+    assert getattr(bertflow, name) is not None
+
+
+def test_a_name_that_is_not_public_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'bertflow' has no attribute 'nothing'"):
+        bertflow.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_a_main(command):
+    assert callable(importlib.import_module(f"bertflow.cli.{command}").main)
+
+
+def test_help_lists_every_command(capsys):
+    assert main(["--help"]) == 0
+    printed = capsys.readouterr().out
+    assert all(f"  {name} " in printed for name in COMMANDS)
+
+
+def test_an_unknown_command_is_one_line(capsys):
+    assert main(["trian"]) == 2
+    assert capsys.readouterr().err == f"error: Unknown command 'trian'. Known: {', '.join(COMMANDS)}.\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UnknownNameError("a"), 2),
+        (MissingExtraError("mteb", "mteb"), 2),
+        (DataError("a"), 3),
+        (ThresholdMissedError("a"), 4),
+        (KeyboardInterrupt(), 1),
+    ],
+)
+def test_what_is_refused_has_its_exit_code(error, code):
+    def command(argv):
+        raise error
+
+    assert run(command, []) == code
+
+
+def test_a_message_of_several_lines_becomes_one(capsys):
+    def command(argv):
+        raise DataError("one\n  two")
+
+    run(command, [])
+    assert capsys.readouterr().err == "error: one two\n"
+
+
+def test_a_missing_extra_carries_its_pip_line():
+    assert str(MissingExtraError("mteb", "mteb")) == (
+        "This needs the package mteb. Install it with: pip install 'bertflow[mteb]'"
+    )
+
+
+def test_a_warning_is_one_line(capsys):
+    def command(argv):
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("something was left out", stacklevel=1)
+        return 0
+
+    assert run(command, []) == 0
+    assert capsys.readouterr().err == "note: something was left out\n"
+
+
+def test_a_bug_is_not_hidden():
+    def command(argv):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        run(command, [])

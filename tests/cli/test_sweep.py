@@ -1,0 +1,109 @@
+import json
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.cli import run
+from bertflow.cli.sweep import main
+
+WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+def sentences(n, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(2, 9))) for _ in range(n)]
+
+
+@pytest.fixture
+def task(tmp_path):
+    gold = np.random.default_rng(0).random(30)
+    lines = [f"{a}\t{b}\t{g:.3f}" for a, b, g in zip(sentences(30, 0), sentences(30, 1), gold, strict=True)]
+    path = tmp_path / "mine.tsv"
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
+    return str(path)
+
+
+@pytest.fixture
+def labels(tmp_path):
+    text = sentences(40, 2)
+    path = tmp_path / "labels.tsv"
+    path.write_text("".join(f"{one}\t{'dog' in one}\n" for one in text))
+    return str(path)
+
+
+def refused(capsys, *argv):
+    assert run(main, [*map(str, argv)]) == 2
+    return capsys.readouterr().err
+
+
+def test_a_sweep_prints_its_table_and_what_it_took(tiny_bert, task, capsys):
+    assert run(main, [str(tiny_bert), "--tasks", task, "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert "mean(3)" in printed
+    assert "Best whitening: " in printed
+    assert "MiB of memory" in printed
+
+
+def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path):
+    for name in ("a", "b"):
+        argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "0,2", "--tokens", "mean,cls"]
+        assert run(main, [*argv, "--output", str(tmp_path / name)]) == 0
+    for file in ("sweep.json", "sweep.md", "sweep.csv"):
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    record = json.loads((tmp_path / "a" / "run.json").read_text())
+    assert set(record) == {"arguments", "seconds", "peak_memory_bytes", "scratch_bytes"}
+
+
+def test_a_heatmap_is_drawn(tiny_bert, task, tmp_path):
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--tokens", "mean,max"]
+    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
+    assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task, tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "bertflow.analysis.plots", raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "1", "--tokens", "mean"]
+    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
+    assert capsys.readouterr().err == (
+        "note: no heatmap was drawn. This needs the package matplotlib. "
+        "Install it with: pip install 'bertflow[plots]'\n"
+    )
+    assert not (tmp_path / "out" / "sweep.png").exists()
+
+
+def test_labels_are_probed_instead(tiny_bert, labels, capsys):
+    assert run(main, [str(tiny_bert), "--labels", labels, "--folds", "3", "--device", "cpu", "--tokens", "max"]) == 0
+    printed = capsys.readouterr().out
+    assert "accuracy" in printed
+    assert "3 stratified folds (seed 0); 40 texts of labels.tsv, 2 labels" in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--labels", "x.tsv", "--tasks", "stsb"],
+         "--tasks belongs to the STS tasks, which --labels does without. Leave one out."),
+        (["--folds", "3"], "--folds belongs to the probe, which needs --labels. Leave one out."),
+        (["--layers", "0,9"], "--layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
+        (["--layers", "a"], "--layers takes numbers with commas, as 0,3,6; got 'a'."),
+        (["--tokens", "median"],
+         "Unknown token reduction 'median'. Known: mean, content, sif, max, cls, last-token."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
+    assert refused(capsys, tiny_bert, "--device", "cpu", *arguments) == f"error: {message}\n"
+
+
+@pytest.mark.slow
+def test_on_a_real_encoder_the_tuned_last_layer_is_best(minilm, shared_data, tmp_path):
+    argv = [str(minilm), "--data_dir", str(shared_data / "sts"), "--tokens", "mean,cls", "--output", str(tmp_path)]
+    assert run(main, argv) == 0
+    rows = json.loads((tmp_path / "sweep.json").read_text())["rows"]
+    raw = {row["pooling"]: 100 * row["value"] for row in rows if row["calibrator"] == "raw"}
+    assert max(raw, key=raw.get) == "mean(6)"
+    assert raw["mean(6)"] == pytest.approx(82.63, abs=0.1)
+    assert raw["mean(0)"] == pytest.approx(64.92, abs=0.1)

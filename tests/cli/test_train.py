@@ -1,0 +1,328 @@
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.saving import load_calibrator
+from bertflow.cli import main as bertflow
+from bertflow.cli.train_inputs import read_text
+from bertflow.cli.train_options import DataOptions, parse_options
+from bertflow.cli.train_trainer import build_trainer
+from bertflow.encoder.transformer import TransformerEncoder
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(SENTENCES), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def arguments(tiny_bert, text, tmp_path):
+    return [
+        f"--encoder.model={tiny_bert}",
+        f"--data.sentences={text}",
+        "--encoder.pooling=mean(1,2)",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.accelerator=cpu",
+        f"--output={tmp_path / 'run'}",
+        "--flow.glow.hidden=8",
+        "--flow.batch_size=16",
+    ]
+
+
+@pytest.fixture
+def run(arguments, tmp_path):
+    """A finished run: its folder."""
+    assert bertflow(["train", *arguments, "--flow.epochs=2"]) == 0
+    return tmp_path / "run"
+
+
+@pytest.fixture(autouse=True)
+def _keep_warnings(monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+def test_a_run_leaves_its_folder(run):
+    assert {path.name for path in run.iterdir()} >= {
+        "config.yaml",
+        "run.json",
+        "metrics.csv",
+        "checkpoints",
+        "calibrator",
+        "report",
+    }
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["status"] == "done"
+    assert facts["fit"]["steps"] == 16
+    assert facts["text"]["sentences"] == len(SENTENCES)
+    assert "bits per dimension" in (run / "report" / "fit.md").read_text()
+
+
+def test_metrics_say_bits_of_training_and_held_out_rows(run):
+    rows = list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
+    for name in ("train/bits_per_dim", "val/bits_per_dim", "val/mean_cosine"):
+        assert any(row[name] for row in rows)
+
+
+def test_the_run_is_a_calibrated_encoder(run, tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "mean(1,2)", device="cpu")
+    expected = load_calibrator(run / "calibrator").transform(encoder.encode(SENTENCES[:5]))
+    np.testing.assert_array_equal(CalibratedEncoder.load(run, device="cpu").encode(SENTENCES[:5]), expected)
+
+
+def test_the_calibrator_knows_its_encoder_and_text(run):
+    provenance = load_calibrator(run / "calibrator").provenance
+    assert provenance.encoder["pooling"] == "mean(1,2)"
+    assert len(provenance.text_hashes) == len(SENTENCES)
+
+
+def test_checkpoints_hold_the_flow_alone_and_are_safe_to_read(run):
+    checkpoint = torch.load(run / "checkpoints" / "last.ckpt", weights_only=True)
+    assert all(name.startswith("flow.") for name in checkpoint["state_dict"])
+
+
+def test_the_config_of_a_run_makes_the_same_run_again(run, tmp_path):
+    assert bertflow(["train", "--config", str(run / "config.yaml"), "--output", str(tmp_path / "again")]) == 0
+    first, second = (load_calibrator(folder / "calibrator").map.state_dict() for folder in (run, tmp_path / "again"))
+    assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
+
+
+def test_a_run_ends_with_what_to_do_next(arguments, tmp_path, capsys):
+    assert bertflow(["train", *arguments, "--trainer.max_steps=2"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].startswith(f"next: python evaluate.py {tmp_path / 'run'} --compare ")
+
+
+def test_token_counts_for_sif_come_from_the_text_and_are_kept(arguments, tmp_path):
+    assert bertflow(["train", *arguments, "--encoder.pooling=sif(2)", "--trainer.max_steps=2"]) == 0
+    expected = TransformerEncoder(arguments[0].split("=")[1], "sif(2)", device="cpu").count_tokens(SENTENCES)
+    loaded = CalibratedEncoder.load(tmp_path / "run", device="cpu")
+    np.testing.assert_allclose(loaded.encoder.encode(SENTENCES[:3]), expected.encode(SENTENCES[:3]), atol=1e-6)
+
+
+def test_the_released_recipe_runs_with_dropout_in_the_loop(arguments, tmp_path):
+    options = ["--flow.preset=paper-tf", "--flow.glow.levels=2", "--flow.batch_size=64"]
+    assert bertflow(["train", *arguments, *options]) == 0
+    fit = json.loads((tmp_path / "run" / "run.json").read_text())["fit"]
+    assert fit["dropout"]
+    assert fit["steps"] == len(SENTENCES) // 64
+
+
+@pytest.mark.parametrize(("unit", "n"), [(1, len(SENTENCES)), (2, 2 * len(SENTENCES))])
+def test_pairs_of_tasks_come_as_often_as_they_stand_there_and_sentences_once(unit, n, arguments, tmp_path):
+    pairs = enumerate(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
+    rows = "".join(f"{a}\t{b}\t{k % 5}\n" for k, (a, b) in pairs)
+    (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + rows + rows)
+    arguments = [argument for argument in arguments if not argument.startswith("--data.")]
+    tasks = ["--data.tasks=mine", f"--data.data_dir={tmp_path}", f"--flow.unit={unit}", "--trainer.max_steps=1"]
+    assert bertflow(["train", *arguments, *tasks]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["text"]["sentences"] == n
+
+
+def test_embeddings_may_rest_in_a_store(arguments, tmp_path, run):
+    stored = [f"--data.store={tmp_path / 'store'}", f"--output={tmp_path / 'stored'}", "--flow.epochs=2"]
+    assert bertflow(["train", *arguments, *stored]) == 0
+    assert (tmp_path / "store" / "store.json").exists()
+    first, second = (json.loads((tmp_path / name / "report" / "fit.json").read_text()) for name in ("run", "stored"))
+    assert second["held_out_bits"] == pytest.approx(first["held_out_bits"], rel=1e-4)
+
+
+def test_a_sample_of_the_text_is_enough_if_asked_for(arguments, tmp_path):
+    assert bertflow(["train", *arguments, "--data.max_sentences=70", "--trainer.max_steps=1"]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["text"]["sentences"] == 70
+
+
+def test_a_sample_of_pairs_is_made_of_pairs(tmp_path):
+    pairs = enumerate(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
+    rows = "".join(f"{a}\t{b}\t{k % 5}\n" for k, (a, b) in pairs)
+    (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + rows)
+    sample = read_text(DataOptions(tasks="mine", data_dir=str(tmp_path), max_sentences=20), seed=0)
+    rows = [SENTENCES.index(sentence) for sentence in sample]
+    assert len(rows) == 20
+    assert [row + 1 for row in rows[::2]] == rows[1::2]
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "value"),
+    [
+        ("--trainer.max_steps=7", "max_steps", 7),
+        ("--trainer.gradient_clip_val=0.5", "gradient_clip_val", 0.5),
+        ("--trainer.accumulate_grad_batches=3", "accumulate_grad_batches", 3),
+        ("--trainer.log_every_n_steps=11", "log_every_n_steps", 11),
+        ("--trainer.check_val_every_n_epoch=2", "check_val_every_n_epoch", 2),
+        ("--trainer.limit_val_batches=0", "limit_val_batches", 0),
+        ("--trainer.fast_dev_run=true", "fast_dev_run", True),
+    ],
+)
+def test_trainer_options_come_before_the_recipe(option, name, value, tmp_path):
+    options = parse_options([option, "--trainer.accelerator=cpu"])
+    recipe = {"max_epochs": 8, "max_steps": -1, "gradient_clip_val": None, "log_every_n_steps": 50}
+    assert getattr(build_trainer(options.trainer, tmp_path, recipe), name) == value
+
+
+def test_a_limit_of_the_users_replaces_all_of_the_recipe(tmp_path):
+    options = parse_options(["--trainer.max_steps=500", "--trainer.accelerator=cpu"])
+    assert build_trainer(options.trainer, tmp_path, {"max_epochs": 8, "max_steps": -1}).max_epochs is None
+
+
+def test_callbacks_of_the_users_are_added(tmp_path):
+    options = parse_options(["--trainer.callbacks=LearningRateMonitor", "--trainer.accelerator=cpu"])
+    names = [type(callback).__name__ for callback in build_trainer(options.trainer, tmp_path, {}).callbacks]
+    assert {"LearningRateMonitor", "ModelCheckpoint"} <= set(names)
+
+
+def test_barebones_is_bare(tmp_path):
+    options = parse_options(["--trainer.barebones=true", "--trainer.accelerator=cpu"])
+    assert build_trainer(options.trainer, tmp_path, {"max_epochs": 1, "log_every_n_steps": 9}).barebones
+
+
+def test_a_preset_is_a_row_of_defaults(tmp_path):
+    (tmp_path / "mine.yaml").write_text("flow:\n  preset: paper-tf\n  glow:\n    hidden: 7\n")
+    recipe = parse_options(["--config", str(tmp_path / "mine.yaml"), "--flow.epochs=2"]).recipe
+    assert (recipe.glow.hidden, recipe.glow.levels, recipe.epochs, recipe.unit) == (7, 3, 2.0, 2)
+
+
+@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda path: path.name)
+def test_every_config_can_be_read_and_names_its_preset(path):
+    options = parse_options(["--config", str(path)])
+    assert yaml.safe_load(path.read_text())["flow"]["preset"] == options.recipe.preset
+
+
+def test_a_list_of_files_is_a_list():
+    assert parse_options(["--data.sentences", "[a.txt,b.txt]"]).data.sentences == ["a.txt", "b.txt"]
+    assert parse_options(["--data.sentences", "a.txt"]).data.sentences == "a.txt"
+
+
+def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
+    assert bertflow(["train", "--flow.preset=paper-text", "--print_config"]) == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    assert (
+        parse_options(["--config", str(tmp_path / "printed.yaml")]).recipe
+        == parse_options(["--flow.preset=paper-text"]).recipe
+    )
+
+
+def test_help_needs_nothing_heavy():
+    script = "import sys; from bertflow.cli.train import main; main(['--help']); print('torch' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout.startswith("usage: python train.py")
+    assert finished.stdout.splitlines()[-1] == "False"
+
+
+SEE = "`python train.py --print_config` shows all options with their values."
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["--flow.epoch=3"], 2, f"There is no option --flow.epoch. Did you mean --flow.epochs? {SEE}"),
+        (["--config=/none.yaml"], 2, "The config file /none.yaml is missing. Give the path of a YAML file, as "
+         "configs/default.yaml."),
+        (["--trainer.max_epochs=x"], 2, f"The option trainer.max_epochs cannot be x. {SEE}"),
+        (["--flow.keep=x"], 2, f"The option flow.keep cannot be x. Choose from ['best', 'last']. {SEE}"),
+        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, paper-tf, paper-tf-nli, paper-text, "
+         "paper-text-nli."),
+        (["--flow.glow.coupling=x"], 2, "Unknown coupling 'x'. Known: additive, affine."),
+        (["--trainer.precision=bf16-mixed"], 2, "The flow's mathematics needs float32 or better, but trainer.precision "
+         "is bf16-mixed. Choose 32-true or 64-true; encoder.dtype sets the encoder's own precision."),
+        (["--data.tasks=stsb"], 2, "Text comes from data.sentences or from data.tasks, but both were given. Leave one "
+         "out."),
+        (["--encoder.pooling=mean(9)"], 2, "Pooling mean(9) reads layer 9, but the encoder has 4 blocks. Layers go "
+         "from 0 (embedding layer) to 4, or from -1 (last) to -5."),
+        (["--data.sentences=none.txt"], 3, "none.txt is missing. Give the path of an existing file."),
+        (["--flow.n_components=17"], 3, "A flow of 17 directions was asked for, but "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(given, code, message, arguments, capsys, tmp_path):
+    assert bertflow(["train", *arguments, *given]) == code
+    errors = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("note: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"error: {message}")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("flow:\n  epoch: 3\n", f"There is no option --flow.epoch. Did you mean --flow.epochs? {SEE}"),
+        ("flo:\n  epochs: 3\n", f"There is no option --flo.epochs. Did you mean --flow.epochs? {SEE}"),
+        ("flow: [\n", "The options cannot be read: Problems parsing config: "),
+    ],
+)
+def test_a_config_that_cannot_be_used_is_one_line(config, message, tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text(config)
+    assert bertflow(["train", "--config", str(tmp_path / "bad.yaml")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {message}")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "{path} should hold sentences, but holds none. Give text."),
+        ("the dog\n", "Fitting needs a corpus of at least 2 different sentences, got 1 sentence. Give more text."),
+    ],
+)
+def test_text_that_is_no_corpus_is_one_line(content, message, arguments, text, capsys):
+    text.write_text(content)
+    assert bertflow(["train", *arguments]) == 3
+    assert capsys.readouterr().err == f"error: {message.format(path=text)}\n"
+
+
+def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("mine")
+    assert bertflow(["train", *arguments]) == 2
+    assert capsys.readouterr().err == (
+        f"error: The run folder {tmp_path / 'run'} should be new or empty, but something is there. "
+        "Choose another --output.\n"
+    )
+
+
+def test_a_fit_that_diverges_leaves_its_last_good_state(arguments, tmp_path, capsys):
+    wild = ["--flow.learning_rate=1e9", "--flow.warmup_steps=0", "--flow.decay=constant", "--flow.linear_rate_share=1"]
+    assert bertflow(["train", *arguments, *wild]) == 3
+    assert "error: The loss should stay finite, but after " in capsys.readouterr().err
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "diverged"
+    assert np.isfinite(CalibratedEncoder.load(tmp_path / "run", device="cpu").encode(SENTENCES[:3])).all()
+
+
+@pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
+def test_a_run_that_is_interrupted_leaves_a_usable_folder(stop, arguments, tmp_path):
+    command = [sys.executable, str(REPOSITORY / "train.py"), *arguments, "--trainer.max_epochs=100000"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    metrics, begin = tmp_path / "run" / "metrics.csv", time.monotonic()
+    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+        assert time.monotonic() - begin < 100, "no step was logged"
+        time.sleep(0.1)
+    process.send_signal(stop)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, printed
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
+    assert np.isfinite(CalibratedEncoder.load(tmp_path / "run", device="cpu").encode(SENTENCES[:3])).all()
+    assert "Traceback" not in printed
+
+
+@pytest.mark.slow
+def test_without_options_it_fits_the_embedded_encoder_to_the_embedded_text(minilm, tmp_path):
+    options = ["--output", str(tmp_path / "run"), "--data.max_sentences=3000", "--trainer.max_epochs=1"]
+    assert bertflow(["train", *options]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["describe"]["pooling"] == "mean(1,2)"
