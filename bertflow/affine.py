@@ -14,7 +14,7 @@ directions are left out, counted, and said.
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -157,15 +157,6 @@ def all_but_the_top_map(moments: Moments, k: int = 3) -> AffineMap:
     top = principal_directions(moments)[1][:, :k]
     projection = np.eye(moments.dim) - top @ top.T
     return AffineMap(moments.mean, projection, projection)
-
-
-AFFINE_MAPS: Mapping[str, Callable[..., AffineMap]] = {
-    "center": center_map,
-    "standardize": standardize_map,
-    "abtt": all_but_the_top_map,
-    "whitening": whitening_map,
-}
-"""The closed forms by name: each makes a map from Moments and at most one number."""
 
 
 def principal_directions(moments: Moments) -> tuple[Float64, Float64]:

@@ -5,9 +5,16 @@ import pytest
 import torch
 from scipy import stats
 
-from bertflow.affine import AFFINE_MAPS, all_but_the_top_map, center_map, standardize_map, whitening_map
+from bertflow.affine import all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.moments import Moments
+
+AFFINE_MAPS = {
+    "center": center_map,
+    "standardize": standardize_map,
+    "abtt": all_but_the_top_map,
+    "whitening": whitening_map,
+}
 
 
 @pytest.fixture
