@@ -17,8 +17,9 @@ COMMANDS: Mapping[str, str] = {
     "train": "fit a flow to your encoder and text",
     "evaluate": "score encoders and calibrated encoders on the STS tasks",
     "sweep": "find the layer and pooling for your encoder and data",
+    "verify-paper": "compute the published figures of bert-base-uncased again",
 }
-"""What each command does; the command NAME is ``bertflow.cli.NAME.main``."""
+"""What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv[0] not in COMMANDS:
         print(f"error: Unknown command {argv[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    return run(import_module(f"bertflow.cli.{argv[0]}").main, argv[1:])
+    return run(load(argv[0]), argv[1:])
+
+
+def load(name: str) -> Callable[[list[str]], int]:
+    """The command ``name``."""
+    command: Callable[[list[str]], int] = import_module(f"bertflow.cli.{name.replace('-', '_')}").main
+    return command
 
 
 def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:

@@ -7,13 +7,15 @@ from pathlib import Path
 from bertflow.cli.arguments import Parser
 
 DESCRIPTION = """\
-Score systems on STS tasks, and on retrieval if asked for. A MODEL is an encoder (hub id or folder), a folder that
-CalibratedEncoder.save wrote, or the folder of a train.py run. Tables are x 100."""
+Score systems on STS tasks, and on retrieval and binary tasks if asked for. A MODEL is an encoder (hub id or folder), a
+folder that CalibratedEncoder.save wrote, the folder of a train.py run, or a file of word vectors (.vec, .txt, .gz).
+Tables are x 100."""
 EXAMPLES = """\
 examples:
   python evaluate.py bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
   python evaluate.py runs/mine --compare raw,center,whitening --tasks stsb,sickr --data_dir data/sts --output scores
-  python evaluate.py bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt"""
+  python evaluate.py bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt
+  python evaluate.py bert-base-uncased glove.6B.300d.txt --compare static --ceiling --lexical --data_dir data/sts"""
 
 
 def main(argv: Sequence[str]) -> int:
@@ -50,8 +52,21 @@ def _parser() -> argparse.ArgumentParser:
     add("--binary", metavar="FILE", help="a table of pairs labelled 0 or 1, scored by ROC AUC as well")
     add("--similarity", default="cosine", help="cosine, dot, euclidean or manhattan (default: cosine)")
     add("--aggregation", default="all", help="of the printed table: all, mean or wmean (default: all)")
-    add("--compare", default="", metavar="LIST", help="baselines: raw,center,standardize,abtt(7),whitening(64),sif,...")
+    add(
+        "--compare",
+        default="",
+        metavar="LIST",
+        help="baselines: raw,center,standardize,abtt(7),whitening(64),sif,static,...",
+    )
     add("--fit_on", metavar="FILE|eval", help="fit the baselines on this text; eval: on the scored sentences")
+    add("--ceiling", action="store_true", help="what labels (tuning) make of each encoder, and the share of that gap")
+    add(
+        "--lexical",
+        nargs="?",
+        const="stsb-dev",
+        metavar="TASK",
+        help="do similarities follow edit distance? (default: stsb-dev, as in the paper)",
+    )
     add("--resamples", type=int, default=1000, help="bootstrap resamples for the intervals, 0 for none (default: 1000)")
     add("--seed", type=int, default=0, help="of the resamples (default: 0)")
     add("--force", action="store_true", help="score, and mark, a system that was trained on the scored labels")

@@ -1,4 +1,6 @@
-"""How the commands print: tables on stdout."""
+"""How the commands print: tables and lines on stdout."""
+
+from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
@@ -16,3 +18,9 @@ def print_table(out: Console, table: Table) -> None:
         printed.add_row(*line)
     out.width = max(out.width, table.width)
     out.print(printed, soft_wrap=True)
+
+
+def print_lines(out: Console, lines: Iterable[str]) -> None:
+    """Print sentences as they are: not wrapped, nothing in them taken for markup."""
+    for line in lines:
+        out.print(line, highlight=False, markup=False, soft_wrap=True)

@@ -9,12 +9,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
 
-from bertflow.cli.printing import print_table
+from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.binary import BinaryPairs, load_binary
 from bertflow.data.corpus import load_sentences
 from bertflow.data.retrieval import RetrievalPairs, load_retrieval
@@ -24,30 +25,45 @@ from bertflow.errors import UsageError
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.baselines import RAW, Baseline, parse_baselines
 from bertflow.evaluation.binary import evaluate_binary
+from bertflow.evaluation.ceiling import ceiling_system, gap_section
+from bertflow.evaluation.lexical import lexical
 from bertflow.evaluation.mteb_files import mteb_files
 from bertflow.evaluation.predictions import predictions_csv
 from bertflow.evaluation.published import Published, matching, published_table
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.sts import score_sets
-from bertflow.evaluation.systems import Opened, build_systems, open_system
+from bertflow.evaluation.systems import CEILING, Opened, build_systems, open_system
+from bertflow.evaluation.tables import Section
 from bertflow.evaluation.thresholds import parse_thresholds, require_thresholds
 from bertflow.files import write_json, write_text
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
+LABELLED = "tuning"
+"""The labelled pairs that the supervised ceiling is trained on."""
 OF_ENCODERS = ("pooling", "max_length", "dtype")
 """Options that say how an encoder as it comes is used."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """What is scored on: STS tasks, pairs to retrieve, pairs that belong together or do not."""
+    """What is scored on: STS tasks, pairs to retrieve, pairs that belong together or do not.
+
+    Attributes:
+        sets: STS tasks.
+        retrieval: Queries and their texts.
+        binary: Pairs that belong together or do not.
+        lexical: Pairs whose edit distance is looked at.
+        labelled: What the supervised ceiling is trained on; the others are only scored.
+    """
 
     sets: list[StsPairs]
     retrieval: RetrievalPairs | None
     binary: BinaryPairs | None
+    lexical: StsPairs | None
+    labelled: StsPairs | None
 
     @classmethod
     def load(cls, options: argparse.Namespace) -> "Work":
@@ -58,10 +74,12 @@ class Work:
             [load_sts(task, options.data_dir) for task in tasks],
             load_retrieval(options.retrieval) if options.retrieval else None,
             load_binary(options.binary) if options.binary else None,
+            load_sts(options.lexical, options.data_dir) if options.lexical else None,
+            load_sts(LABELLED, options.data_dir) if options.ceiling else None,
         )
 
     def sentences(self) -> list[str]:
-        """All distinct sentences, without labels."""
+        """All distinct sentences that are scored, without labels; those of the lexical table change no other score."""
         found = unique_sentences(self.sets)
         found += [*self.retrieval.queries, *self.retrieval.texts] if self.retrieval else []
         found += [*self.binary.a, *self.binary.b] if self.binary else []
@@ -84,6 +102,16 @@ class Work:
             reports.append(evaluate_binary(systems, self.binary, force=options.force, **how))
         return Report.joined(reports)
 
+    def ceiling(self, encoder: SentenceEncoder, progress: bool) -> SentenceEncoder:
+        """The supervised ceiling of an encoder."""
+        assert self.labelled is not None, "asked for with --ceiling"
+        return ceiling_system(encoder, self.labelled, self.sets, progress=progress)
+
+    def gaps(self, report: Report, aggregation: str) -> list[Section]:
+        """What share of the gap between raw and ceiling the systems close, for each encoder with a ceiling."""
+        names = [facts.name for facts in report.systems if self.labelled and facts.name.split()[0] == CEILING]
+        return [gap_section(report, RAW + name.removeprefix(CEILING), name, aggregation) for name in names]
+
 
 def score(options: argparse.Namespace, argv: Sequence[str]) -> int:
     """Carry out what the command line asks for; returns the exit code.
@@ -98,11 +126,16 @@ def score(options: argparse.Namespace, argv: Sequence[str]) -> int:
     work = Work.load(options)
     opened = _open(options)
     corpus = _corpus(options.fit_on, work)
-    systems = build_systems(opened, baselines, corpus, progress)
+    ceiling = partial(work.ceiling, progress=progress) if work.labelled else None
+    systems = build_systems(opened, baselines, corpus, progress, ceiling)
     report = work.report(systems, options, progress)
+    words = lexical(systems, work.lexical, options.similarity, progress) if work.lexical else None
+    sections = [*work.gaps(report, options.aggregation), *([words.section()] if words else [])]
     if options.output:
-        _write(report, options, argv, time.perf_counter() - begin)
-    _print(report, options.aggregation, theirs)
+        if words:
+            write_text(options.output / "lexical.json", words.to_json())
+        _write(report, sections, options, argv, time.perf_counter() - begin)
+    _print(report, sections, options.aggregation, theirs)
     named = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
     require_thresholds(report, thresholds, sorted(named), options.aggregation)
     return 0
@@ -126,29 +159,34 @@ def _corpus(fit_on: str | None, work: Work) -> list[str] | None:
 def _open(options: argparse.Namespace) -> list[Opened]:
     given = {name: getattr(options, name) for name in OF_ENCODERS if getattr(options, name) is not None}
     opened = [open_system(model, options.device, **given) for model in options.models]
-    if given and all(one.calibrator for one in opened):
+    if given and all(one.calibrator or one.open_static is None for one in opened):
         raise UsageError(
             f"--{next(iter(given))} is for an encoder as it comes, but what was given is calibrated and keeps what it "
-            "was fitted with. Leave it out."
+            "was fitted with, or word vectors, which have none. Leave it out."
         )
     return opened
 
 
-def _print(report: Report, aggregation: str, theirs: Sequence[Published]) -> None:
+def _print(report: Report, sections: Sequence[Section], aggregation: str, theirs: Sequence[Published]) -> None:
     out = Console()
     tables = [report.table(aggregation)]
     if theirs:
         tables.append(published_table(theirs, report.columns(aggregation)))
     for table in tables:
         print_table(out, table)
-    for line in (*report.comparison(aggregation), "", *report.captions(aggregation)):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(out, [*report.comparison(aggregation), "", *report.captions(aggregation)])
+    for section in sections:
+        print_table(out, section.table)
+        print_lines(out, section.lines)
 
 
-def _write(report: Report, options: argparse.Namespace, argv: Sequence[str], seconds: float) -> None:
+def _write(
+    report: Report, sections: Sequence[Section], options: argparse.Namespace, argv: Sequence[str], seconds: float
+) -> None:
     folder: Path = options.output
     write_text(folder / "results.json", report.to_json())
-    write_text(folder / "results.md", report.to_markdown(options.aggregation))
+    parts = [report.to_markdown(options.aggregation), *(section.to_markdown() for section in sections)]
+    write_text(folder / "results.md", "\n".join(parts))
     if report.tasks:
         write_text(folder / "predictions.csv", predictions_csv(report))
     if report.tasks and options.similarity == "cosine":  # mteb's main score is of the cosine

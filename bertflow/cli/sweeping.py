@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bertflow.cli.printing import print_table
+from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.labels import load_labels
 from bertflow.data.sts import expand_tasks, load_sts
@@ -48,8 +48,7 @@ def run_sweep(options: argparse.Namespace, argv: Sequence[str]) -> int:
     print_table(out, result.table())
     memory, disk = (round(size / 2**20) for size in (_peak_memory(), result.scratch_bytes))
     cost = f"{seconds:.1f} s, at most {memory} MiB of memory, {disk} MiB of scratch files."
-    for line in (*result.summary(), cost):
-        out.print(line, highlight=False, markup=False, soft_wrap=True)
+    print_lines(out, [*result.summary(), cost])
     if options.output:
         _write(result, options.output, argv, seconds)
     return 0

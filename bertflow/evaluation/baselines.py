@@ -2,10 +2,11 @@
 
     raw   center   standardize   abtt   abtt(7)   whitening   whitening(64)    a calibrator, and its one number
     sif   mean(0)                                                              a pooling instead of the encoder's own
+    static   static-sif                                                        a transformer's word embeddings, averaged
     sif+whitening(64)   mean(0)+abtt                                           a pooling, then a calibrator
 
-``sif`` alone reads the layers that the encoder's own pooling reads. A baseline is fitted on sentences, or, where the
-moments of a calibrator are at hand, refitted from them: exactly, and without the text.
+``sif`` or ``soft-sif`` alone reads the layers that the encoder's own pooling reads. A baseline is fitted on sentences,
+or, where the moments of a calibrator are at hand, refitted from them: exactly, and without the text.
 """
 
 import re
@@ -15,12 +16,13 @@ from dataclasses import dataclass, replace
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AbstractLinearCalibrator, AllButTheTop, Center, Standardize, Whitening
-from bertflow.encoder.pooling import POOLINGS, parse_pooling
+from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
 
 RAW = "raw"
-SIF = "sif"
+STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
+"""Baselines that leave the transformer out -> how its word embeddings become one vector."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class Baseline:
 
     Attributes:
         spelling: As the user wrote it, and the table calls it.
-        pooling: A pooling in the place of the encoder's own, or "sif"; None keeps the encoder's.
+        pooling: A pooling in the place of the encoder's own, or "sif" or "soft-sif", or a row of ``STATIC``; None
+            keeps the encoder's.
         calibrator: A row of ``BASELINES``; None calibrates nothing.
         number: What the calibrator's parameter is set to; None keeps its default.
     """
@@ -58,10 +61,15 @@ class Baseline:
     calibrator: str | None = None
     number: int | None = None
 
+    @property
+    def counts(self) -> bool:
+        """Whether it needs counts of text, whatever the encoder's own pooling is."""
+        return self.pooling in (*COUNTED, "static-sif")
+
     def pooling_for(self, own: str) -> str:
         """The pooling's spelling, where the encoder's own is ``own``."""
-        if self.pooling == SIF:
-            return str(replace(parse_pooling(own), tokens=SIF))
+        if self.pooling is not None and self.pooling in COUNTED:
+            return str(replace(parse_pooling(own), tokens=self.pooling))
         return self.pooling or own
 
     def fitted(self, encoder: SentenceEncoder, sentences: list[str], progress: bool = False) -> AbstractCalibrator:
@@ -113,7 +121,7 @@ def parse_baseline(spelling: str) -> Baseline:
     if len(poolings) > 1 or (match and match["number"] and kind and not kind.parameter):
         raise _misspelled(spelling)
     pooling = poolings[0] if poolings else None
-    if pooling not in (None, SIF):
+    if pooling is not None and pooling not in (*COUNTED, *STATIC):
         _require_pooling(spelling, pooling)
     if match is None:
         return Baseline(spelling, pooling)
@@ -129,7 +137,7 @@ def _require_pooling(spelling: str, pooling: str) -> None:
 
 def _misspelled(spelling: str) -> UsageError:
     numbered = [f"{name}(N)" for name, kind in BASELINES.items() if kind.parameter]
-    known = ", ".join([RAW, *BASELINES, *numbered, SIF])
+    known = ", ".join([RAW, *BASELINES, *numbered, *COUNTED, *STATIC])
     return UsageError(
         f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
         "mean(1,2)); and a pooling with a calibrator, as sif+whitening(64)."

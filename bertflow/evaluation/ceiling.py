@@ -32,7 +32,7 @@ from bertflow.data.sts import StsPairs, pair_key, unique_sentences
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.tables import MISSING, Table
+from bertflow.evaluation.tables import MISSING, Section, Table
 from bertflow.moments import Moments
 
 FEWEST_PAIRS = 20
@@ -179,7 +179,7 @@ def gap_closed(value: float, raw: float, ceiling: float) -> float | None:
 
 
 def gap_table(report: Report, raw: str, ceiling: str, aggregation: str = "all") -> Table:
-    """The share of the gap between two systems that each other one closes, in percent.
+    """The share of the gap between two systems that each other one with the same weights closes, in percent.
 
     Args:
         report: Scores of all of them.
@@ -194,9 +194,23 @@ def gap_table(report: Report, raw: str, ceiling: str, aggregation: str = "all") 
         share = gap_closed(value, low, high)
         return MISSING if share is None else f"{100 * share:.0f} %"
 
-    names = [facts.name for facts in report.systems if facts.name not in (raw, ceiling)]
+    weights = {facts.name: facts.description.get("weights") for facts in report.systems}
+    names = [name for name in weights if name not in (raw, ceiling) and weights[name] == weights[raw]]
     lines = [(name, *(cell(name, column.task, column.aggregation) for column in columns)) for name in names]
     return Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines))
+
+
+def gap_section(report: Report, raw: str, ceiling: str, aggregation: str = "all") -> Section:
+    """The table, and what it says."""
+    labels = next(", ".join(facts.labels) for facts in report.systems if facts.name == ceiling)
+    return Section(
+        f"What share of the gap between {raw} and {ceiling} is closed",
+        gap_table(report, raw, ceiling, aggregation),
+        (
+            f"{ceiling} is an affine map that was trained on the labels of {labels}, without the pairs scored here: a "
+            "lower bound of what labels can make of the same embeddings. The others saw no labels.",
+        ),
+    )
 
 
 def _questions(pairs: StsPairs, row_of: dict[str, int], scored: Sequence[StsPairs]) -> Questions:

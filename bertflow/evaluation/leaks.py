@@ -50,6 +50,8 @@ class SystemFacts:
         labels = dict.fromkeys(description.get("labels", ()))
         if isinstance(system, CalibratedEncoder) and system.calibrator.provenance:
             labels |= dict.fromkeys(system.calibrator.provenance.labels)
+        if labels:
+            description = {**description, "labels": list(labels)}
         return cls(name, description, system.fitted_hashes(), tuple(labels))
 
     def seen(self, sentences: Sequence[str]) -> float | None:

@@ -87,6 +87,8 @@ def system_line(system: SystemFacts, rows: Sequence[Row], shown: Sequence[Column
         parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
     own = [row for row in rows if row.system == system.name and any(_fits(row, column) for column in shown)]
     parts.append(_seen(own))
+    if system.labels:
+        parts.append(f"trained on the labels of {', '.join(system.labels)}")
     leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
     if leaks:
         parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")

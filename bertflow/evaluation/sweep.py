@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bertflow.affine import NULL_SHARE, whitening_map
 from bertflow.data.sts import StsPairs, unique_sentences
-from bertflow.encoder.pooling import TOKEN_REDUCTIONS, Pooling, parse_pooling
+from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.embeddings import require_usable

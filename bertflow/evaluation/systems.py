@@ -3,11 +3,12 @@
     an encoder              a hub id or a folder                         scored as it comes
     a calibrated encoder    a folder that ``CalibratedEncoder.save`` wrote
     a run                   a folder that ``train.py`` wrote             its calibrator on its encoder
+    word vectors            a file: GloVe, word2vec text, fastText       their mean
 
-and for each distinct encoder among them the baselines that are asked for.
+and for each distinct encoder among them the baselines that are asked for, and the supervised ceiling.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,14 +16,20 @@ from typing import Any
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator
+from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.baselines import RAW, SIF, Baseline
-from bertflow.evaluation.shared_pass import PooledEncoder, SharedPass
+from bertflow.evaluation.baselines import RAW, STATIC, Baseline
+from bertflow.evaluation.shared_pass import SharedPass
+from bertflow.evaluation.word_pass import SUFFIXES, WordPass
 from bertflow.files import read_json, to_json
 
 CALIBRATOR = "calibrator"
 """Where a calibrated encoder and a run keep their calibrator."""
+CEILING = "ceiling"
+"""What tables call the supervised ceiling."""
+Ceiling = Callable[[SentenceEncoder], SentenceEncoder]
+"""An encoder -> the best that labels make of it."""
 
 
 @dataclass(frozen=True)
@@ -33,20 +40,31 @@ class Opened:
         name: What the tables call it.
         shared: Its encoder.
         calibrator: Its calibrator; None for an encoder as it comes.
+        open_static: Its word embeddings alone, by their pooling; None for word vectors, which are nothing else.
     """
 
     name: str
-    shared: SharedPass
+    shared: SharedPass | WordPass
     calibrator: AbstractCalibrator | None
+    open_static: Callable[[str], StaticEncoder] | None
+
+    def pooled(self, baseline: Baseline, corpus: list[str] | None) -> SentenceEncoder:
+        """The encoder that a baseline is built on."""
+        if baseline.pooling is None or baseline.pooling not in STATIC:
+            return self.shared.pooled(baseline.pooling_for(self.shared.own_pooling), corpus)
+        assert self.open_static is not None, "word vectors have no static baselines"
+        static = self.open_static(STATIC[baseline.pooling])
+        return static.count_tokens(corpus) if baseline.counts and corpus is not None else static
 
 
 def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
-    """Open an encoder, a calibrated encoder or a run.
+    """Open an encoder, a calibrated encoder, a run or a file of word vectors.
 
     Args:
-        path: A hub id or a folder.
+        path: A hub id, a folder, or a file whose name ends as in ``SUFFIXES``.
         device: Where the encoder runs.
-        options: Of ``TransformerEncoder``, for an encoder as it comes; what is calibrated keeps its own.
+        options: Of ``TransformerEncoder``, for an encoder as it comes; what is calibrated keeps its own, word vectors
+            have none.
 
     Raises:
         UsageError: If the folder is a calibrator alone.
@@ -54,6 +72,8 @@ def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
     """
     folder = Path(path)
     name = folder.resolve().name if folder.exists() else path
+    if folder.suffix in SUFFIXES and not folder.is_dir():
+        return Opened(name, WordPass(folder), None, None)
     if (folder / "calibrator.json").is_file():
         raise UsageError(f"{path} is a calibrator without an encoder. Give the folder that holds both.")
     calibrated = (folder / CALIBRATOR).is_dir()
@@ -62,7 +82,14 @@ def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
     def open_encoder(pooling: str | None) -> TransformerEncoder:
         return TransformerEncoder(**{**recipe, "device": device} | ({"pooling": pooling} if pooling else {}))
 
-    return Opened(name, SharedPass(open_encoder), load_calibrator(folder / CALIBRATOR) if calibrated else None)
+    shared = SharedPass(open_encoder)
+
+    def open_static(pooling: str) -> StaticEncoder:
+        return StaticEncoder(
+            recipe["model"], pooling, shared.own.describe()["max_length"], revision=recipe.get("revision")
+        )
+
+    return Opened(name, shared, load_calibrator(folder / CALIBRATOR) if calibrated else None, open_static)
 
 
 def _fitted_recipe(folder: Path) -> dict[str, Any]:
@@ -78,7 +105,11 @@ def _fitted_recipe(folder: Path) -> dict[str, Any]:
 
 
 def build_systems(
-    opened: Sequence[Opened], baselines: Sequence[Baseline], corpus: list[str] | None, progress: bool = False
+    opened: Sequence[Opened],
+    baselines: Sequence[Baseline],
+    corpus: list[str] | None,
+    progress: bool = False,
+    ceiling: Ceiling | None = None,
 ) -> dict[str, SentenceEncoder]:
     """The systems to score, by the names they have in tables.
 
@@ -87,17 +118,22 @@ def build_systems(
         baselines: What stands beside each distinct encoder among them.
         corpus: Text to fit the baselines on. None: they are refitted from the moments of a calibrator in ``opened``.
         progress: Show a bar on stderr.
+        ceiling: Makes the supervised ceiling of each distinct encoder, which stands beside it with ``raw``.
 
     Raises:
-        UsageError: If there is nothing to fit a baseline on, or two systems have one name.
+        UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
+            whose word embeddings could be averaged.
     """
+    static = [baseline.spelling for baseline in baselines if baseline.pooling in STATIC]
+    if static and all(one.open_static is None for one in opened):
+        raise UsageError(f"{static[0]} averages the word embeddings of a transformer, but none is given. Leave it out.")
     groups: dict[str, list[Opened]] = {}
     for one in opened:
         groups.setdefault(to_json(one.shared.own.describe()), []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
         suffix = f" {group[0].name}" if len(groups) > 1 else ""
-        for name, system in _systems_of(group, baselines, corpus, progress).items():
+        for name, system in _systems_of(group, baselines, corpus, progress, ceiling).items():
             label = name if name in {one.name for one in group} else name + suffix
             if label in systems:
                 raise UsageError(f"Two systems would be called {label!r}. Rename one folder, or leave one out.")
@@ -106,18 +142,27 @@ def build_systems(
 
 
 def _systems_of(
-    group: Sequence[Opened], baselines: Sequence[Baseline], corpus: list[str] | None, progress: bool
+    group: Sequence[Opened],
+    baselines: Sequence[Baseline],
+    corpus: list[str] | None,
+    progress: bool,
+    ceiling: Ceiling | None,
 ) -> dict[str, SentenceEncoder]:
     """What is scored on one encoder: baselines first, then what is calibrated already."""
-    shared = group[0].shared
+    first = group[0]
     fitted = [one for one in group if one.calibrator is not None]
-    wanted = dict.fromkeys(([Baseline(RAW)] if len(fitted) < len(group) else []) + list(baselines))
-    own = shared.pooled(shared.own_pooling, corpus)
-    encoders = {one: shared.pooled(one.pooling_for(shared.own_pooling), corpus) for one in wanted}
+    raw = Baseline(RAW)
+    wanted = dict.fromkeys(([raw] if len(fitted) < len(group) or ceiling else []) + list(baselines))
+    own = first.pooled(raw, corpus)
+    # Word vectors are static already.
+    built = [one for one in wanted if one.pooling not in STATIC or first.open_static]
+    encoders = {one: first.pooled(one, corpus) for one in built}
     systems: dict[str, SentenceEncoder] = {}
     for baseline, encoder in encoders.items():
         moments = fitted[0].calibrator if fitted and baseline.pooling is None else None
         systems[baseline.spelling] = _system(baseline, encoder, moments, corpus, progress)
+    if ceiling:
+        systems[CEILING] = ceiling(own)
     for one in fitted:
         assert one.calibrator is not None
         if one.name in systems:
@@ -128,12 +173,12 @@ def _systems_of(
 
 def _system(
     baseline: Baseline,
-    encoder: PooledEncoder,
+    encoder: SentenceEncoder,
     calibrator: AbstractCalibrator | None,
     corpus: list[str] | None,
     progress: bool,
 ) -> SentenceEncoder:
-    if corpus is None and (baseline.pooling == SIF or (baseline.calibrator is not None and calibrator is None)):
+    if corpus is None and (baseline.counts or (baseline.calibrator is not None and calibrator is None)):
         raise UsageError(
             f"{baseline.spelling} needs text to be fitted on. Add --fit_on FILE, or --fit_on eval for the scored "
             "sentences."

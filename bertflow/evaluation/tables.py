@@ -56,6 +56,19 @@ class Table:
         return "\n".join([body[0], f"|{rule}|", *body[1:]]) + "\n"
 
 
+@dataclass(frozen=True)
+class Section:
+    """A table that stands below the scores: what it is, and what must be said of it."""
+
+    title: str
+    table: Table
+    lines: tuple[str, ...] = ()
+
+    def to_markdown(self) -> str:
+        """A heading, the table, and a list."""
+        return f"## {self.title}\n\n{self.table.to_markdown()}" + "".join(f"\n* {line}" for line in self.lines) + "\n"
+
+
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
 

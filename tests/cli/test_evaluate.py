@@ -7,12 +7,12 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
-from bertflow.cli import run
+from bertflow.cli import run, scoring
 from bertflow.cli.evaluate import main
 from bertflow.encoder.transformer import TransformerEncoder
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
-FILES = ["predictions.csv", "results.json", "results.md"]
+FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
@@ -32,6 +32,13 @@ def data(tmp_path_factory):
     labelled = [f"{' '.join(rng.choice(WORDS, 3))}\t{' '.join(rng.choice(WORDS, 5))}\t{at % 2}" for at in range(20)]
     (folder / "qnli.tsv").write_text("\n".join(["a\tb\tlabel", *labelled]) + "\n")
     return folder
+
+
+@pytest.fixture(scope="module")
+def vectors(data):
+    path, rng = data / "glove.txt", np.random.default_rng(0)
+    path.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=4).round(3)))}\n" for word in WORDS))
+    return path
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +73,18 @@ def test_it_prints_a_table_with_the_baselines_and_how_they_were_made(evaluate, t
 
 
 def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path):
-    arguments = (fitted, "--tasks", "news,chat", "--compare", "raw,whitening", "--resamples", "50", "--output")
+    arguments = (
+        fitted,
+        "--tasks",
+        "news",
+        "--compare",
+        "raw,whitening",
+        "--lexical",
+        "chat",
+        "--resamples",
+        "50",
+        "--output",
+    )
     for name in ("one", "two"):
         assert evaluate(*arguments, tmp_path / name)[0] == 0
     for name in FILES:
@@ -128,13 +146,69 @@ def test_what_cannot_be_used_is_one_line(evaluate, tiny_bert, arguments, code, m
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("man\tdog\tmany", "line 5: a score should be a number, got 'many'. Repair the score or leave the pair out."),
+        ("man\tdog", "line 5: 3 cells are wanted, as in line 1, but 2 are there. Repair the line."),
+    ],
+)
+def test_a_bad_line_is_named_and_no_other_task_is_scored(evaluate, tiny_bert, data, line, message):
+    good = "".join(f"man\tdog\t{score}\n" for score in range(3))
+    (data / "bad.tsv").write_text(f"sentence1\tsentence2\tscore\n{good}{line}\n")
+    assert evaluate(tiny_bert, "--tasks", "news,bad") == (3, "", f"error: {data / 'bad.tsv'}, {message}\n")
+
+
 def test_a_pooling_for_what_is_calibrated_is_refused(evaluate, fitted):
     code, _, err = evaluate(fitted, "--tasks", "news", "--pooling", "cls")
     assert code == 2
     assert err == (
         "error: --pooling is for an encoder as it comes, but what was given is calibrated and keeps what it was fitted "
-        "with. Leave it out.\n"
+        "with, or word vectors, which have none. Leave it out.\n"
     )
+
+
+def test_options_of_transformers_are_refused_for_word_vectors_alone(evaluate, vectors):
+    code, _, err = evaluate(vectors, "--tasks", "news", "--max_length", "8")
+    assert code == 2
+    assert err.startswith("error: --max_length is for an encoder as it comes, but what was given is calibrated")
+
+
+def test_word_vectors_and_static_vectors_stand_beside_a_transformer(evaluate, tiny_bert, vectors):
+    code, out, _ = evaluate(tiny_bert, vectors, "--pooling", "cls", "--tasks", "news", "--compare", "static")
+    assert code == 0
+    systems = [line.rsplit(maxsplit=1)[0].strip() for line in out.splitlines()[3:6]]
+    assert systems == ["raw tiny-bert", "static tiny-bert", "raw glove.txt"]
+    assert "raw glove.txt: encoder glove.txt, pooling words-mean, seen 0.00 (inductive)." in out
+
+
+def test_the_ceiling_says_what_share_of_the_gap_is_closed(evaluate, fitted, tmp_path, monkeypatch):
+    monkeypatch.setattr(scoring, "LABELLED", "chat")
+    output = tmp_path / "out"
+    code, out, _ = evaluate(fitted, "--tasks", "news", "--ceiling", "--compare", "whitening", "--output", output)
+    assert code == 0
+    assert "trained on the labels of chat" in out
+    gap = out[out.index("raw to ceiling") :].splitlines()
+    assert [line.split()[0] for line in gap[2:4]] == ["whitening", "mine"]
+    assert "## What share of the gap between raw and ceiling is closed" in (output / "results.md").read_text()
+    rows = json.loads((output / "results.json").read_text())["rows"]
+    assert {row["system"] for row in rows if row.get("labels") == ["chat"]} == {"ceiling"}
+
+
+def test_the_ceiling_is_refused_on_its_own_labels(evaluate, tiny_bert, monkeypatch):
+    monkeypatch.setattr(scoring, "LABELLED", "chat")
+    code, _, err = evaluate(tiny_bert, "--tasks", "chat", "--ceiling")
+    assert code == 3
+    assert err.startswith("error: The ceiling needs at least 20 pairs of different scores in the sub-set part0 of chat")
+
+
+def test_lexical_similarity_is_a_table_of_its_own(evaluate, fitted, tmp_path):
+    code, out, _ = evaluate(fitted, "--tasks", "news", "--compare", "raw", "--lexical", "chat", "--output", tmp_path)
+    assert code == 0
+    table = out[out.index("lexical, chat") :].splitlines()
+    assert [line.split()[0] for line in table[2:5]] == ["gold", "raw", "mine"]
+    assert json.loads((tmp_path / "lexical.json").read_text())["task"] == "chat"
+    assert "## Lexical similarity" in (tmp_path / "results.md").read_text()
 
 
 def test_help_needs_no_heavy_import():

@@ -1,4 +1,3 @@
-import importlib
 import subprocess
 import sys
 import warnings
@@ -6,7 +5,7 @@ import warnings
 import pytest
 
 import bertflow
-from bertflow.cli import COMMANDS, main, run
+from bertflow.cli import COMMANDS, load, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
 
 HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "datasets", "scipy", "numpy")
@@ -36,7 +35,7 @@ def test_a_name_that_is_not_public_is_an_attribute_error():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_a_main(command):
-    assert callable(importlib.import_module(f"bertflow.cli.{command}").main)
+    assert callable(load(command))
 
 
 def test_help_lists_every_command(capsys):
@@ -98,3 +97,9 @@ def test_a_bug_is_not_hidden():
 
     with pytest.raises(ZeroDivisionError):
         run(command, [])
+
+
+def test_a_calibrator_is_loaded_without_lightning():
+    script = "import sys, bertflow; bertflow.load_calibrator; print('pytorch_lightning' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert finished.stdout == "False\n"

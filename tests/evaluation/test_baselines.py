@@ -21,6 +21,8 @@ from .conftest import ToyEncoder, toy_pairs
         ("mean(0)+abtt", Baseline("mean(0)+abtt", "mean(0)", "abtt")),
         ("sif(1,2)", Baseline("sif(1,2)", "sif(1,2)")),
         ("cls", Baseline("cls", "cls")),
+        ("static", Baseline("static", "static")),
+        ("static-sif+abtt(2)", Baseline("static-sif+abtt(2)", "static-sif", "abtt", 2)),
     ],
 )
 def test_a_spelling_is_a_pooling_and_a_calibrator(spelling, expected):
@@ -47,8 +49,9 @@ def test_a_misspelled_baseline_lists_the_known_ones(spelling):
         parse_baseline(spelling)
     assert str(refused.value) == (
         f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, flow, abtt(N), "
-        f"whitening(N), flow(N), sif; a pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a pooling "
-        "with a calibrator, as sif+whitening(64)."
+        f"whitening(N), flow(N), sif, soft-sif, static, static-sif; a "
+        f"pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
+        "pooling with a calibrator, as sif+whitening(64)."
     )
 
 

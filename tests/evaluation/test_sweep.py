@@ -105,7 +105,7 @@ def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):
 
 def test_candidates_are_every_layer_by_every_reduction_and_the_rows_of_several():
     found = candidates(BLOCKS)
-    assert len(found) == 6 * (BLOCKS + 1) + 6
+    assert len(found) == 7 * (BLOCKS + 1) + 6
     assert found[-6:] == [
         "last-2-avg",
         "first-last-avg",
@@ -154,9 +154,9 @@ def test_a_row_says_what_was_seen(pooling, calibrator, fit_on, setting, tiny_ber
 def test_the_grid_is_layers_by_reductions(found):
     grid = found.grid()
     assert grid.layers == tuple(range(BLOCKS + 1))
-    assert grid.tokens == ("mean", "content", "sif", "max", "cls", "last-token")
+    assert grid.tokens == ("mean", "content", "sif", "soft-sif", "max", "cls", "last-token")
     assert grid.panels["raw"][2, 0] == pytest.approx(100 * value(found, "mean(2)", "raw", AVERAGE))
-    assert np.isnan(grid.panels["raw"][0, 4])
+    assert np.isnan(grid.panels["raw"][0, 5])
 
 
 def test_the_best_row_has_the_largest_value(found):

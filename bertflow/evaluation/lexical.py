@@ -1,0 +1,175 @@
+"""Lexical similarity: does a system find pairs similar because they share words rather than meaning?
+
+    rho(similarity, edit distance)      strongly negative: it looks at the surface; gold scores are the measure
+    rho(similarity, gold)               on all pairs, and on those that differ by at most four edits
+
+The paper (Li et al. 2020, table 6 and figure 2) does not say what it edits, so both are here: characters and words, of
+lower-cased text. Between its gold scores and the edit distance it has -24.61; on the same pairs words give -23.92 and
+characters -20.50, and at most four edits are 383 or 16 pairs: it probably counts words, cut in another way.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibrated import encode_systems
+from bertflow.correlation import FEWEST, spearman
+from bertflow.data.sts import StsPairs, unique_sentences
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.leaks import SystemFacts
+from bertflow.evaluation.tables import MISSING, Section, Table, number, task_title
+from bertflow.files import to_json
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
+
+NEAR = 4
+"""Edits of a pair that counts as near."""
+LEVELS: Mapping[str, Callable[[str], list[str]]] = {
+    "characters": lambda sentence: list(sentence.lower()),
+    "words": lambda sentence: sentence.lower().split(),
+}
+"""What is inserted, deleted or replaced."""
+GOLD = "gold"
+"""Stands among the systems: how the human scores themselves go with edit distance."""
+
+
+@dataclass(frozen=True)
+class LexicalRow:
+    """One system, or the gold scores, under one level of edits. Correlations are Spearman's, in [-1, 1].
+
+    Attributes:
+        system: As tables call it.
+        level: A row of ``LEVELS``.
+        n: Pairs.
+        distance: Correlation of similarity and edit distance.
+        gold: Correlation of similarity and gold score; None of the gold scores with themselves.
+        near: Pairs of at most ``NEAR`` edits.
+        near_gold: Correlation with the gold scores among those; None where there are too few, or no variance.
+    """
+
+    system: str
+    level: str
+    n: int
+    distance: float
+    gold: float | None
+    near: int
+    near_gold: float | None
+
+
+@dataclass(frozen=True)
+class Lexical:
+    """All rows of one task.
+
+    Attributes:
+        task: Which pairs.
+        rows: By level, then by system.
+        left_out: Systems that were trained on labels of these pairs, so that they have no rows.
+    """
+
+    task: str
+    rows: tuple[LexicalRow, ...]
+    left_out: tuple[str, ...] = ()
+
+    def table(self) -> Table:
+        """A line a system, x 100."""
+        levels = {row.level: row.near for row in self.rows}
+        found = {(row.system, row.level): row for row in self.rows}
+        lines = [
+            (
+                system,
+                _cell(found[system, next(iter(levels))].gold),
+                *(_cell(found[system, level].distance) for level in levels),
+                *(_cell(found[system, level].near_gold) for level in levels),
+            )
+            for system in dict.fromkeys(row.system for row in self.rows)
+        ]
+        distances = [f"edits of {level}" for level in levels]
+        near = [f"gold, at most {NEAR} {level} ({n} pairs)" for level, n in levels.items()]
+        return Table((f"lexical, {task_title(self.task)}", "gold", *distances, *near), tuple(lines))
+
+    def section(self) -> Section:
+        """The table, and how it was made."""
+        n = self.rows[0].n
+        lines = [
+            f"Spearman x 100 on the {n:,} pairs of {task_title(self.task)}; edits are counted in characters and in "
+            "words of lower-cased text. The more negative a system's columns of edits, beside those of gold, the more "
+            "it looks at the surface."
+        ]
+        lines += [f"{name} is left out: it was trained on labels of these pairs." for name in self.left_out]
+        return Section("Lexical similarity", self.table(), tuple(lines))
+
+    def to_json(self) -> str:
+        """Everything; correlations in [-1, 1]."""
+        rows: list[dict[str, Any]] = [asdict(row) for row in self.rows]
+        return to_json({"format": 1, "task": self.task, "at_most": NEAR, "rows": rows})
+
+
+def lexical(
+    systems: Mapping[str, SentenceEncoder], pairs: StsPairs, similarity: str = "cosine", progress: bool = False
+) -> Lexical:
+    """How the similarities of every system, and the gold scores, go with the edit distance of the pairs.
+
+    Args:
+        systems: By the name they have in the table.
+        pairs: The paper's are ``stsb-dev``.
+        similarity: A row of ``SIMILARITIES``.
+        progress: Show a bar on stderr.
+
+    Raises:
+        DataError: For embeddings or edit distances without variance.
+    """
+    paired = lookup("similarity", SIMILARITIES, similarity).paired
+    sentences = unique_sentences([pairs])
+    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    first, second = ([row_of[sentence] for sentence in side] for side in (pairs.sentence1, pairs.sentence2))
+    scores = {GOLD: pairs.gold}
+    leaks = [name for name, system in systems.items() if SystemFacts.of(name, system).label_leak(pairs.task)]
+    kept = {name: system for name, system in systems.items() if name not in leaks}
+    for name, x in encode_systems(kept, sentences, progress=progress).items():
+        require_usable(name, x, sentences, similarity, f"task {pairs.task}")
+        scores[name] = paired(x[first], x[second])
+    rows = []
+    for level, cut in LEVELS.items():
+        distances = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.sentence1, pairs.sentence2, strict=True)]
+        rows += [_row(name, level, found, pairs.gold, np.array(distances)) for name, found in scores.items()]
+    return Lexical(pairs.task, tuple(rows), tuple(leaks))
+
+
+def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
+    """The fewest insertions, deletions and replacements that turn one into the other (Levenshtein).
+
+    Row i holds the distances of the first i parts of ``first`` to every beginning of ``second``. Insertions run along
+    a row, so that each entry is the smallest of those left of it plus their distance in columns: a running minimum.
+    """
+    codes = {part: code for code, part in enumerate(dict.fromkeys([*first, *second]))}
+    others = np.array([codes[part] for part in second], dtype=np.intp)
+    columns = np.arange(len(second) + 1)
+    row = columns
+    for at, part in enumerate(first, start=1):
+        without_insertions = np.minimum(row[1:] + 1, row[:-1] + (others != codes[part]))
+        row = np.minimum.accumulate(np.concatenate([[at], without_insertions]) - columns) + columns
+    return int(row[-1])
+
+
+def _row(
+    system: str, level: str, scores: NDArray[np.float64], gold: NDArray[np.float64], distances: NDArray[np.int_]
+) -> LexicalRow:
+    near = distances <= NEAR
+    varied = near.sum() >= FEWEST and np.ptp(gold[near]) > 0 and np.ptp(scores[near]) > 0
+    return LexicalRow(
+        system,
+        level,
+        n=len(gold),
+        distance=spearman(scores, distances.astype(np.float64)),
+        gold=None if system == GOLD else spearman(scores, gold),
+        near=int(near.sum()),
+        near_gold=spearman(scores[near], gold[near]) if varied and system != GOLD else None,
+    )
+
+
+def _cell(value: float | None) -> str:
+    return MISSING if value is None else number(value, "spearman")

@@ -1,0 +1,74 @@
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bertflow.cli import main, verifying
+from bertflow.data.sts import StsPairs
+from bertflow.evaluation.paper_checks import CHECKS
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+def pairs_of(task, data_dir):
+    """Random pairs in place of a task's."""
+    rng = np.random.default_rng(len(task))
+    first, second = (tuple(" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(40)) for _ in range(2))
+    subsets = tuple("ab"[at % 2] for at in range(40)) if task.startswith("sts1") else ("all",) * 40
+    return StsPairs(task, "test", first, second, rng.normal(size=40), subsets, "raw", f"{data_dir}/{task}")
+
+
+@pytest.fixture
+def command(monkeypatch, tiny_bert, capsys):
+    monkeypatch.setattr(verifying, "load_sts", pairs_of)
+
+    def call(*arguments):
+        code = main(["verify-paper", str(tiny_bert), "--data_dir", "data", "--max_length", "8", *map(str, arguments)])
+        return code, *capsys.readouterr()
+
+    return call
+
+
+def test_every_figure_has_a_line_and_a_missed_one_is_exit_code_4(command, tmp_path):
+    code, out, err = command("--output", tmp_path / "one")
+    assert code == 4
+    assert out.count("FAIL  ") + out.count("PASS  ") == len(CHECKS)
+    assert "STS-B first-last-avg+whitening" in out
+    assert "tiny-bert has 4 blocks, 16 wide" in out
+    failed = sum(not row["passed"] for row in json.loads((tmp_path / "one" / "verification.json").read_text())["rows"])
+    assert err == f"error: {failed} of {len(CHECKS)} published figures are not reproduced.\n"
+
+
+def test_what_is_written_is_equal_byte_for_byte(command, tmp_path):
+    for name in ("one", "two"):
+        command("--output", tmp_path / name)
+    for name in ("verification.json", "verification.md"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+def test_figures_that_are_all_reproduced_are_exit_code_0(command, monkeypatch):
+    monkeypatch.setattr(verifying, "CHECKS", [replace(check, low=-100.0, high=100.0) for check in CHECKS])
+    code, out, err = command()
+    assert (code, err) == (0, "")
+    assert out.count("PASS  ") == len(CHECKS)
+
+
+def test_the_folder_of_the_data_must_be_given(tiny_bert, capsys):
+    assert main(["verify-paper", str(tiny_bert)]) == 2
+    assert capsys.readouterr().err == (
+        "error: The following arguments are required: --data_dir. `bertflow verify-paper --help` lists the options.\n"
+    )
+
+
+@pytest.mark.slow
+def test_the_real_small_bert_runs_through_every_line(minilm, shared_data, tmp_path, capsys):
+    arguments = ["--data_dir", str(shared_data / "sts"), "--device", "cpu", "--output", str(tmp_path)]
+    assert main(["verify-paper", str(minilm), *arguments]) == 4
+    assert "6 blocks, 384 wide: it is another encoder" in capsys.readouterr().out
+    rows = json.loads((tmp_path / "verification.json").read_text())["rows"]
+    found = {(row["task"], row["pooling"], row["aggregation"], row["whitened"]): row["value"] for row in rows}
+    assert len(found) == len(CHECKS)
+    assert found["stsb", "mean", "wmean", False] == pytest.approx(0.8203, abs=1e-4)

@@ -1,0 +1,96 @@
+import numpy as np
+import pytest
+
+from bertflow.data.sts import StsPairs
+from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.evaluation.baselines import parse_baselines
+from bertflow.evaluation.ceiling import ceiling_system
+from bertflow.evaluation.systems import build_systems, open_system
+
+WORDS = ["the", "dog", "cat", "runs", "sleeps", "man", "house", "big"]
+SENTENCES = ["the dog runs", "the cat sleeps", "the man", "a big house", "the big dog sleeps"]
+EQUAL = 1e-6
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    rng = np.random.default_rng(0)
+    path = tmp_path / "glove.txt"
+    path.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=4).round(3)))}\n" for word in WORDS))
+    return path
+
+
+def built(opened, compare="", corpus=None, **options):
+    return build_systems(opened, parse_baselines(compare), corpus, **options)
+
+
+def test_a_file_of_word_vectors_is_a_system(vectors):
+    systems = built([open_system(str(vectors))])
+    assert list(systems) == ["raw"]
+    np.testing.assert_array_equal(systems["raw"].encode(SENTENCES), WordVectorEncoder(vectors).encode(SENTENCES))
+
+
+def test_sif_and_calibrators_stand_beside_word_vectors(vectors):
+    systems = built([open_system(str(vectors))], "sif,sif+center", SENTENCES)
+    expected = WordVectorEncoder(vectors, "sif").count_words(SENTENCES).encode(SENTENCES)
+    np.testing.assert_array_equal(systems["sif"].encode(SENTENCES), expected)
+    np.testing.assert_allclose(systems["sif+center"].encode(SENTENCES), expected - expected.mean(0), atol=EQUAL)
+
+
+def test_sif_without_text_is_refused(vectors):
+    with pytest.raises(UsageError, match="sif needs text to be fitted on"):
+        built([open_system(str(vectors))], "sif")
+
+
+def test_a_pooling_of_layers_is_none_of_words(vectors):
+    with pytest.raises(UnknownNameError) as refused:
+        built([open_system(str(vectors))], "mean(0)")
+    assert str(refused.value) == "Unknown pooling of words 'mean(0)'. Known: mean, sif."
+
+
+def test_a_missing_file_is_no_hub_id(tmp_path):
+    with pytest.raises(DataError) as refused:
+        open_system(str(tmp_path / "no.vec"))
+    assert str(refused.value) == f"{tmp_path / 'no.vec'} is missing. Give the path of an existing file."
+
+
+@pytest.mark.parametrize(("spelling", "pooling"), [("static", "content"), ("static-sif", "sif")])
+def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spelling, pooling):
+    opened = open_system(str(tiny_bert), "cpu", pooling="cls", max_length=32)
+    systems = built([opened], spelling, SENTENCES)
+    expected = StaticEncoder(tiny_bert, pooling, max_length=32).count_tokens(SENTENCES)
+    assert list(systems) == ["raw", spelling]
+    assert systems[spelling].describe() == expected.describe()
+    np.testing.assert_array_equal(systems[spelling].encode(SENTENCES), expected.encode(SENTENCES))
+
+
+def test_static_sif_without_text_is_refused(tiny_bert):
+    with pytest.raises(UsageError, match="static-sif needs text to be fitted on"):
+        built([open_system(str(tiny_bert), "cpu")], "static-sif")
+
+
+def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors):
+    systems = built([open_system(str(tiny_bert), "cpu"), open_system(str(vectors))], "static")
+    assert list(systems) == ["raw tiny-bert", "static tiny-bert", "raw glove.txt"]
+
+
+def test_static_without_a_transformer_is_refused(vectors):
+    with pytest.raises(UsageError) as refused:
+        built([open_system(str(vectors))], "static")
+    assert str(refused.value) == (
+        "static averages the word embeddings of a transformer, but none is given. Leave it out."
+    )
+
+
+def test_every_encoder_has_its_ceiling_beside_raw(tiny_bert, vectors):
+    rng = np.random.default_rng(0)
+    sides = [tuple(" ".join(rng.choice(WORDS, 3)) for _ in range(60)) for _ in range(2)]
+    labelled = StsPairs("mine", "own", *sides, rng.normal(size=60), ("all",) * 60, "raw", "a test")
+    systems = built(
+        [open_system(str(tiny_bert), "cpu"), open_system(str(vectors))],
+        ceiling=lambda encoder: ceiling_system(encoder, labelled),
+    )
+    assert list(systems) == ["raw tiny-bert", "ceiling tiny-bert", "raw glove.txt", "ceiling glove.txt"]
+    assert systems["ceiling glove.txt"].dim == 4
