@@ -17,6 +17,7 @@ one. ``pooler`` is the odd one out: BERT's own tanh of [CLS], computed by the mo
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -25,6 +26,9 @@ from bertflow.errors import UnknownNameError, UsageError
 
 SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
+COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2}
+"""Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
+better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md)."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,13 @@ class TokenViews:
         mask: True where there is a token, False at padding; (batch, token).
         content: True at tokens of the text itself, special tokens left out; (batch, token). A sentence without
             content tokens has its special tokens here, so that it has an embedding.
-        sif: Weights a / (a + p(token)) of the content tokens, zero elsewhere; (batch, token). None without counts.
+        counted: For each row of ``COUNTED``, weights a / (a + p(token)) of the content tokens, zero elsewhere; (batch,
+            token). None without counts.
     """
 
     mask: Tensor
     content: Tensor
-    sif: Tensor | None = None
+    counted: Mapping[str, Tensor] | None = None
 
 
 def _weighted_mean(tokens: Tensor, weights: Tensor) -> Tensor:
@@ -61,10 +66,10 @@ def _content(tokens: Tensor, views: TokenViews) -> Tensor:
     return _weighted_mean(tokens, views.content)
 
 
-def _sif(tokens: Tensor, views: TokenViews) -> Tensor:
-    if views.sif is None:
-        raise UsageError("The pooling sif needs token counts. Call count_tokens(sentences), or give token_counts.")
-    return _weighted_mean(tokens, views.sif)
+def _counted(name: str, tokens: Tensor, views: TokenViews) -> Tensor:
+    if views.counted is None:
+        raise UsageError(f"The pooling {name} needs token counts. Call count_tokens(sentences), or give token_counts.")
+    return _weighted_mean(tokens, views.counted[name])
 
 
 def _max(tokens: Tensor, views: TokenViews) -> Tensor:
@@ -82,13 +87,14 @@ def _last_token(tokens: Tensor, views: TokenViews) -> Tensor:
 TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
     "mean": _mean,
     "content": _content,
-    "sif": _sif,
+    **{name: partial(_counted, name) for name in COUNTED},
     "max": _max,
     "cls": _cls,
     "last-token": _last_token,
 }
-"""(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content`` and
-``sif`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever side it is on."""
+"""(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content``,
+``sif`` and ``soft-sif`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever
+side it is on."""
 
 JOINS: Mapping[str, Callable[[list[Tensor]], Tensor]] = {
     "mean": lambda vectors: torch.stack(vectors).mean(0),
@@ -121,6 +127,11 @@ class Pooling:
             prefixes.append(self.tokens)
         return f"{'-'.join(prefixes)}({','.join(map(str, self.layers))})"
 
+    @property
+    def counted(self) -> bool:
+        """Whether it needs token counts."""
+        return self.tokens in COUNTED
+
     def resolve(self, blocks: int) -> tuple[int, ...]:
         """The layers as indices from 0 to ``blocks``.
 
@@ -144,6 +155,7 @@ POOLINGS: Mapping[str, Pooling] = {
     "mean": Pooling(),
     "content": Pooling(tokens="content"),
     "sif": Pooling(tokens="sif"),
+    "soft-sif": Pooling(tokens="soft-sif"),
     "max": Pooling(tokens="max"),
     "cls": Pooling(tokens="cls"),
     "pooler": Pooling(tokens="pooler"),

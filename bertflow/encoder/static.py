@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import Batch, check_sentences, tokenize
+from bertflow.encoder.batching import check_sentences, tokenize
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
@@ -79,7 +79,9 @@ class StaticEncoder:
         counts = self._counts
         with sentence_bar(len(sentences), progress) as advance:
             for batch in text.batches(BUDGET, self._checkpoint.pad_id):
-                views = TokenViews(batch.mask, batch.content, counts and counts.weigh(batch.ids, batch.content))
+                views = TokenViews(
+                    batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None
+                )
                 x[batch.rows] = pool([self._vectors[batch.ids]], views, self._pooling).numpy()
                 advance(len(batch.rows))
         return x
@@ -107,7 +109,10 @@ class StaticEncoder:
             "max_length": self._max_length,
         }
         if self._pooling.counted:
-            recipe |= {"sif_a": COUNTED[self._pooling.tokens], "token_counts": self._counts.digest() if self._counts else None}
+            recipe |= {
+                "sif_a": COUNTED[self._pooling.tokens],
+                "token_counts": self._counts.digest() if self._counts else None,
+            }
         return recipe
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:

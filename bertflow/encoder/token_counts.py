@@ -1,6 +1,6 @@
 """How often each token occurs, and the weight that smooth inverse frequency gives it.
 
-    p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3
+    p(t) = count(t) / total        weight(t) = a / (a + p(t)),   a = 1e-3, or 1e-2 for the soft one
 
 A token that was never counted has weight 1. Special tokens are not counted: they are no text.
 
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.pooling import SIF_A
+from bertflow.encoder.pooling import COUNTED
 from bertflow.errors import DataError
 
 COUNTS_FILE = "token_counts.safetensors"
@@ -78,10 +79,15 @@ class TokenCounts:
         return cls(counts.astype(np.int64))
 
     @functools.cached_property
-    def weights(self) -> NDArray[np.float32]:
-        """The weight of each token id, in (0, 1]."""
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """For each row of ``COUNTED``, the weight of each token id, in (0, 1]."""
         p = self.counts / self.counts.sum()
-        return (SIF_A / (SIF_A + p)).astype(np.float32)
+        return {name: (a / (a + p)).astype(np.float32) for name, a in COUNTED.items()}
+
+    def weigh(self, ids: torch.Tensor, content: torch.Tensor) -> dict[str, torch.Tensor]:
+        """For each row of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
+        tables = {name: torch.from_numpy(table).to(ids.device) for name, table in self.weights.items()}
+        return {name: table[ids] * content for name, table in tables.items()}
 
     def digest(self) -> str:
         """One fingerprint for equal counts."""

@@ -19,7 +19,7 @@ from bertflow.encoder.batching import Batch, TokenizedText, check_sentences, tok
 from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
 from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
-from bertflow.encoder.pooling import SIF_A, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transformers
@@ -187,13 +187,16 @@ class TransformerEncoder:
             "dtype": self._dtype,
             "prompt": self._prompt,
         }
-        if self._pooling.tokens == "sif":
-            recipe |= {"sif_a": SIF_A, "token_counts": self._token_counts.digest() if self._token_counts else None}
+        if self._pooling.counted:
+            recipe |= {
+                "sif_a": COUNTED[self._pooling.tokens],
+                "token_counts": self._token_counts.digest() if self._token_counts else None,
+            }
         return recipe
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
-        if self._pooling.tokens != "sif" or self._token_counts is None:
+        if not self._pooling.counted or self._token_counts is None:
             return np.empty(0, dtype=np.uint64)
         return self._token_counts.text_hashes
 
@@ -250,15 +253,10 @@ class TransformerEncoder:
         """The embeddings of one batch by each pooling."""
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
         layers = [pooling.resolve(self._checkpoint.blocks) for pooling in poolings]
-        views = TokenViews(batch.mask, batch.content, self._sif_weights(batch, poolings))
+        counts = self._token_counts if any(pooling.counted for pooling in poolings) else None
+        views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
         states = stack.read(inputs, sorted({layer for row in layers for layer in row}))
         return [_pool(states, row, views, pooling) for pooling, row in zip(poolings, layers, strict=True)]
-
-    def _sif_weights(self, batch: Batch, poolings: Sequence[Pooling]) -> Tensor | None:
-        if self._token_counts is None or all(pooling.tokens != "sif" for pooling in poolings):
-            return None
-        weights = torch.from_numpy(self._token_counts.weights).to(self.device)
-        return weights[batch.ids] * batch.content
 
 
 def _report(text: TokenizedText, max_length: int) -> None:

@@ -92,7 +92,9 @@ def slow_reduction(tokens, states, mask, special, weights):
             {
                 "mean": lambda s=sentence, p=there: sum(s[t] for t in p) / len(p),
                 "content": lambda s=sentence, p=text: sum(s[t] for t in p) / len(p),
-                "sif": lambda s=sentence, p=text, w=weight: sum(w[t] * s[t] for t in p) / sum(w[t] for t in p),
+                **dict.fromkeys(
+                    COUNTED, lambda s=sentence, p=text, w=weight: sum(w[t] * s[t] for t in p) / sum(w[t] for t in p)
+                ),
                 "max": lambda s=sentence, p=there: torch.stack([s[t] for t in p]).max(0).values,
                 "cls": lambda s=sentence, p=there: s[p[0]],
                 "last-token": lambda s=sentence, p=there: s[p[-1]],
@@ -104,13 +106,13 @@ def slow_reduction(tokens, states, mask, special, weights):
 @pytest.mark.parametrize("tokens", TOKEN_REDUCTIONS)
 def test_each_reduction_equals_a_loop_over_tokens(tokens):
     layers, seen = states(), views()
-    expected = slow_reduction(tokens, layers[2], MASK, SPECIAL, seen.sif)
+    expected = slow_reduction(tokens, layers[2], MASK, SPECIAL, seen.counted.get(tokens, MASK))
     torch.testing.assert_close(read(layers, f"{tokens}(2)", seen), expected)
 
 
 def test_tokens_are_reduced_before_layers_are_joined():
     layers, seen = states(), views()
-    maxima = [slow_reduction("max", layers[k], MASK, SPECIAL, seen.sif) for k in (1, 2)]
+    maxima = [slow_reduction("max", layers[k], MASK, SPECIAL, MASK) for k in (1, 2)]
     torch.testing.assert_close(read(layers, "max(1,2)", seen), (maxima[0] + maxima[1]) / 2)
 
 
@@ -148,9 +150,10 @@ def test_equal_rows_have_one_spelling(spelling, canonical):
 )
 def test_an_unknown_pooling_lists_the_known_ones(spelling):
     message = (
-        f"Unknown pooling {spelling!r}. Known: mean, content, sif, max, cls, pooler, last-token, second-to-last, "
-        "last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or a row of your own such as mean(1,2), "
-        "cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, content, sif, max, cls, last-token."
+        f"Unknown pooling {spelling!r}. Known: mean, content, sif, soft-sif, max, cls, pooler, last-token, "
+        "second-to-last, last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or a row of your own "
+        "such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, content, sif, "
+        "soft-sif, max, cls, last-token."
     )
     with pytest.raises(UnknownNameError) as caught:
         parse_pooling(spelling)
