@@ -1,7 +1,10 @@
-"""The flow as a calibrator: ``fit_flow`` behind scikit-learn's ``fit``, ``transform`` and ``score_samples``."""
+"""The flow as a calibrator: ``fit_flow`` behind scikit-learn's ``fit``, ``transform`` and ``score_samples``.
+
+Lightning is imported when a flow is fitted: who loads a calibrator to use it does not wait for it.
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
@@ -13,8 +16,10 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
-from bertflow.training.fit import FittedFlow, fit_flow
 from bertflow.training.presets import Recipe, differences
+
+if TYPE_CHECKING:
+    from bertflow.training.fit import FittedFlow
 
 
 class FlowCalibrator(AbstractCalibrator):
@@ -52,7 +57,7 @@ class FlowCalibrator(AbstractCalibrator):
         self.trainer = trainer
 
     @classmethod
-    def of(cls, fitted: FittedFlow, recipe: Recipe, moments: Moments, provenance: Provenance | None) -> Self:
+    def of(cls, fitted: "FittedFlow", recipe: Recipe, moments: Moments, provenance: Provenance | None) -> Self:
         """The calibrator of a flow that was fitted elsewhere.
 
         Args:
@@ -73,6 +78,8 @@ class FlowCalibrator(AbstractCalibrator):
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
+        from bertflow.training.fit import fit_flow
+
         fitted = fit_flow(
             x,
             self.preset,

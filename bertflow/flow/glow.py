@@ -58,8 +58,9 @@ class GlowConfig:
     """A row of ``COUPLINGS``. Released and paper: additive; affine raises the likelihood and lowers Spearman."""
     activation: str = "relu"
     """Second activation of the coupling networks: relu, or gatu = tanh(a) sigmoid(b). Released: relu."""
-    permutation: str = "lu"
-    """A row of ``MIXINGS``. Released: reversal (``permutation: true``), or lu-rotation (false). Paper: random."""
+    permutation: str = "random"
+    """A row of ``MIXINGS``; a learned map takes twice the time and makes no better embedding. Released: reversal
+    (``permutation: true``), or lu-rotation (false). Paper: random."""
     network: str = "mlp"
     """A row of ``NETWORKS``. Released: conv-stack, the ActNorms inside the networks included. Paper: the same in words
     (table 7, "3-layer CNN"), with a residual connection that the released code does not have."""

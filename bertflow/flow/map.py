@@ -1,9 +1,11 @@
-"""A fitted flow as one map: an affine start, a Glow on its first k coordinates, Gaussian levels for the rest.
+"""A fitted flow as one map: an affine start, a Glow on its first coordinates, Gaussian levels for the rest.
 
-    x  --affine-->  (first k, rest)  --glow on the first k-->  z_all = (z, rest),     embedding = z
+    x  --affine-->  (first, rest)  --glow on the first-->  z_all = (z, rest),     embedding = the first k of z
 
-Reduction keeps the mathematics: the coordinates beyond the first k are factored out, as a Glow factors out half of its
-own, so the map stays invertible and its density is one of x, within the span that the affine start keeps.
+Reduction keeps the mathematics: coordinates that the flow does not act on, and those that the embedding does not keep,
+are factored out, as a Glow factors out half of its own. So the map stays invertible and its density is one of x, within
+the span that the affine start keeps. A flow that acts on all and keeps k makes a better embedding than one that acts on
+k: what it leaves out has told it how to move what it keeps.
 """
 
 from collections.abc import Mapping
@@ -19,7 +21,7 @@ from bertflow.flow.glow import Glow, GlowConfig, build_glow, normal_log_prob, no
 
 
 class FlowMap(nn.Module):
-    """z = glow(affine(x)[:k]), row by row.
+    """z = glow(affine(x)[:m])[:k], row by row.
 
     The flow works in the precision of its parameters: float32, or float64 after ``.double()``.
 
@@ -31,16 +33,23 @@ class FlowMap(nn.Module):
     Args:
         affine: The start, dim_in -> rank, most important coordinates first.
         glow: The flow of the first ``glow.dim`` of them.
+        dim_out: Width k of the embedding; ``glow.dim`` by default.
     """
 
     affine_logabsdet: Tensor
 
-    def __init__(self, affine: AffineMap, glow: Glow) -> None:
+    def __init__(self, affine: AffineMap, glow: Glow, dim_out: int | None = None) -> None:
         super().__init__()
         if glow.dim > affine.dim_out:
             raise UsageError(
                 f"The flow wants {glow.dim} coordinates, its affine start makes {affine.dim_out}. "
                 "Build the flow for at most that many."
+            )
+        self.dim_out = glow.dim if dim_out is None else dim_out
+        """Width k of the calibrated embeddings."""
+        if not 1 <= self.dim_out <= glow.dim:
+            raise UsageError(
+                f"The embedding keeps {self.dim_out} of the flow's {glow.dim} coordinates. Keep from 1 to {glow.dim}."
             )
         self.affine = affine
         self.glow = glow
@@ -53,11 +62,6 @@ class FlowMap(nn.Module):
         return self.affine.dim_in
 
     @property
-    def dim_out(self) -> int:
-        """Width k of the calibrated embeddings."""
-        return self.glow.dim
-
-    @property
     def rank(self) -> int:
         """Width of the whole latent."""
         return self.affine.dim_out
@@ -67,16 +71,16 @@ class FlowMap(nn.Module):
         return next(self.glow.parameters())
 
     def start(self, x: Tensor) -> Tensor:
-        """Rows x (n, dim_in) -> the affine start (n, rank) that the flow sees the first k coordinates of."""
+        """Rows x (n, dim_in) -> the affine start (n, rank) that the flow sees the first ``glow.dim`` coordinates of."""
         return self.affine(x).to(self._like.dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         """Rows x (n, dim_in) -> calibrated embeddings z (n, dim_out)."""
-        return self.glow(self.start(x)[:, : self.dim_out])[0]
+        return self.glow(self.start(x)[:, : self.glow.dim])[0][:, : self.dim_out]
 
     def latent(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Rows x (n, dim_in) -> all of z (n, rank), and log |det dz/dx| (n,) within the kept span."""
-        first, rest = self.start(x).split((self.dim_out, self.rank - self.dim_out), 1)
+        first, rest = self.start(x).split((self.glow.dim, self.rank - self.glow.dim), 1)
         z, logabsdet = self.glow(first)
         return torch.cat((z, rest), 1), logabsdet + self.affine_logabsdet.to(z.dtype)
 
@@ -92,10 +96,9 @@ class FlowMap(nn.Module):
                 f"got {z.shape[1]}."
             )
         z = z.to(self._like.dtype)
-        first, rest = z[:, : self.dim_out], z[:, self.dim_out :]
-        start = self.glow.inverse(first)[0]
-        missing = self.rank - z.shape[1]
-        return self.affine.inverse(torch.cat((start, rest, z.new_zeros(z.shape[0], missing)), 1))
+        z = torch.cat((z, z.new_zeros(z.shape[0], self.rank - z.shape[1])), 1)
+        first, rest = z[:, : self.glow.dim], z[:, self.glow.dim :]
+        return self.affine.inverse(torch.cat((self.glow.inverse(first)[0], rest), 1))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density (n,) of the rows ``x`` (n, dim_in) within the kept span, in nats."""
@@ -109,10 +112,14 @@ class FlowMap(nn.Module):
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON; the numbers themselves are the ``state_dict``."""
-        return {"affine": self.affine.spec(), "glow": {"dim": self.glow.dim, "config": asdict(self.glow.config)}}
+        return {
+            "affine": self.affine.spec(),
+            "glow": {"dim": self.glow.dim, "config": asdict(self.glow.config)},
+            "dim_out": self.dim_out,
+        }
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "FlowMap":
         """An empty map of the right shape, for ``load_state_dict``."""
         glow = build_glow(spec["glow"]["dim"], GlowConfig(**spec["glow"]["config"]))
-        return cls(AffineMap.from_spec(spec["affine"]), glow)
+        return cls(AffineMap.from_spec(spec["affine"]), glow, spec["dim_out"])

@@ -32,6 +32,7 @@ from bertflow.training.module import BertFlow
 from bertflow.training.presets import Recipe, resolve
 from bertflow.training.quiet import known_warnings, quiet
 from bertflow.training.record import FitRecord
+from bertflow.training.reduction import CALIBRATED, kept_directions, participation_ratio
 from bertflow.training.start import affine_start, gathered, moments_of_rows
 
 if TYPE_CHECKING:
@@ -80,9 +81,17 @@ class FlowFit:
         self.x, self.recipe, self.seed = x, recipe, seed
         self.train_rows = rows_of(units, recipe.unit)
         self.held_out = gathered(x, rows_of(held_out, recipe.unit)) if len(held_out) else None
-        affine, self.gaussian = affine_start(moments_of_rows(x, self.train_rows), recipe)
-        width = affine.dim_out if recipe.n_components == "auto" else recipe.n_components
-        self.module = BertFlow(FlowMap(affine, build_glow(width, recipe.glow, seed)), recipe, encoder)
+        moments = moments_of_rows(x, self.train_rows)
+        affine, self.gaussian = affine_start(moments, recipe)
+        if (ratio := participation_ratio(moments)) > CALIBRATED:
+            logger.warning(
+                "These embeddings may be calibrated already: their variance is spread over %.0f directions "
+                "(participation ratio, above %g). A flow can cost similarity here; compare it with raw.",
+                ratio,
+                CALIBRATED,
+            )
+        glow = build_glow(affine.dim_out, recipe.glow, seed)
+        self.module = BertFlow(FlowMap(affine, glow, kept_directions(recipe, affine.dim_out)), recipe, encoder)
         rows = sentences if on_the_fly and sentences is not None else x
         self.data = TrainingData(rows, units, self.held_out, recipe.batch_size, seed, recipe.unit)
         self.steps, self.seconds, self.finished = 0, 0.0, False

@@ -99,7 +99,7 @@ class BertFlow(pl.LightningModule):
             raise UsageError("This flow starts from data. Call trainer.fit(module, datamodule=TrainingData(...)).")
         with torch.no_grad():
             x = self.embed(data.initial_rows()).to(self.flow.affine.shift.device)
-            initialize(self.flow.glow, self.flow.start(x)[:, : self.flow.dim_out])
+            initialize(self.flow.glow, self.flow.start(x)[:, : self.flow.glow.dim])
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of one batch; it is logged when the Trainer will write it."""

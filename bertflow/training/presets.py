@@ -27,8 +27,8 @@ class Recipe:
     start: Literal["whitening", "none"] = "whitening"
     """What comes before the flow: whitening, null directions left out, or nothing. Released and paper: none."""
     n_components: int | Literal["auto"] = "auto"
-    """Directions that the flow acts on and the embedding keeps, largest variance first; the others are factored out as
-    Gaussian. "auto" keeps all that are not null. Released and paper: all, null directions included."""
+    """Directions that the embedding keeps, largest variance first, of those that the flow acts on, which are all that
+    are not null; "auto": see ``bertflow.training.reduction``. Released and paper: all, null directions included."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
     """Released: AdamW without bias correction, eps 1e-6, decay on every variable of the flow. Paper: Adam."""
     learning_rate: float = 1e-3

@@ -18,7 +18,7 @@ class FitRecord:
         dim_in: Width of the embeddings.
         rank: Directions that are not null.
         n_null: Directions that are.
-        dim_out: Directions the flow acts on and the calibrated embedding has.
+        dim_out: Directions that the calibrated embedding keeps.
         steps: Steps of the optimizer.
         seconds: How long they took.
         kept: Which state was chosen: "start", or "step 96".

@@ -55,8 +55,8 @@ def affine_start(moments: Moments, recipe: Recipe) -> tuple[AffineMap, AffineMap
         whitening = whitening_map(moments)
         if recipe.n_components != "auto" and not 1 <= recipe.n_components <= whitening.dim_out:
             raise DataError(
-                f"A flow of {recipe.n_components} directions was asked for, but {moments.n} rows of dimension "
-                f"{moments.dim} have rank {whitening.dim_out}. Choose 2 to that, or fit on more sentences."
+                f"{recipe.n_components} directions were to be kept, but {moments.n} rows of dimension {moments.dim} "
+                f"have rank {whitening.dim_out}. Choose 1 to that, or fit on more sentences."
             )
         return whitening, whitening
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""A fitted flow as one map: affine start, flow on the first k coordinates, Gaussian rest."""
+"""A fitted flow as one map: affine start, flow on the first coordinates, Gaussian rest, an embedding of the first k."""
 
 import json
 
@@ -24,9 +24,13 @@ def cloud(n=200, dim=5, seed=0):
     return random.normal(size=(n, dim)) @ random.normal(size=(dim, dim)) + random.normal(size=dim)
 
 
-def flow_map(x, k=None, size=0.2, **changes):
+def flow_map(x, k=None, size=0.2, dim_out=None, **changes):
     affine = whitening_map(Moments.of(x))
-    flow = FlowMap(affine, build_glow(k or affine.dim_out, GlowConfig(**{"hidden": 8, **changes}), seed=1))
+    flow = FlowMap(
+        affine,
+        build_glow(k or affine.dim_out, GlowConfig(**{"hidden": 8, "permutation": "lu", **changes}), seed=1),
+        dim_out,
+    )
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in flow.parameters():
@@ -39,9 +43,10 @@ def x():
     return cloud()
 
 
-@pytest.fixture(params=[2, 3, 5], ids="k={}".format)
+@pytest.fixture(params=[(2, None), (3, None), (5, None), (5, 2), (3, 1)], ids="flow of {0[0]}, keeps {0[1]}".format)
 def fitted(request, x):
-    return flow_map(x, request.param).double()
+    k, dim_out = request.param
+    return flow_map(x, k, dim_out=dim_out).double()
 
 
 def test_an_embedding_is_the_first_coordinates_of_the_latent(fitted, x):
@@ -49,9 +54,16 @@ def test_an_embedding_is_the_first_coordinates_of_the_latent(fitted, x):
     assert torch.equal(fitted(x), fitted.latent(x)[0][:, : fitted.dim_out])
 
 
-def test_coordinates_beyond_k_stay_whitened(fitted, x):
+def test_coordinates_beyond_the_flow_stay_whitened(fitted, x):
     x = torch.from_numpy(x)
-    assert torch.equal(fitted.latent(x)[0][:, fitted.dim_out :], fitted.affine(x)[:, fitted.dim_out :])
+    assert torch.equal(fitted.latent(x)[0][:, fitted.glow.dim :], fitted.affine(x)[:, fitted.glow.dim :])
+
+
+def test_what_an_embedding_leaves_out_changes_no_density(x):
+    whole, kept = flow_map(x), flow_map(x, dim_out=2)
+    rows = torch.from_numpy(x).float()
+    assert torch.equal(kept.log_prob(rows), whole.log_prob(rows))
+    assert torch.equal(kept(rows), whole(rows)[:, :2])
 
 
 def test_logabsdet_is_that_of_the_jacobian(fitted, x):
@@ -157,6 +169,13 @@ def test_a_flow_wider_than_its_start_is_refused(x):
     assert str(error.value) == (
         "The flow wants 4 coordinates, its affine start makes 3. Build the flow for at most that many."
     )
+
+
+@pytest.mark.parametrize("dim_out", [0, 4])
+def test_an_embedding_wider_than_the_flow_is_refused(x, dim_out):
+    with pytest.raises(UsageError) as error:
+        flow_map(x, 3, dim_out=dim_out)
+    assert str(error.value) == f"The embedding keeps {dim_out} of the flow's 3 coordinates. Keep from 1 to 3."
 
 
 def test_an_inverse_of_another_width_is_refused(x):

@@ -128,8 +128,9 @@ def test_averaged_weights_are_the_ones_that_come_back(embeddings):
     fit = FlowFit(embeddings, resolve("default", {**SMALL, "ema": 0.9, "epochs": 2}))
     plain = fit_flow(embeddings, changes={**SMALL, "epochs": 2})
     averaged = fit_flow(embeddings, fit.recipe)
-    assert not torch.equal(averaged.map.glow.flow.step0.mixing.factors, plain.map.glow.flow.step0.mixing.factors)
-    assert torch.equal(averaged.map.glow.flow.step0.mixing.permutation, plain.map.glow.flow.step0.mixing.permutation)
+    one, other = averaged.map.glow.flow.step0, plain.map.glow.flow.step0
+    assert not torch.equal(one.coupling.network.last.weight, other.coupling.network.last.weight)
+    assert torch.equal(one.mixing._permutation, other.mixing._permutation)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -200,12 +201,27 @@ def test_rows_that_no_flow_can_be_fitted_to_are_refused(x, error, message):
     assert str(caught.value).startswith(message)
 
 
+def test_the_flow_acts_on_all_directions_and_the_embedding_keeps_the_first(embeddings, fitted):
+    kept = fit_flow(embeddings, n_components=2, changes=SMALL)
+    assert (kept.map.glow.dim, kept.map.dim_out, kept.record.dim_out) == (6, 2, 2)
+    rows = torch.from_numpy(embeddings)
+    assert torch.equal(kept.map(rows), fitted.map(rows)[:, :2])
+    assert kept.record.held_out_bits == fitted.record.held_out_bits
+
+
+@pytest.mark.parametrize(("dim", "said"), [(70, False), (90, True)])
+def test_embeddings_that_look_calibrated_are_pointed_out(dim, said, caplog):
+    isotropic = np.concatenate([np.eye(dim), -np.eye(dim)]).astype(np.float32)
+    FlowFit(isotropic, resolve("default"))
+    assert ("These embeddings may be calibrated already" in caplog.text) == said
+
+
 def test_more_directions_than_there_are_are_refused(embeddings):
     with pytest.raises(DataError) as caught:
         fit_flow(embeddings, n_components=7)
     assert str(caught.value) == (
-        "A flow of 7 directions was asked for, but 1425 rows of dimension 6 have rank 6. "
-        "Choose 2 to that, or fit on more sentences."
+        "7 directions were to be kept, but 1425 rows of dimension 6 have rank 6. "
+        "Choose 1 to that, or fit on more sentences."
     )
 
 
