@@ -1,0 +1,62 @@
+"""The cheap competitors of a flow, as rows: a name, and a function of the moments."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from bertflow.affine import AffineMap, all_but_the_top_map, center_map, whitening_map
+from bertflow.moments import Moments
+
+
+def identity_map(moments: Moments) -> AffineMap:
+    """Nothing is changed."""
+    identity = np.eye(moments.dim)
+    return AffineMap(np.zeros(moments.dim), identity, identity)
+
+
+def whitening_at_most(moments: Moments, dim_out: int) -> AffineMap:
+    """Whitening to ``dim_out`` directions, or to all that there are."""
+    rank = whitening_map(moments).dim_out
+    return whitening_map(moments, min(dim_out, rank))
+
+
+def partial_whitening(moments: Moments, power: float) -> AffineMap:
+    """Directions divided by their standard deviation to a power: 0 is centering, 1 whitening."""
+    whitening = whitening_map(moments)
+    deviation = whitening.inverse_weight.norm(dim=1).numpy() ** (1 - power)
+    weight, inverse = whitening.weight.numpy() * deviation, whitening.inverse_weight.numpy() / deviation[:, None]
+    return AffineMap(moments.mean, weight, inverse)
+
+
+def shrunk_whitening(moments: Moments, share: float) -> AffineMap:
+    """Whitening after ``share`` of the median variance was added to every direction."""
+    whitening = whitening_map(moments)
+    variance = whitening.inverse_weight.square().sum(1).numpy()
+    damping = np.sqrt(variance / (variance + share * np.median(variance)))
+    weight, inverse = whitening.weight.numpy() * damping, whitening.inverse_weight.numpy() / damping[:, None]
+    return AffineMap(moments.mean, weight, inverse)
+
+
+CLOSED_FORMS: Mapping[str, Callable[[Moments], AffineMap]] = {
+    "raw": identity_map,
+    "center": center_map,
+    **{f"abtt({k})": partial(all_but_the_top_map, k=k) for k in (1, 3, 7, 10)},
+    "whitening": whitening_map,
+    **{f"whitening({k})": partial(whitening_at_most, dim_out=k) for k in (256, 192, 128, 96, 64)},
+}
+"""What a recipe is compared with."""
+ALSO_TRIED: Mapping[str, Callable[[Moments], AffineMap]] = {
+    **{f"partial({power})": partial(partial_whitening, power=power) for power in (0.25, 0.5, 0.75)},
+    **{f"shrunk({share})": partial(shrunk_whitening, share=share) for share in (0.25, 1.0, 4.0)},
+}
+"""Closed forms that are not part of the package."""
+
+
+def applied(fitted: torch.nn.Module, x: NDArray[np.floating]) -> NDArray[np.float32]:
+    """The rows of ``x`` through a map."""
+    with torch.inference_mode():
+        z: NDArray[np.float32] = fitted(torch.from_numpy(np.array(x))).numpy()
+    return z
