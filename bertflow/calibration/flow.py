@@ -31,7 +31,8 @@ class FlowCalibrator(AbstractCalibrator):
     Args:
         preset: A row of ``bertflow.training.presets.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
             in the loop, as "paper-tf" does, use train.py.
-        n_components: Directions to keep, largest variance first; "auto" leaves it to the preset.
+        n_components: Directions to keep, largest variance first: a number, "all" (better for search than for
+            similarity), or "auto", which leaves it to the preset.
         random_state: An integer: the same one gives the same map on the same machine.
         changes: Other fields of the preset's recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
@@ -45,7 +46,7 @@ class FlowCalibrator(AbstractCalibrator):
     def __init__(
         self,
         preset: str = "default",
-        n_components: int | Literal["auto"] = "auto",
+        n_components: int | Literal["auto", "all"] = "auto",
         random_state: int = 0,
         changes: Mapping[str, Any] | None = None,
         trainer: Mapping[str, Any] | None = None,

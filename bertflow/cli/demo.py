@@ -8,8 +8,9 @@ Half of the pairs choose which system is saved; the other half are what is print
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -31,12 +32,12 @@ from bertflow.files import write_text
 from bertflow.similarity import SIMILARITIES
 
 SIF_POOLING = RAW_POOLING.replace("mean", "sif")
-SYSTEMS: Mapping[str, tuple[str, type[AbstractCalibrator] | None]] = {
+SYSTEMS: Mapping[str, tuple[str, Callable[[], AbstractCalibrator] | None]] = {
     "raw": (RAW_POOLING, None),
     "SIF": (SIF_POOLING, None),
     "whitening": (RAW_POOLING, Whitening),
     "SIF + whitening": (SIF_POOLING, Whitening),
-    "flow": (RAW_POOLING, FlowCalibrator),
+    "flow": (RAW_POOLING, partial(FlowCalibrator, n_components="all")),  # fewer directions cost search
     "last layer": ("mean", None),
     "last layer + whitening": ("mean", Whitening),
 }

@@ -31,7 +31,7 @@ encoder
 
 flow
   --flow.preset NAME       default, paper-tf, paper-tf-nli, paper-text, paper-text-nli
-  --flow.n_components K    directions the embedding keeps (default: 128, or all if fewer)
+  --flow.n_components K    directions the embedding keeps (default: 128); all is better for search
   --flow.epochs, .batch_size, .learning_rate, .glow.hidden, ...   any field of the preset
 
 training

@@ -221,7 +221,7 @@ def require_finite_end(fit: FlowFit) -> None:
 def fit_flow(
     x: Embeddings,
     preset: str | Recipe = "default",
-    n_components: int | Literal["auto"] | None = None,
+    n_components: int | Literal["auto", "all"] | None = None,
     random_state: int = 0,
     held_out: float | None = None,
     changes: Mapping[str, Any] | None = None,
@@ -232,7 +232,7 @@ def fit_flow(
     Args:
         x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
         preset: A row of ``PRESETS``, or a recipe of one's own.
-        n_components: Directions to keep, or "auto"; as in the preset by default.
+        n_components: Directions to keep, "all" or "auto"; as in the preset by default.
         random_state: Of the held-out rows, the flow's first weights, and the order of the rows.
         held_out: Share of the rows that judge the fit; as in the preset by default.
         changes: Other fields of the recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.

@@ -26,9 +26,10 @@ class Recipe:
     """Shape and start of the flow."""
     start: Literal["whitening", "none"] = "whitening"
     """What comes before the flow: whitening, null directions left out, or nothing. Released and paper: none."""
-    n_components: int | Literal["auto"] = "auto"
+    n_components: int | Literal["auto", "all"] = "auto"
     """Directions that the embedding keeps, largest variance first, of those that the flow acts on, which are all that
-    are not null; "auto": see ``bertflow.training.reduction``. Released and paper: all, null directions included."""
+    are not null: a number, "all" (better for search), or "auto" (``bertflow.training.reduction``). Released and paper:
+    all, null directions included."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
     """Released: AdamW without bias correction, eps 1e-6, decay on every variable of the flow. Paper: Adam."""
     learning_rate: float = 1e-3
@@ -75,7 +76,9 @@ class Recipe:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:
             raise UsageError(f"flow.batch_size must be a multiple of flow.unit ({self.unit}), got {self.batch_size}.")
-        if self.start == "none" and self.n_components != "auto":
+        if isinstance(self.n_components, str) and self.n_components not in ("auto", "all"):
+            raise UsageError(f"flow.n_components is a number, auto or all, got {self.n_components!r}.")
+        if self.start == "none" and not isinstance(self.n_components, str):
             raise UsageError(
                 f"Keeping {self.n_components} directions needs flow.start whitening, which says which are the largest; "
                 f"preset {self.preset!r} has {self.start}. Set flow.start to whitening, or leave n_components out."

@@ -27,9 +27,10 @@ CALIBRATED = 75.0
 
 def kept_directions(recipe: Recipe, rank: int) -> int:
     """How many of the flow's ``rank`` coordinates the embedding keeps."""
-    if recipe.n_components != "auto":
-        return recipe.n_components
-    return rank if recipe.start == "none" else min(rank, KEPT)
+    wanted = recipe.n_components
+    if not isinstance(wanted, str):
+        return wanted
+    return min(rank, KEPT) if wanted == "auto" and recipe.start == "whitening" else rank
 
 
 def participation_ratio(moments: Moments) -> float:

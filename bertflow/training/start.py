@@ -53,9 +53,10 @@ def affine_start(moments: Moments, recipe: Recipe) -> tuple[AffineMap, AffineMap
     """
     if recipe.start == "whitening":
         whitening = whitening_map(moments)
-        if recipe.n_components != "auto" and not 1 <= recipe.n_components <= whitening.dim_out:
+        wanted = recipe.n_components
+        if not isinstance(wanted, str) and not 1 <= wanted <= whitening.dim_out:
             raise DataError(
-                f"{recipe.n_components} directions were to be kept, but {moments.n} rows of dimension {moments.dim} "
+                f"{wanted} directions were to be kept, but {moments.n} rows of dimension {moments.dim} "
                 f"have rank {whitening.dim_out}. Choose 1 to that, or fit on more sentences."
             )
         return whitening, whitening

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 
+from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.presets import PRESETS, resolve
 from bertflow.training.reduction import KEPT, kept_directions, participation_ratio
@@ -16,8 +17,15 @@ def test_the_paper_keeps_all(name):
     assert kept_directions(PRESETS[name], 768) == 768
 
 
-def test_a_number_that_is_given_is_taken():
-    assert kept_directions(resolve("default", {"n_components": 7}), 20) == 7
+@pytest.mark.parametrize(("wanted", "kept"), [(7, 7), (np.int64(7), 7), ("all", 4096)])
+def test_what_is_asked_for_is_kept(wanted, kept):
+    assert kept_directions(resolve("default", {"n_components": wanted}), 4096) == kept
+
+
+def test_another_word_is_refused():
+    with pytest.raises(UsageError) as error:
+        resolve("default", {"n_components": "most"})
+    assert str(error.value) == "flow.n_components is a number, auto or all, got 'most'."
 
 
 def test_the_participation_ratio_is_that_of_the_eigenvalues():
