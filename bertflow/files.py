@@ -4,6 +4,7 @@ What is written goes aside first and is renamed when it is complete, so that a r
 old file or the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -71,6 +72,12 @@ def _swap(aside: Path, folder: Path) -> None:
     folder.rename(old / folder.name)
     aside.rename(folder)
     shutil.rmtree(old)
+
+
+def file_sha256(path: Path) -> str:
+    """Checksum of a file's bytes, read a block at a time."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_text(path: str | Path, text: str) -> None:

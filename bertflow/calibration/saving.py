@@ -7,7 +7,6 @@ moments.safetensors       what it was fitted from: every closed form can be refi
 text_hashes.safetensors   which text that was, as hashes; absent when unknown
 """
 
-import hashlib
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +22,7 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, read_json, write_json
+from bertflow.files import atomic_folder, file_sha256, read_json, write_json
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
 from bertflow.registry import lookup
@@ -76,7 +75,7 @@ def write_calibrator(calibrator: AbstractCalibrator, folder: Path) -> None:
         "text_keys": None if hashes is None else digest(hashes),
         "facts": calibrator.facts_,
         "versions": {name: version(name) for name in VERSIONED},
-        "sha256": {path.name: _sha256(path) for path in sorted(folder.glob("*.safetensors"))},
+        "sha256": {path.name: file_sha256(path) for path in sorted(folder.glob("*.safetensors"))},
     }
     write_json(folder / RECORD, record)
 
@@ -125,13 +124,8 @@ def _load_provenance(record: dict[str, Any], folder: Path) -> Provenance | None:
     return Provenance(record["encoder"], hashes, tuple(record["labels"]))
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _verify(path: Path, expected: str) -> None:
     if not path.is_file():
         raise DataError(f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole.")
-    if _sha256(path) != expected:
+    if file_sha256(path) != expected:
         raise DataError(f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again.")

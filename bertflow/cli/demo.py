@@ -58,7 +58,8 @@ def main(argv: Sequence[str]) -> int:
         f"Text: {len(sentences):,} sentences to fit on, {len(reported):,} pairs to score and as many to choose by, "
         f"from the {pairs.source}. Nothing that is scored stands in the fitting text.",
     )
-    systems = _fitted(sentences)
+    model = embedded_encoder()
+    systems = _fitted(model, sentences)
     report = evaluate_retrieval(systems, reported)
     out.print(
         f"\nInner layers of a tuned MiniLM, {RAW_POOLING}, stand in for a raw BERT. Does a docstring's summary line "
@@ -69,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         out.print(line)
     chosen = _choose(evaluate_retrieval(systems, choosing))
     _show_neighbors(out, systems, chosen, reported)
-    _save(chosen, systems, sentences, options.output)
+    _save(model, chosen, systems[chosen], sentences, options.output)
     write_text(options.output / "report.md", report.to_markdown())
     write_text(options.output / "results.json", report.to_json())
     out.print(
@@ -96,13 +97,13 @@ def _part(pairs: RetrievalPairs, start: int) -> RetrievalPairs:
     return replace(pairs, queries=pairs.queries[start::2], texts=pairs.texts[start::2])
 
 
-def _opened(pooling: str | None) -> TransformerEncoder:
-    return TransformerEncoder(embedded_encoder(), pooling=pooling, max_length=MAX_LENGTH)
+def _opened(folder: str, pooling: str | None) -> TransformerEncoder:
+    return TransformerEncoder(folder, pooling=pooling, max_length=MAX_LENGTH)
 
 
-def _fitted(sentences: list[str]) -> dict[str, SentenceEncoder]:
+def _fitted(model: str, sentences: list[str]) -> dict[str, SentenceEncoder]:
     # Each sentence goes through the transformer once, for all poolings and all systems.
-    shared = SharedPass(_opened)
+    shared = SharedPass(partial(_opened, model))
     encoders = {pooling: shared.pooled(pooling, sentences) for pooling, _ in SYSTEMS.values()}
     return {
         name: CalibratedEncoder.fit(encoders[pooling], calibrator(), sentences) if calibrator else encoders[pooling]
@@ -150,8 +151,7 @@ def _shortened(text: str, width: int = 90) -> str:
     return text if len(text) <= width else f"{text[: width - 3]}..."
 
 
-def _save(chosen: str, systems: Mapping[str, SentenceEncoder], sentences: list[str], folder: Path) -> None:
-    system = systems[chosen]
+def _save(model: str, chosen: str, system: SentenceEncoder, sentences: list[str], folder: Path) -> None:
     assert isinstance(system, CalibratedEncoder), "only calibrated systems are chosen from"
-    encoder = _opened(SYSTEMS[chosen][0]).count_tokens(sentences)
+    encoder = _opened(model, SYSTEMS[chosen][0]).count_tokens(sentences)
     CalibratedEncoder(encoder, system.calibrator).save(folder / "encoder")

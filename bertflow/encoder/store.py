@@ -29,7 +29,7 @@ from bertflow.encoder.batching import check_sentences
 from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, read_json, to_json, write_json
+from bertflow.files import atomic_file, file_sha256, read_json, to_json, write_json
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
@@ -52,7 +52,7 @@ class Shard:
         """Whether the file is the one that the marker speaks of."""
         if not (self.marker.exists() and self.path.exists()):
             return False
-        return bool(read_json(self.marker)["sha256"] == _sha256(self.path))
+        return bool(read_json(self.marker)["sha256"] == file_sha256(self.path))
 
 
 class EmbeddingStore:
@@ -224,7 +224,7 @@ class EmbeddingStore:
                 if start == 0 and dtype.itemsize == 2:
                     center = x.mean(0)
                 file.write(_narrow(x - center, dtype).tobytes())
-        write_json(shard.marker, {"rows": len(sentences), "sha256": _sha256(shard.path), "center": center.tolist()})
+        write_json(shard.marker, {"rows": len(sentences), "sha256": file_sha256(shard.path), "center": center.tolist()})
 
 
 def _narrow(x: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -253,11 +253,6 @@ def _text_digest(sentences: Sequence[str]) -> str:
         encoded = sentence.encode()
         sha.update(len(encoded).to_bytes(8, "little") + encoded)
     return sha.hexdigest()
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _write_array(path: Path, array: NDArray[Any]) -> None:

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from bertflow.encoder.batching import check_sentences
 from bertflow.encoder.pooling import SIF_A
 from bertflow.errors import DataError, UsageError
+from bertflow.files import file_sha256
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
@@ -196,8 +197,7 @@ class VectorFile:
     @functools.cached_property
     def digest(self) -> str:
         """SHA-256 of the file."""
-        with self.path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return file_sha256(self.path)
 
     def read(self, words: set[str]) -> dict[str, Float32]:
         """The vectors of those of ``words`` that the file has; of a word that comes twice the first one.
