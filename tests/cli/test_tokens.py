@@ -1,0 +1,131 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel, ErnieConfig, ErnieModel
+
+from bertflow.cli import run
+from bertflow.cli.tokens import main
+
+ROCKS = ["I found a rock.", "I only listen to rock."]
+
+
+def printed(capsys, *argv):
+    assert run(main, [*map(str, argv)]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *argv):
+    code = run(main, [*map(str, argv)])
+    return code, capsys.readouterr().err
+
+
+def test_tokens_and_parts_of_two_texts_are_printed(minilm, capsys):
+    out = printed(capsys, *ROCKS, "--model", minilm)
+    assert "(padding)" in out
+    assert "Hidden states: 7 layers x 2 texts x 8 tokens x 384" in out
+    assert "Input embedding: word + position + segment, through LayerNorm." in out
+    rows = {line.split()[0]: line.split() for line in out.split("The same piece")[1].splitlines() if line.split()}
+    assert rows["[CLS]"] == ["[CLS]", "1:0", "2:0", "equal", "equal", "equal", "equal"]
+    assert rows["rock"] == ["rock", "1:4", "2:5", "0.289", "equal", "equal", "equal"]
+
+
+def test_json_holds_the_same(minilm, capsys):
+    record = json.loads(printed(capsys, *ROCKS, "--model", minilm, "--json"))
+    assert record["hidden_states"] == {"layers": 7, "texts": 2, "tokens": 8, "dim": 384}
+    assert [token["piece"] for token in record["texts"][0]["tokens"]] == [
+        "[CLS]", "i", "found", "a", "rock", ".", "[SEP]", None,
+    ]  # fmt: skip
+    assert [token["mask"] for token in record["texts"][0]["tokens"]] == [1] * 7 + [0]
+    rock = record["compared"][2]
+    assert (rock["piece"], rock["places"], rock["word"], rock["same_position"]) == ("rock", [[0, 4], [1, 5]], 0, 0)
+
+
+def test_a_pair_is_one_text_of_two_segments(tiny_bert, capsys):
+    record = json.loads(printed(capsys, "--pair", "the dog", "a dog", "--model", tiny_bert, "--json"))
+    (text,) = record["texts"]
+    assert [token["segment"] for token in text["tokens"]] == [0, 0, 0, 0, 1, 1, 1]
+    assert [token["position"] for token in text["tokens"]] == list(range(7))
+    assert record["compared"][0]["same_position"] > 0
+    assert record["compared"][0]["same_segment"] == 0
+
+
+def test_the_segment_is_the_users(tiny_bert, capsys):
+    record = json.loads(printed(capsys, "the dog", "--segment", 1, "--model", tiny_bert, "--json"))
+    assert {token["segment"] for token in record["texts"][0]["tokens"]} == {1}
+
+
+def test_what_a_model_is_not_told_is_left_empty_and_said(tiny_bert, tmp_path, capsys):
+    config = DistilBertConfig(vocab_size=25, dim=16, n_layers=1, n_heads=2, hidden_dim=32, max_position_embeddings=64)
+    DistilBertModel(config).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    capsys.readouterr()
+    out = printed(capsys, "the dog", "a cat", "--model", tmp_path)
+    assert "Input embedding: word + position, through LayerNorm. BERT's sum also has segment, this one has not." in out
+    assert "and same segment" not in out
+    record = json.loads(printed(capsys, "the dog", "--model", tmp_path, "--json"))
+    assert {token["segment"] for token in record["texts"][0]["tokens"]} == {None}
+    assert record["absent"] == ["segment"]
+
+
+def test_an_input_embedding_of_another_make_is_one_line(tiny_bert, tmp_path, capsys):
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+    ErnieModel(ErnieConfig(vocab_size=25, use_task_id=True, **size)).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path)
+    capsys.readouterr()
+    code, error = refused(capsys, "the dog", "--model", tmp_path)
+    assert code == 2
+    assert error.startswith("error: The input embedding of a model of type ernie cannot be taken apart: word + ")
+    assert error.count("\n") == 1
+
+
+def test_the_vocabulary_is_counted(tiny_bert, capsys):
+    assert "single characters that go on with one: ##s\n" in printed(capsys, "--vocabulary", "--model", tiny_bert)
+    record = json.loads(printed(capsys, "--vocabulary", "--model", tiny_bert, "--json"))
+    assert record["size"] == 25
+    assert record["kinds"]["special"]["count"] == 5
+    assert record["kinds"]["character pieces"]["examples"] == ["##s"]
+    assert record["lengths"]["words"]["3"] == 7
+
+
+def test_a_vocabulary_needs_no_weights(tiny_bert, tmp_path, capsys):
+    for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+        (tmp_path / name).write_bytes((tiny_bert / name).read_bytes())
+    assert "special tokens" in printed(capsys, "--vocabulary", "--model", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "One of texts, --pair A B and --vocabulary is wanted, got none of them. Try --help for examples."),
+        (["a", "--pair", "a", "b"],
+         "One of texts, --pair A B and --vocabulary is wanted, got several. Try --help for examples."),
+        (["--vocabulary", "--segment", "1"],
+         "--segment is for texts, which --vocabulary does without. Leave one out."),
+        (["the dog", "--segment", "7"],
+         "Segment 7 was asked for, but this is a bert, and it knows segments 0 to 1. Leave it out."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
+    assert refused(capsys, *arguments, "--model", tiny_bert) == (2, f"error: {message}\n")
+
+
+def test_a_missing_model_is_one_line(tmp_path, capsys):
+    code, error = refused(capsys, "the dog", "--model", tmp_path / "none")
+    assert code == 3
+    assert (
+        error == f"error: The model folder {tmp_path / 'none'} does not exist. Give an existing folder, or a hub id.\n"
+    )
+
+
+@pytest.mark.parametrize("command", ["tokens", "words"])
+def test_help_loads_nothing_heavy(command):
+    script = (
+        f"import sys; from bertflow.cli import load\n"
+        f"try: load('{command}')(['--help'])\n"
+        "except SystemExit: pass\n"
+        "print([name for name in ('torch', 'transformers', 'numpy', 'matplotlib', 'rich') if name in sys.modules])"
+    )
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert finished.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,116 @@
+import json
+import sys
+
+import pytest
+
+from bertflow.cli import run
+from bertflow.cli.words import main
+
+SENTENCES = ["--in", "the man sleeps and the dog eats", "--in", "a red dog and a man and the cat"]
+
+
+def printed(capsys, *argv):
+    assert run(main, [*map(str, argv)]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.fixture
+def study(tmp_path):
+    path = tmp_path / "study.json"
+    row = {"sentence": "the man and the dog and the cat"}
+    mentions = [
+        {**row, "context": context, "word": word} for context in ("one", "two") for word in ("man", "dog", "cat", "the")
+    ]
+    mentions[3] |= {"occurrence": 2}
+    lists = {"closer": [["man", "dog", "cat"]], "offsets": [["man", "dog", "cat", "the"]], "pairs": [["man", "dog"]]}
+    path.write_text(json.dumps({"title": "men", "mentions": mentions, **lists}))
+    return path
+
+
+def test_words_in_sentences_are_compared(tiny_bert, capsys):
+    out = printed(capsys, "man", "dog", *SENTENCES, "--model", tiny_bert)
+    assert "context 2" in out
+    assert "mean(4)" in out
+    assert "man ~ dog: closer in 'context 2' than in 'context 1' at " in out
+
+
+def test_a_study_prints_offsets_and_verdicts(tiny_bert, study, capsys):
+    out = printed(capsys, "--study", study, "--model", tiny_bert)
+    assert "Offsets: man - dog and cat - the, as vectors and as scalars" in out
+    assert "Offsets: man - cat and dog - the, as vectors and as scalars" in out
+    assert "one: the cosine man ~ dog is above man ~ cat at " in out
+    # The same sentence in both contexts: nothing moves.
+    assert "man ~ dog: closer in 'two' than in 'one' at 0 of 5 poolings, level at 5; " in out
+
+
+def test_json_is_all_that_is_printed(tiny_bert, capsys):
+    arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,2)", "--pooling", "cls(3)"]
+    record = json.loads(printed(capsys, *arguments, "--segment", 1, "--json"))
+    assert list(record["panels"]) == ["cls(3)", "mean(1,2)"]
+    assert {mention["segment"] for mention in record["mentions"]} == {1}
+
+
+@pytest.mark.parametrize(("kind", "starts"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts):
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    for name in ("a", "b"):
+        arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,-1)", "--format", kind]
+        out = printed(capsys, *arguments, "--output", tmp_path / name)
+    assert out.splitlines()[-1] == f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
+    files = sorted(path.name for path in (tmp_path / "a").iterdir())
+    pictures = [f"{name}.{kind}" for name in ("by-layer-cosine", "by-layer-euclidean", "heatmaps-mean_1_-1")]
+    assert files == [*pictures, "words.json"]
+    for file in files:
+        assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
+    assert (tmp_path / "a" / pictures[0]).read_bytes().startswith(starts)
+
+
+def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_path, capsys, monkeypatch):
+    for name in ("bertflow.analysis.plots", "bertflow.analysis.words_plots", "bertflow.cli.words_write"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = ["man", "dog", *SENTENCES, "--model", str(tiny_bert), "--output", str(tmp_path / "out")]
+    assert run(main, arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err == "error: This needs the package matplotlib. Install it with: pip install 'bertflow[plots]'\n"
+    assert captured.out == ""
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_word_is_one_line(tiny_bert, capsys):
+    assert run(main, ["man", "queen", *SENTENCES[:2], "--model", str(tiny_bert)]) == 3
+    assert capsys.readouterr().err == (
+        "error: The word 'queen' is not in the sentence 'the man sleeps and the dog eats'. Its pieces are "
+        "[CLS] the man sleeps and the dog eats [SEP]. Name a whole word, in the case that the tokenizer has it.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Words with --in SENTENCE, or --study, are wanted; got neither. Try --help for examples."),
+        (["man", "--study", "bank"],
+         "Words with --in SENTENCE, or --study, are wanted; got both. Try --help for examples."),
+        (["man", "dog"],
+         "Words and sentences belong together, but a sentence (--in) is missing. Try --help for examples."),
+        (["--in", "the man"],
+         "Words and sentences belong together, but the words to look for is missing. Try --help for examples."),
+        (["--study", "bank", "--format", "svg"],
+         "--format is of the pictures, which need --output DIR. Give both or neither."),
+        (["--study", "banks"],
+         "Unknown study 'banks'. Known: king-queen, bank, bank-separate; or a JSON file of yours."),
+        (["man", "dog", *SENTENCES, "--pooling", "mean(7)"],
+         "Pooling mean(7) reads layer 7, but the encoder has 4 blocks. Layers go from 0 (embedding layer) to 4, or "
+         "from -1 (last) to -5."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
+    assert run(main, [*arguments, "--model", str(tiny_bert)]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_the_shipped_study_prints_what_is_measured(minilm, capsys):
+    out = printed(capsys, "--study", "bank", "--model", minilm)
+    verdict = "one sentence: the cosine bank robber ~ bank vault is above bank robber ~ river bank at 7 of 7 poolings."
+    assert verdict in out.splitlines()
