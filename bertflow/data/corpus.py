@@ -49,13 +49,39 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
     """
     columns = [columns] if isinstance(columns, str) else columns
     sources = [paths] if isinstance(paths, str | Path) else list(paths)
-    sentences = dict.fromkeys(
-        " ".join(text.split()) for source in sources for text in _read_source(str(source), columns)
-    )
-    sentences.pop("", None)
+    sentences = dict.fromkeys(_read_clean(sources, columns, streaming=False))
     if not sentences:
-        raise DataError(f"{', '.join(map(str, sources))} should hold sentences, but holds none. Give text.")
+        raise _nothing_in(sources)
     return list(sentences)
+
+
+def stream_sentences(paths: Sequence[str | Path], columns: Sequence[str] | None = None) -> Iterator[str]:
+    """The clean sentences of some sources one by one, repeats included: memory does not grow with the text.
+
+    Args:
+        paths: As for ``load_sentences``; datasets of the hub are streamed, not stored.
+        columns: As for ``load_sentences``.
+
+    Raises:
+        DataError: As ``load_sentences``.
+    """
+    empty = True
+    for sentence in _read_clean(paths, columns, streaming=True):
+        empty = False
+        yield sentence
+    if empty:
+        raise _nothing_in(paths)
+
+
+def _read_clean(sources: Sequence[str | Path], columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:
+    for source in sources:
+        for text in _read_source(str(source), columns, streaming):
+            if sentence := " ".join(text.split()):
+                yield sentence
+
+
+def _nothing_in(sources: Sequence[str | Path]) -> DataError:
+    return DataError(f"{', '.join(map(str, sources))} should hold sentences, but holds none. Give text.")
 
 
 def require_corpus(sentences: Sequence[str], minimum: int = 2) -> None:
@@ -97,9 +123,10 @@ def split_held_out(sentences: Sequence[str], share: float = 0.05, seed: int = 0)
     return kept, [sentence for sentence, out in zip(sentences, held_out, strict=True) if out]
 
 
-def _read_source(source: str, columns: Sequence[str] | None) -> Iterator[str]:
+def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:
     if source.startswith("hub:"):
-        return _read_columns(load_hub_table(parse_hub_split(source.removeprefix("hub:"))), columns)
+        where = parse_hub_split(source.removeprefix("hub:"))
+        return _read_columns(load_hub_table(where, streaming=streaming), columns)
     path = Path(source).expanduser()
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return (line for _, line in read_lines(path))

@@ -39,19 +39,20 @@ def parse_hub_split(spelling: str) -> HubSplit:
     return HubSplit(path, split or "train", revision or None, config or None)
 
 
-def load_hub_table(where: HubSplit, root: str | Path | None = None) -> Table:
+def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: bool = False) -> Table:
     """Fetch one split, or take it from the cache.
 
     Args:
         where: Dataset, revision and split.
         root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if None.
+        streaming: Read it as it comes, each time it is read, and keep nothing of it on disk.
 
     Raises:
         DataError: If there is no such dataset, revision or split, or no way to the hub.
     """
     path = where.path if root is None else str(Path(root) / where.path)
     try:
-        rows = load_dataset(path, where.config, split=where.split, revision=where.revision)
+        rows = load_dataset(path, where.config, split=where.split, revision=where.revision, streaming=streaming)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(

@@ -14,7 +14,7 @@ All but parquet may be compressed (``.gz``).
 import csv
 import itertools
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -198,7 +198,9 @@ def dataset_table(rows: Any, name: str) -> Table:
         except (pyarrow.ArrowException, OSError) as error:
             raise DataError(f"{name} is damaged: {error}. Fetch it again.") from None
 
-    return Table(name, tuple(rows.column_names), read, unit="row")
+    # Of a stream in some formats the columns are known when a row was seen.
+    columns: Iterable[str] = rows.column_names or next(iter(rows), {})
+    return Table(name, tuple(columns), read, unit="row")
 
 
 FORMATS: Mapping[str, Callable[[Path, bool], Table]] = {

@@ -1,64 +1,70 @@
 """Embeddings at rest: computed once, read many times, never half written.
 
-    store.json                     the recipe (all that decides the numbers), sizes, digest of the text
+    store.json                     the recipe (all that decides the numbers), versions, sizes, digests of the text
     row_ids.npy                    the corpus as rows of the store: row_ids[i] is the row of sentence i
     text_hashes.npy                what the corpus was, for provenance (``bertflow.text_keys``)
     shards/00000-of-00008.npy      the embeddings of distinct sentences, in order of first appearance
     done/00000-of-00008.json       written last: how many rows, their checksum, and the center of a float16 shard
+    text/                          the sentences, while a store that is made of a stream is not finished
 
 The number of shards is fixed when a store is begun, whoever computes them. A run that was killed is continued by
-building again: shards with a valid marker are kept, the others are computed. Reading maps the files into memory.
+building again: shards with a valid marker are kept, the others are computed. Any number of processes may build one
+store at the same time: each takes shards that nobody else holds (``bertflow.encoder.store_locks``), its own share
+first where torchrun or SLURM have given it a rank. Reading maps the files into memory.
 
 ``float16`` halves the disk: a shard is then kept around a center of its own, so that the common mean of all embeddings,
 often most of their length, does not eat the precision of what tells them apart.
 """
 
 import functools
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.batching import check_sentences
 from bertflow.encoder.progress import sentence_bar
+from bertflow.encoder.store_build import (
+    CHUNK,
+    SPOOL,
+    Plan,
+    Read,
+    StreamedText,
+    begin,
+    encoded,
+    fill,
+    is_begun,
+    read_manifest,
+)
+from bertflow.encoder.store_locks import Locks
+from bertflow.encoder.store_shards import Shard, layout
+from bertflow.encoder.store_text import (
+    HASHES,
+    ROW_IDS,
+    distinct_rows,
+    exact_hashes,
+    save_array,
+    text_digest,
+)
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, file_sha256, read_json, to_json, write_json
-from bertflow.registry import lookup
+from bertflow.files import atomic_file
 from bertflow.text_keys import hash_texts
 
-FORMAT = 1
-DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-CHUNK = 8192
-"""Sentences encoded at a time; memory grows with this, not with the corpus."""
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Some consecutive rows of a store: ``start`` to ``stop``, in a file, with a marker once it is done."""
-
-    start: int
-    stop: int
-    path: Path
-    marker: Path
-
-    def is_whole(self) -> bool:
-        """Whether the file is the one that the marker speaks of."""
-        if not (self.marker.exists() and self.path.exists()):
-            return False
-        return bool(read_json(self.marker)["sha256"] == file_sha256(self.path))
+LOCK = ".lock"
+Advance = Callable[[int], None]
+"""Is told how many more rows are done."""
 
 
 class EmbeddingStore:
     """A folder of embeddings, one row a distinct sentence.
 
-    Made by ``build`` or ``open``.
+    Made by ``build``, ``build_streamed`` or ``open``.
 
     Attributes:
         folder: Where it lies.
@@ -69,12 +75,7 @@ class EmbeddingStore:
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
-        self._manifest = read_json(self.folder / "store.json")
-        if self._manifest.get("format") != FORMAT:
-            found = self._manifest.get("format")
-            raise DataError(
-                f"{folder} should be a store of format {FORMAT}, but its store.json says {found}. Build it again."
-            )
+        self._manifest = read_manifest(self.folder)
         self.n: int = self._manifest["n"]
         self.dim: int = self._manifest["dim"]
         self.recipe: dict[str, Any] = self._manifest["recipe"]
@@ -85,51 +86,135 @@ class EmbeddingStore:
         encoder: SentenceEncoder,
         sentences: Sequence[str],
         folder: str | Path,
-        shards: int = 8,
-        dtype: str = "float32",
+        shards: int | None = None,
+        dtype: str | None = None,
         progress: bool = False,
-    ) -> "EmbeddingStore":
+    ) -> Self:
         """Encode each distinct sentence once; what is there already is kept.
 
         Args:
             encoder: Makes the embeddings.
             sentences: The corpus.
-            folder: New, or begun by an earlier call with the same arguments.
-            shards: Into how many files; also how finely a killed run is resumed.
-            dtype: ``float32``, or ``float16`` around each shard's center.
+            folder: New, or begun by an earlier call with the same arguments, or by another process just now.
+            shards: Into how many files; also how finely a killed run is resumed. By default those of the store that is
+                there, else enough that none has more than 65,536 rows, and at least 8.
+            dtype: ``float32``, or ``float16`` around each shard's center. By default as the store that is there, else
+                float32.
             progress: Show a bar on stderr.
+
+        Returns:
+            The finished store; its ``row_ids`` are those of ``sentences``.
 
         Raises:
             DataError: If the folder holds a store of something else; the message names what differs.
         """
         check_sentences(sentences)
-        lookup("store dtype", DTYPES, dtype)
-        if not len(sentences) or shards < 1:
+        folder = Path(folder)
+        if not len(sentences) or (shards is not None and shards < 1):
             raise UsageError(
                 f"A store needs sentences and shards, got {len(sentences)} and {shards}. Give one at least."
             )
-        rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
-        manifest = {
-            "format": FORMAT,
-            "recipe": encoder.describe(),
-            "text": _text_digest(sentences),
-            "n": len(rows),
-            "dim": encoder.dim,
-            "shards": shards,
-            "dtype": dtype,
-        }
-        folder = Path(folder)
-        if (folder / "store.json").exists():
-            _check_same(folder, cls(folder)._manifest, json.loads(to_json(manifest)))
+        distinct, row_ids = distinct_rows(sentences)
+        text, n = text_digest([exact_hashes(distinct)]), len(distinct)
+        plan = Plan(encoder.describe(), encoder.dim, text, n=n, shards=shards, dtype=dtype)
+
+        def create() -> Plan:
+            save_array(folder / ROW_IDS, row_ids)
+            save_array(folder / HASHES, hash_texts(distinct))
+            return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
+
+        if not os.access(folder, os.W_OK) and is_begun(folder):
+            plan.check(folder)  # a finished store may lie where nothing can be written
         else:
-            _write_array(folder / "row_ids.npy", np.array([rows[sentence] for sentence in sentences], dtype=np.int64))
-            _write_array(folder / "text_hashes.npy", hash_texts(rows))
-            write_json(folder / "store.json", manifest)
-        cls(folder)._fill(encoder, list(rows), progress)
-        return cls.open(folder)
+            with Locks(folder / LOCK) as locks, sentence_bar(n, progress) as advance:
+                begin(folder, locks, create, lambda: plan)
+                fill(folder, locks, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
+        store = cls.open(folder)
+        store.row_ids = row_ids
+        return store
 
     @classmethod
-    def open(cls, folder: str | Path) -> "EmbeddingStore":
+    def build_streamed(
+        cls,
+        encoder: SentenceEncoder,
+        read: Read,
+        folder: str | Path,
+        shards: int | None = None,
+        dtype: str | None = None,
+        begun: Callable[["EmbeddingStore"], Advance] | None = None,
+    ) -> Self:
+        """As ``build``, for more text than memory holds.
+
+        The text is read once, as a stream, and lies in the folder until the store is finished.
+
+        Args:
+            encoder: Makes the embeddings.
+            read: Starts the text from the top; sentences of one line. A store that is there is checked against it.
+            folder: New, or begun by an earlier call with the same arguments, or by another process just now.
+            shards: As for ``build``.
+            dtype: As for ``build``.
+            begun: Is given the store, still empty, when the text was read; returns what is told of rows that are done.
+
+        Raises:
+            DataError: If the folder holds a store of something else; the message names what differs.
+        """
+        folder = Path(folder)
+        if shards is not None and shards < 1:
+            raise UsageError(f"A store needs shards, got {shards}. Give one at least.")
+        plan = Plan(encoder.describe(), encoder.dim, shards=shards, dtype=dtype)
+        with Locks(folder / LOCK) as locks:
+            text = StreamedText(read, folder, locks)
+
+            def create() -> Plan:
+                index = text.spool()
+                for name in (ROW_IDS, HASHES):
+                    (folder / SPOOL / name).replace(folder / name)
+                return replace(plan, text=index.text, corpus=index.corpus, n=index.n)
+
+            begin(folder, locks, create, lambda: replace(plan, corpus=text.digest()))
+            fill(folder, locks, encoded(encoder, text.rows), begun(cls(folder)) if begun else lambda rows: None)
+        return cls.open(folder)
+
+    def mapped(
+        self,
+        function: Callable[[NDArray[np.float32]], NDArray[np.float32]],
+        folder: str | Path,
+        recipe: Mapping[str, Any],
+        dim: int,
+        advance: Advance = lambda rows: None,
+    ) -> "EmbeddingStore":
+        """A store of the same text that holds ``function`` of each block of rows; resumes as ``build`` does.
+
+        Args:
+            function: Row by row, (n, self.dim) -> (n, dim).
+            folder: New, or begun by an earlier call with the same arguments.
+            recipe: What decides the new numbers.
+            dim: Width of a new row.
+            advance: Is told how many more rows are done.
+
+        Raises:
+            DataError: If the folder holds a store of something else; the message names what differs.
+        """
+        folder = Path(folder)
+        facts = self._manifest
+        plan = Plan(recipe, dim, facts["text"], facts["corpus"], self.n, facts["shards"], facts["storage"])
+
+        def create() -> Plan:
+            for name in (ROW_IDS, HASHES):
+                with atomic_file(folder / name) as aside:
+                    shutil.copyfile(self.folder / name, aside)
+            return plan
+
+        def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
+            return (function(x) for x in self.blocks(start=start, stop=stop))
+
+        with Locks(folder / LOCK) as locks:
+            begin(folder, locks, create, lambda: plan)
+            fill(folder, locks, blocks, advance)
+        return EmbeddingStore.open(folder)
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
         """A finished store.
 
         Raises:
@@ -137,7 +222,7 @@ class EmbeddingStore:
         """
         store = cls(folder)
         shards = store._shards
-        missing = [shard for shard in shards if not (shard.marker.exists() and shard.path.exists())]
+        missing = [shard for shard in shards if not shard.is_done()]
         if missing:
             raise DataError(
                 f"{folder} is not finished: {len(missing)} of {len(shards)} shards are missing, {missing[0].path.name} "
@@ -145,18 +230,37 @@ class EmbeddingStore:
             )
         return store
 
+    def verify(self) -> None:
+        """Read every shard and compare it with its checksum.
+
+        Raises:
+            DataError: If one differs; the message names it.
+        """
+        damaged = [shard.path.name for shard in self._shards if not shard.is_whole()]
+        if damaged:
+            raise DataError(
+                f"{self.folder} is damaged: {len(damaged)} of {len(self._shards)} shards are not what was written, "
+                f"{damaged[0]} the first. Build it again with the same text and encoder; what is whole is kept."
+            )
+
+    def describe_rows(self) -> str:
+        """How many rows of what, and how much disk: "1,000 x 384 float32 in 8 shards, 2 MB"."""
+        size = sum(shard.path.stat().st_size for shard in self._shards) / 1e6
+        facts = self._manifest
+        return f"{self.n:,} x {self.dim} {facts['storage']} in {facts['shards']} shards, {size:,.1f} MB"
+
     def __len__(self) -> int:
         return self.n
 
     @functools.cached_property
     def row_ids(self) -> NDArray[np.int64]:
         """The row of each sentence of the corpus, in the corpus' order."""
-        return np.load(self.folder / "row_ids.npy")
+        return np.load(self.folder / ROW_IDS, mmap_mode="r")
 
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64]:
         """Hashes of the corpus, sorted."""
-        return np.load(self.folder / "text_hashes.npy")
+        return np.load(self.folder / HASHES)
 
     def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> NDArray[np.float32]:
         """Some rows, in any order; (len(indices), dim).
@@ -175,86 +279,22 @@ class EmbeddingStore:
             found[mine] = self._read(number, wanted[mine] - starts[number])
         return found
 
-    def blocks(self, size: int = CHUNK) -> Iterator[NDArray[np.float32]]:
-        """All rows in order, in blocks of at most ``size``: for what streams, as ``Moments`` do."""
+    def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
+        """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size``: for what streams."""
+        stop = self.n if stop is None else min(stop, self.n)
         for number, shard in enumerate(self._shards):
-            for start in range(0, shard.stop - shard.start, size):
-                yield self._read(number, slice(start, start + size))
+            first, last = max(start, shard.start), min(stop, shard.stop)
+            for row in range(first, last, size):
+                yield self._read(number, slice(row - shard.start, min(row + size, last) - shard.start))
 
     @functools.cached_property
     def _shards(self) -> list[Shard]:
-        count = self._manifest["shards"]
-        bounds = [self.n * number // count for number in range(count + 1)]
-        names = [f"{number:05d}-of-{count:05d}" for number in range(count)]
-        return [
-            Shard(start, stop, self.folder / "shards" / f"{name}.npy", self.folder / "done" / f"{name}.json")
-            for name, (start, stop) in zip(names, pairwise(bounds), strict=True)
-        ]
+        return layout(self.folder, self.n, self._manifest["shards"])
 
     @functools.cached_property
     def _mapped(self) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
-        """Each shard's rows as they lie on disk, and its center."""
-        return [
-            (np.load(shard.path, mmap_mode="r"), np.array(read_json(shard.marker)["center"], dtype=np.float32))
-            for shard in self._shards
-        ]
+        return [shard.mapped() for shard in self._shards]
 
     def _read(self, number: int, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
         stored, center = self._mapped[number]
         return stored[index].astype(np.float32) + center
-
-    def _fill(self, encoder: SentenceEncoder, sentences: list[str], progress: bool) -> None:
-        """Compute the shards that are not whole."""
-        with sentence_bar(len(sentences), progress) as advance:
-            for shard in self._shards:
-                if not shard.is_whole():
-                    self._compute(shard, encoder, sentences[shard.start : shard.stop])
-                advance(shard.stop - shard.start)
-
-    def _compute(self, shard: Shard, encoder: SentenceEncoder, sentences: list[str]) -> None:
-        for leftover in shard.path.parent.glob(f".{shard.path.name}.*"):
-            leftover.unlink()  # of a run that was killed
-        dtype = DTYPES[self._manifest["dtype"]]
-        center = np.zeros(self.dim, dtype=np.float32)
-        header = {"descr": dtype.str, "fortran_order": False, "shape": (len(sentences), self.dim)}
-        with atomic_file(shard.path) as aside, aside.open("wb") as file:
-            np.lib.format.write_array_header_1_0(file, header)
-            for start in range(0, len(sentences), CHUNK):
-                x = encoder.encode(sentences[start : start + CHUNK])
-                if start == 0 and dtype.itemsize == 2:
-                    center = x.mean(0)
-                file.write(_narrow(x - center, dtype).tobytes())
-        write_json(shard.marker, {"rows": len(sentences), "sha256": file_sha256(shard.path), "center": center.tolist()})
-
-
-def _narrow(x: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """``x`` in the dtype of the store."""
-    largest = np.abs(x).max(initial=0)
-    if not largest <= np.finfo(dtype).max:
-        raise DataError(f"Embeddings reach {largest:g}, more than {dtype.name} holds. Use a store of float32.")
-    return x.astype(dtype)
-
-
-def _check_same(folder: Path, old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
-    """Refuse to mix two stores in one folder."""
-    before, now = ({**manifest, **manifest["recipe"]} for manifest in (old, new))
-    changed = [key for key in sorted(before | now) if key != "recipe" and before.get(key) != now.get(key)]
-    if changed:
-        changes = ", ".join(f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in changed)
-        raise DataError(
-            f"{folder} holds a store of something else: {changes}. Choose another folder, or delete this one."
-        )
-
-
-def _text_digest(sentences: Sequence[str]) -> str:
-    """One fingerprint for the same sentences in the same order."""
-    sha = hashlib.sha256()
-    for sentence in sentences:
-        encoded = sentence.encode()
-        sha.update(len(encoded).to_bytes(8, "little") + encoded)
-    return sha.hexdigest()
-
-
-def _write_array(path: Path, array: NDArray[Any]) -> None:
-    with atomic_file(path) as aside, aside.open("wb") as file:
-        np.save(file, array)

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bertflow.encoder import store as store_module
+from bertflow.encoder import store_build
 from bertflow.encoder.store import EmbeddingStore
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
@@ -83,7 +83,7 @@ def test_a_distinct_sentence_is_encoded_once(tmp_path):
 
 
 def test_long_shards_are_encoded_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "CHUNK", 4)
+    monkeypatch.setattr(store_build, "CHUNK", 4)
     built = EmbeddingStore.build(CountingEncoder(), CORPUS, tmp_path / "store", shards=2)
     np.testing.assert_array_equal(built.rows(built.row_ids), CountingEncoder().encode(CORPUS))
 
@@ -180,7 +180,7 @@ def test_a_store_of_another_format_is_refused(tmp_path):
     write_json(tmp_path / "store.json", {"format": 99})
     with pytest.raises(DataError) as caught:
         EmbeddingStore.open(tmp_path)
-    assert str(caught.value) == f"{tmp_path} should be a store of format 1, but its store.json says 99. Build it again."
+    assert str(caught.value) == f"{tmp_path} should be a store of format 2, but its store.json says 99. Build it again."
 
 
 @pytest.mark.parametrize(("indices", "got"), [([-1], "-1 to -1"), ([0, 36], "0 to 36")])

@@ -1,0 +1,197 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from bertflow.cli import main
+from bertflow.cli.embed_progress import Lines
+from bertflow.encoder.store import EmbeddingStore
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.files import read_json
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+CORPUS = [*SENTENCES, *SENTENCES[:10]]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(CORPUS), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def arguments(tiny_bert, text, tmp_path):
+    store = str(tmp_path / "store")
+    return ["embed", text, "--store", store, "--model", str(tiny_bert), "--pooling", "mean(1,2)", "--device", "cpu"]
+
+
+def refused(capsys, *argv, code):
+    assert main(list(argv)) == code
+    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
+
+
+def files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_every_line_of_the_text_finds_its_embedding(arguments, tiny_bert, tmp_path, capsys):
+    assert main(arguments) == 0
+    store = EmbeddingStore.open(tmp_path / "store")
+    expected = TransformerEncoder(tiny_bert, "mean(1,2)", device="cpu").encode(CORPUS)
+    np.testing.assert_allclose(store.rows(store.row_ids), expected, rtol=1e-5, atol=1e-6)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == f"store     {tmp_path / 'store'}: 144 x 16 float32 in 8 shards, 0.0 MB"
+    assert printed[1] == "text      154 sentences, 144 distinct"
+
+
+def test_several_files_columns_and_a_half_of_the_disk(tiny_bert, text, tmp_path):
+    table = tmp_path / "b.jsonl"
+    table.write_text("\n".join(json.dumps({"a": f"the {noun}", "b": "no"}) for noun in NOUNS))
+    store = tmp_path / "store"
+    common = ["--store", str(store), "--model", str(tiny_bert), "--storage", "float16", "--shards", "3"]
+    assert main(["embed", str(table), *common, "--columns", "a,b", "--device", "cpu"]) == 0
+    opened = EmbeddingStore.open(store)
+    assert opened.n == 7
+    assert np.load(store / "shards/00000-of-00003.npy").dtype == np.float16
+
+
+def test_sif_counts_the_distinct_sentences(tiny_bert, text, tmp_path):
+    options = ["--store", str(tmp_path / "store"), "--model", str(tiny_bert), "--pooling", "sif(1)", "--device", "cpu"]
+    assert main(["embed", text, *options]) == 0
+    encoder = TransformerEncoder(tiny_bert, "sif(1)", device="cpu").count_tokens(SENTENCES)
+    assert EmbeddingStore.open(tmp_path / "store").recipe == json.loads(json.dumps(encoder.describe()))
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
+def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, monkeypatch):
+    assert main([*arguments, "--storage", "float16", "--shards", "5"]) == 0
+    monkeypatch.setattr(TransformerEncoder, "encode", None)
+    trained = ["--encoder.pooling=mean(1,2)", "--flow.epochs=0", "--trainer.enable_progress_bar=false"]
+    folders = [f"--data.store={tmp_path / 'store'}", f"--output={tmp_path / 'run'}", f"--data.sentences={text}"]
+    common = [f"--encoder.model={tiny_bert}", "--trainer.accelerator=cpu", "--flow.glow.hidden=8"]
+    assert main(["train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false"]) == 0
+
+
+def test_verify_says_whole_or_what_is_not(arguments, tmp_path, capsys):
+    assert main(arguments) == 0
+    capsys.readouterr()
+    assert main(["embed", "--store", str(tmp_path / "store"), "--verify"]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'store'}: whole, 144 x 16 float32 in 8 shards, 0.0 MB\n"
+    path = tmp_path / "store/shards/00004-of-00008.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    message = refused(capsys, "embed", "--store", str(tmp_path / "store"), "--verify", code=3)
+    assert message.startswith(
+        f"{tmp_path / 'store'} is damaged: 1 of 8 shards are not what was written, 00004-of-00008"
+    )
+
+
+def test_another_pooling_is_refused_with_both(arguments, tmp_path, capsys):
+    assert main(arguments) == 0
+    capsys.readouterr()
+    arguments[arguments.index("mean(1,2)")] = "cls(1)"
+    assert refused(capsys, *arguments, code=3) == (
+        f"{tmp_path / 'store'} holds a store of something else: layers [1, 2] (now [1]), pooling 'mean(1,2)' "
+        "(now 'cls(1)'). Choose another folder, or delete this one."
+    )
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (
+            ["--store", "s"],
+            "Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.",
+        ),
+        (
+            ["a.txt", "--store", "s", "--verify"],
+            "--verify reads the store alone, but text is given (a.txt). Leave one out.",
+        ),
+        (["a.txt"], "The following arguments are required: --store. `bertflow embed --help` lists the options."),
+    ],
+)
+def test_what_cannot_be_is_one_line(capsys, argv, message):
+    assert refused(capsys, "embed", *argv, code=2) == message
+
+
+def test_a_missing_text_leaves_no_store(arguments, tmp_path, capsys):
+    arguments[1] = str(tmp_path / "none.txt")
+    assert (
+        refused(capsys, *arguments, code=3) == f"{tmp_path / 'none.txt'} is missing. Give the path of an existing file."
+    )
+    assert not (tmp_path / "store/store.json").exists()
+
+
+def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypatch):
+    def interrupted(self, sentences, progress=False):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TransformerEncoder, "encode", interrupted)
+    assert main(arguments) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"What is done is kept in {tmp_path / 'store'}: run the same command again to go on.",
+        "interrupted",
+    ]
+    monkeypatch.undo()
+    assert main(arguments) == 0
+
+
+def test_progress_in_a_file_is_a_line_now_and_then(capsys):
+    clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
+    lines = Lines("embedding", 1000, clock)
+    for rows in (100, 100, 100):
+        lines.advance(rows)
+    assert capsys.readouterr().err == "embedding: 200 of 1,000 rows, 10 a second, 1.3 min left\n"
+
+
+# The command as a process of its own
+
+
+def environment(**added):
+    return {**os.environ, "OMP_NUM_THREADS": "1", **added}
+
+
+@pytest.mark.slow
+def test_two_ranks_of_torchrun_make_the_store_of_one_byte_for_byte(arguments, tmp_path):
+    assert main(arguments) == 0
+    expected = files(tmp_path / "store")
+    arguments[arguments.index("--store") + 1] = str(tmp_path / "two")
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    finished = subprocess.run(
+        [*launcher, "bertflow", *arguments], capture_output=True, text=True, timeout=300, env=environment(), check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.count("154 sentences, 144 distinct") == 1, "one rank speaks"
+    assert files(tmp_path / "two") == expected
+
+
+@pytest.mark.slow
+def test_a_command_that_was_killed_goes_on_where_it_was(minilm, tmp_path):
+    path, store = tmp_path / "text.txt", tmp_path / "store"
+    path.write_text("\n".join(f"{sentence} Number {k}." for k in range(30) for sentence in SENTENCES))
+    options = ["--model", str(minilm), "--pooling", "mean(3)", "--device", "cpu", "--shards", "12"]
+    command = [sys.executable, "-m", "bertflow", "embed", str(path), "--store", str(store), *options]
+    run = subprocess.Popen(command, env=environment())
+    deadline = time.monotonic() + 200
+    while len(list(store.glob("done/*.json"))) < 2:
+        assert run.poll() is None, "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "no shard was done in time"
+        time.sleep(0.01)
+    run.send_signal(signal.SIGKILL)
+    assert run.wait(60) == -signal.SIGKILL
+    kept = {path.name: path.stat().st_mtime_ns for path in store.glob("done/*.json")}
+    assert len(kept) < 12
+    assert main(command[3:]) == 0
+    assert {name: (store / "done" / name).stat().st_mtime_ns for name in kept} == kept, (
+        "what was done is not done again"
+    )
+    EmbeddingStore.open(store).verify()
+    assert read_json(store / "store.json")["n"] == 30 * len(SENTENCES)
+    assert not list(store.rglob(".0*")), "no half-written file stays behind"

@@ -1,0 +1,230 @@
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.saving import load_calibrator
+from bertflow.cli import main
+from bertflow.cli.fit_run import moments_of_share
+from bertflow.data.vectors import open_vectors
+from bertflow.encoder.store import EmbeddingStore
+from bertflow.files import read_json
+from bertflow.moments import Moments
+
+X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype(
+    "float32"
+)
+
+
+class RowEncoder:
+    """The embedding of the sentence "k" is row k of X."""
+
+    dim = 8
+
+    def encode(self, sentences, progress=False):
+        return X[[int(sentence) for sentence in sentences]]
+
+    def describe(self):
+        return {"encoder": "rows", "pooling": "mean", "labels": ["nli"]}
+
+
+@pytest.fixture
+def store(tmp_path):
+    return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(len(X))], tmp_path / "store")
+
+
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    pq.write_table(pa.table({"id": list(range(len(X))), "v": list(X)}), tmp_path / "x.parquet", row_group_size=70)
+    return tmp_path / "x.parquet"
+
+
+def fit(source, calibrator, output, *more):
+    kind = "--vectors" if source.suffix else "--store"
+    return main(["fit", kind, str(source), "--calibrator", calibrator, "--output", str(output), *map(str, more)])
+
+
+def refused(capsys, *arguments, code):
+    assert fit(*arguments) == code
+    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
+
+
+CALIBRATORS = {
+    "center": Center(),
+    "standardize": Standardize(),
+    "abtt": AllButTheTop(),
+    "abtt(2)": AllButTheTop(2),
+    "whitening": Whitening(),
+    "whitening(5)": Whitening(5),
+}
+
+
+@pytest.mark.parametrize("spelling", CALIBRATORS)
+@pytest.mark.parametrize("source", ["store", "npy", "parquet"])
+def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
+    path = request.getfixturevalue(source)
+    path = path.folder if source == "store" else path
+    assert fit(path, spelling, tmp_path / "c") == 0
+    fitted, expected = load_calibrator(tmp_path / "c"), CALIBRATORS[spelling].fit(X)
+    assert fitted.get_params() == expected.get_params()
+    np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
+
+
+def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path):
+    assert fit(store.folder, "center", tmp_path / "a") == fit(npy, "center", tmp_path / "b") == 0
+    known, unknown = load_calibrator(tmp_path / "a").provenance, load_calibrator(tmp_path / "b").provenance
+    assert known.encoder == RowEncoder().describe()
+    assert known.labels == ("nli",)
+    np.testing.assert_array_equal(known.text_hashes, store.text_hashes)
+    assert unknown is None
+
+
+@pytest.mark.parametrize("world", [1, 2, 3, 7, 299, 400])
+def test_any_number_of_ranks_sees_the_same_moments(npy, world):
+    source = open_vectors(npy)
+    parts = [moments_of_share(source, rank, world, lambda rows: None) for rank in range(world)]
+    parts = [part for part in parts if part is not None]
+    for order in (parts, parts[::-1]):
+        merged, whole = Moments.merged(order), Moments.of(X)
+        assert merged.n == whole.n
+        np.testing.assert_allclose(merged.mean, whole.mean, rtol=1e-13)
+        np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_moments_do_not_depend_on_how_rows_are_split_and_in_which_order(seed):
+    generator = np.random.default_rng(seed)
+    cuts = np.sort(generator.choice(np.arange(1, len(X)), size=generator.integers(1, 40), replace=False))
+    parts = [Moments.of(part) for part in np.split(X[generator.permutation(len(X))], cuts)]
+    generator.shuffle(parts)
+    while len(parts) > 1:  # in any tree
+        a, b = sorted(generator.choice(len(parts), 2, replace=False))
+        parts[a] = parts[a].merge(parts.pop(b))
+    whole = Moments.of(X.astype(np.float64))
+    np.testing.assert_allclose(parts[0].mean, whole.mean, rtol=1e-13)
+    np.testing.assert_allclose(parts[0].scatter, whole.scatter, rtol=1e-11)
+
+
+@pytest.mark.parametrize("source", ["store", "npy", "parquet"])
+def test_a_flow_is_fitted_too(request, tmp_path, source):
+    path = request.getfixturevalue(source)
+    path = path.folder if source == "store" else path
+    assert fit(path, "flow(5)", tmp_path / "c", "--seed", 3) == 0
+    record = read_json(tmp_path / "c/calibrator.json")
+    assert (record["dim_in"], record["dim_out"], record["n"]) == (8, 5, len(X))
+    assert record["facts"]["seed"] == 3
+    assert record["facts"]["held_out_bits"] <= record["facts"]["held_out_bits_gaussian"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
+
+
+def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
+    np.save(tmp_path / "half.npy", X.astype(np.float16))
+    np.save(tmp_path / "single.npy", X.astype(np.float16).astype(np.float32))
+    for name in ("half", "single"):
+        assert fit(tmp_path / f"{name}.npy", "flow", tmp_path / name) == 0
+    half, single = (load_calibrator(tmp_path / name) for name in ("half", "single"))
+    np.testing.assert_array_equal(half.transform(X), single.transform(X))
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("whiten", "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, flow."),
+        ("center(3)", "center takes no (3). Leave it out."),
+        ("abtt(all)", "abtt takes no (all). Leave it out."),
+        (
+            "whitening(x)",
+            "A calibrator is a name and one number, as whitening(128); got 'whitening(x)'. Known: center, standardize, "
+            "abtt(k), whitening(n_components), flow(n_components).",
+        ),
+    ],
+)
+def test_a_misspelled_calibrator_is_one_line(npy, tmp_path, capsys, spelling, message):
+    assert refused(capsys, npy, spelling, tmp_path / "c", code=2) == message
+
+
+@pytest.mark.parametrize(("option", "value"), [("--seed", 1), ("--preset", "default")])
+def test_options_of_a_flow_are_for_a_flow(npy, tmp_path, capsys, option, value):
+    message = refused(capsys, npy, "center", tmp_path / "c", option, value, code=2)
+    assert message == f"{option} is for a flow, but center has none. Leave it out."
+
+
+def test_an_output_that_is_there_is_not_overwritten(npy, tmp_path, capsys):
+    message = refused(capsys, npy, "center", tmp_path, code=3)
+    assert message == f"{tmp_path} should not exist or be an empty folder, but it is there. Name another."
+
+
+def test_a_column_is_for_parquet(store, tmp_path, capsys):
+    message = refused(capsys, store.folder, "center", tmp_path / "c", "--column", "v", code=2)
+    assert message == "--column is for --vectors of a parquet file, but a store is given. Leave it out."
+
+
+def test_a_row_that_is_not_finite_is_named(tmp_path, capsys):
+    x = X.copy()
+    x[123, 4] = np.nan
+    np.save(tmp_path / "x.npy", x)
+    message = refused(capsys, tmp_path / "x.npy", "flow", tmp_path / "c", code=3)
+    assert message == f"{tmp_path / 'x.npy'}, row 123: vectors must be finite, got nan. Leave the row out."
+    assert not (tmp_path / "c").exists()
+
+
+def test_more_directions_than_there_are_is_refused(npy, tmp_path, capsys):
+    message = refused(capsys, npy, "whitening(9)", tmp_path / "c", code=3)
+    assert message == (
+        "Whitening to 9 directions was asked for, but 300 rows of dimension 8 have rank 8. Choose 1 to 8, or fit on "
+        "more sentences."
+    )
+
+
+def test_a_store_that_is_not_finished_is_refused(store, tmp_path, capsys):
+    (store.folder / "done/00001-of-00008.json").unlink()
+    assert "is not finished: 1 of 8 shards are missing" in refused(
+        capsys, store.folder, "center", tmp_path / "c", code=3
+    )
+
+
+@pytest.mark.parametrize(
+    ("rank", "calibrator", "message"),
+    [
+        ("1", "flow", "A flow is trained over several processes by `bertflow train`. Use it, or one process."),
+        ("1", "center", "Process 1 of 2 cannot find the others: MASTER_ADDR is not set. Use torchrun."),
+    ],
+)
+def test_ranks_that_cannot_work_together_are_refused(npy, tmp_path, capsys, monkeypatch, rank, calibrator, message):
+    monkeypatch.setenv("SLURM_PROCID", rank)
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    assert refused(capsys, npy, calibrator, tmp_path / "c", code=2) == message
+
+
+@pytest.mark.slow
+def test_two_ranks_of_torchrun_fit_what_one_fits(store, tmp_path):
+    assert fit(store.folder, "whitening", tmp_path / "one") == 0
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    given = ["--store", str(store.folder), "--calibrator", "whitening", "--output", str(tmp_path / "two")]
+    finished = subprocess.run(
+        [*launcher, "bertflow", "fit", *given],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    one, two = (load_calibrator(tmp_path / name) for name in ("one", "two"))
+    assert one.moments_.n == two.moments_.n == len(X)
+    np.testing.assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
+    np.testing.assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)

@@ -1,0 +1,337 @@
+"""Calibrated rows on disk; the second voice is the calibrator over the rows in memory."""
+
+import multiprocessing
+import shutil
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertflow.calibration.base import AbstractCalibrator, Provenance
+from bertflow.calibration.linear import Center, Whitening
+from bertflow.cli import main, transform_output
+from bertflow.data import vectors
+from bertflow.encoder import store_build
+from bertflow.encoder.store import EmbeddingStore
+
+FORK = multiprocessing.get_context("fork")
+N = 300
+X = (np.random.default_rng(0).normal(size=(N, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype("float32")
+RECIPE = {"encoder": "rows", "weights": "abc", "pooling": "mean"}
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
+
+
+class RowEncoder:
+    """The embedding of the sentence "k" is row k of X."""
+
+    dim = 8
+
+    def encode(self, sentences, progress=False):
+        return X[[int(sentence) for sentence in sentences]]
+
+    def describe(self):
+        return RECIPE
+
+
+@pytest.fixture
+def store(tmp_path):
+    return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(N)], tmp_path / "store").folder
+
+
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    pq.write_table(pa.table({"id": list(range(N)), "v": list(X)}), tmp_path / "x.parquet", row_group_size=70)
+    return tmp_path / "x.parquet"
+
+
+@pytest.fixture(autouse=True)
+def calibrator(tmp_path):
+    """A whitening of 5 directions, in the folder ``c``."""
+    fitted = Whitening(5).fit(X)
+    fitted.provenance_ = Provenance(RECIPE, None)
+    fitted.save(tmp_path / "c")
+    return fitted
+
+
+@pytest.fixture(autouse=True)
+def _small_blocks(monkeypatch):
+    """Sizes at which a few hundred rows are many blocks and many entries of the journal."""
+    monkeypatch.setattr(transform_output, "EVERY", 20 * 5 * 4)
+    for function in (vectors.Vectors.blocks, EmbeddingStore.blocks):
+        monkeypatch.setattr(function, "__defaults__", (7, *function.__defaults__[1:]))
+    monkeypatch.setattr(store_build, "CHUNK", 7)
+
+
+def transform(source, output, *more, calibrator="c"):
+    kind = "--vectors" if source.suffix else "--store"
+    return main(
+        [
+            "transform",
+            kind,
+            str(source),
+            "--calibrator",
+            str(source.parent / calibrator),
+            "--output",
+            str(output),
+            *more,
+        ]
+    )
+
+
+def refused(capsys, *arguments, code=3, **options):
+    assert transform(*arguments, **options) == code
+    return capsys.readouterr().err.removeprefix("error: ").removesuffix("\n")
+
+
+def read(path):
+    """The rows of what was written."""
+    if path.suffix == ".npy":
+        return np.load(path)
+    if path.suffix == ".parquet":
+        table = pq.read_table(path)
+        return np.array(table[table.column_names[-1]].to_pylist(), dtype=np.float32)
+    opened = EmbeddingStore.open(path)
+    return opened.rows(range(opened.n))
+
+
+def hidden(folder):
+    return sorted(path.name for path in folder.iterdir() if path.name.startswith("."))
+
+
+KINDS = [
+    (source, output)
+    for source in ("store", "npy", "parquet")
+    for output in ("z.npy", "z.parquet", "z")
+    if (source, output) not in {("npy", "z"), ("parquet", "z")}
+]
+
+
+@pytest.mark.parametrize(("source", "output"), KINDS)
+def test_what_is_written_is_what_the_calibrator_makes(request, tmp_path, calibrator, source, output):
+    assert transform(request.getfixturevalue(source), tmp_path / output) == 0
+    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+    assert hidden(tmp_path) == []
+
+
+@pytest.mark.parametrize(("given", "made"), [("float16", "float32"), ("float32", "float32"), ("float64", "float64")])
+@pytest.mark.parametrize("output", ["z.npy", "z.parquet"])
+def test_precision_is_kept_but_for_half(tmp_path, given, made, output):
+    np.save(tmp_path / "x.npy", X.astype(given))
+    assert transform(tmp_path / "x.npy", tmp_path / output) == 0
+    if output == "z.npy":
+        assert np.load(tmp_path / output).dtype == made
+    else:
+        kind = {"float32": pa.float32(), "float64": pa.float64()}[made]
+        assert pq.read_schema(tmp_path / output).field("vector").type == pa.list_(kind, 5)
+
+
+def test_the_other_columns_of_an_index_stay(parquet, tmp_path):
+    assert transform(parquet, tmp_path / "z.parquet") == 0
+    table = pq.read_table(tmp_path / "z.parquet")
+    assert table.column_names == ["id", "v"]
+    assert table["id"].to_pylist() == list(range(N))
+
+
+def test_a_calibrated_store_says_so_and_is_not_calibrated_twice(store, tmp_path, capsys):
+    assert transform(store, tmp_path / "z") == 0
+    recipe = EmbeddingStore.open(tmp_path / "z").recipe
+    assert recipe["calibrator"] == "Whitening(n_components=5)"
+    centered = Center().fit(read(tmp_path / "z"))
+    centered.provenance_ = Provenance(RECIPE, None)
+    centered.save(tmp_path / "again")
+    capsys.readouterr()
+    assert refused(capsys, tmp_path / "z", tmp_path / "zz.npy", calibrator="again") == (
+        f"{tmp_path / 'again'} was fitted on embeddings of rows, mean; {tmp_path / 'z'} holds those of rows, mean. "
+        "They differ in calibrator None (the store: calibrator 'Whitening(n_components=5)'). Fit on this store, or add "
+        "--bare."
+    )
+
+
+# Killed, and gone on with
+
+
+def _slowly(source, output):
+    mapped = AbstractCalibrator.transform
+
+    def slow(self, x):
+        time.sleep(0.02)
+        return mapped(self, x)
+
+    AbstractCalibrator.transform = slow
+    transform(source, output)
+
+
+def killed(source, output, begun):
+    """Start the command, and kill it once ``begun()``."""
+    process = FORK.Process(target=_slowly, args=(source, output))
+    process.start()
+    deadline = time.monotonic() + 60
+    while not begun():
+        assert process.is_alive(), "the run ended before it could be killed"
+        assert time.monotonic() < deadline, "nothing was written in time"
+        time.sleep(0.005)
+    process.kill()
+    process.join(30)
+    assert not output.is_file()
+
+
+@pytest.mark.parametrize(("source", "output"), [kind for kind in KINDS if kind[1] != "z"])
+def test_a_run_that_was_killed_goes_on_where_it_was(request, tmp_path, calibrator, capsys, source, output):
+    path, journal = request.getfixturevalue(source), tmp_path / f".{output}.journal"
+    killed(path, tmp_path / output, journal.exists)
+    assert transform(path, tmp_path / output) == 0
+    kept = int(capsys.readouterr().out.split(" of them there already")[0].split()[-1])
+    assert 21 <= kept < N, "seven rows a block, an entry after twenty"
+    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+    assert hidden(tmp_path) == []
+
+
+def test_a_store_that_was_killed_goes_on_where_it_was(store, tmp_path, calibrator):
+    killed(store, tmp_path / "z", lambda: len(list(tmp_path.glob("z/done/*.json"))) > 2)
+    kept = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("z/done/*.json")}
+    assert transform(store, tmp_path / "z") == 0
+    assert {name: (tmp_path / "z/done" / name).stat().st_mtime_ns for name in kept} == kept
+    np.testing.assert_allclose(read(tmp_path / "z"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("change", ["rows", "calibrator"])
+def test_what_was_begun_with_other_rows_or_another_calibrator_is_begun_again(npy, tmp_path, capsys, change):
+    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
+    x = X + 1 if change == "rows" else X
+    np.save(npy, x)
+    if change == "calibrator":
+        shutil.rmtree(tmp_path / "c")
+        Whitening(5).fit(X * 2).save(tmp_path / "c")
+    assert transform(npy, tmp_path / "z.npy") == 0
+    assert "there already" not in capsys.readouterr().out
+    from bertflow.calibration.saving import load_calibrator
+
+    np.testing.assert_allclose(
+        read(tmp_path / "z.npy"), load_calibrator(tmp_path / "c").transform(x), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_rows_of_another_job_are_not_taken_for_ones_own(npy, tmp_path, calibrator, monkeypatch):
+    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
+    Whitening(5).fit(X * 2).save(tmp_path / "other")
+
+    def interrupted(self, x):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(AbstractCalibrator, "transform", interrupted)
+        assert transform(npy, tmp_path / "z.npy", calibrator="other") == 1
+    assert transform(npy, tmp_path / "z.npy") == 0
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+
+
+def test_what_was_killed_in_the_last_step_is_tidied_up(npy, tmp_path):
+    (tmp_path / ".z.parquet.abcd_123").write_bytes(b"half")
+    assert transform(npy, tmp_path / "z.parquet") == 0
+    assert hidden(tmp_path) == []
+
+
+def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
+    def interrupted(self, x):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(AbstractCalibrator, "transform", interrupted)
+    assert transform(npy, tmp_path / "z.npy") == 1
+    assert capsys.readouterr().err == "What is done is kept: run the same command again to go on.\ninterrupted\n"
+    assert not (tmp_path / "z.npy").exists()
+
+
+def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
+    def hold(begun, go_on):
+        with transform_output.Locks(tmp_path / ".z.npy.lock") as locks:
+            locks.take(0)
+            begun.set()
+            go_on.wait(60)
+
+    begun, go_on = FORK.Event(), FORK.Event()
+    holder = FORK.Process(target=hold, args=(begun, go_on))
+    holder.start()
+    assert begun.wait(30)
+    assert refused(capsys, npy, tmp_path / "z.npy") == (
+        f"{tmp_path / 'z.npy'} is being written by another process. Wait for it, or name another file."
+    )
+    go_on.set()
+    holder.join(30)
+
+
+# What is refused
+
+
+def test_another_pooling_is_refused_with_both(store, tmp_path, calibrator, capsys):
+    calibrator.provenance_ = Provenance(RECIPE | {"encoder": "others", "weights": "def", "pooling": "cls"}, None)
+    calibrator.save(tmp_path / "other")
+    assert refused(capsys, store, tmp_path / "z.npy", calibrator="other") == (
+        f"{tmp_path / 'other'} was fitted on embeddings of others, cls; {store} holds those of rows, mean. They "
+        "differ in weights 'def', pooling 'cls' (the store: weights 'abc', pooling 'mean'). Fit on this store, or "
+        "add --bare."
+    )
+    assert transform(store, tmp_path / "z.npy", "--bare", calibrator="other") == 0
+
+
+def test_a_calibrator_of_plain_vectors_is_refused_for_a_store(store, tmp_path, capsys):
+    Whitening().fit(X).save(tmp_path / "bare")
+    assert refused(capsys, store, tmp_path / "z.npy", calibrator="bare") == (
+        f"{tmp_path / 'bare'} was fitted on plain vectors, of which nothing is known; {store} holds rows, mean. If "
+        "both are of one encoder and pooling, add --bare."
+    )
+    assert transform(store, tmp_path / "z.npy", "--bare", calibrator="bare") == 0
+
+
+@pytest.mark.parametrize("source", ["store", "npy"])
+def test_another_width_is_refused(request, tmp_path, capsys, source):
+    Center().fit(X[:, :4]).save(tmp_path / "narrow")
+    path = request.getfixturevalue(source)
+    assert refused(capsys, path, tmp_path / "z.npy", "--bare", calibrator="narrow") == (
+        f"{tmp_path / 'narrow'} expects embeddings of size 4, but the rows of {path} have 8. Were both made with the "
+        "same encoder and pooling?"
+    )
+
+
+def test_a_bad_row_is_named_and_leaves_no_file(tmp_path, capsys):
+    x = X.copy()
+    x[200, 3] = np.inf
+    np.save(tmp_path / "x.npy", x)
+    assert refused(capsys, tmp_path / "x.npy", tmp_path / "z.npy") == (
+        f"{tmp_path / 'x.npy'}, row 200: vectors must be finite, got inf. Leave the row out."
+    )
+    assert not (tmp_path / "z.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "output", "code", "message"),
+    [
+        ("npy", "z", 2, "Plain vectors are written to .npy or .parquet, got {output}. Name such a file."),
+        (
+            "store",
+            "z.txt",
+            2,
+            "{output} should be .npy, .parquet or a folder, without an ending. Name one of these.",
+        ),
+        ("npy", "x.npy", 3, "{output} is there already. Delete it, or name another file."),
+    ],
+)
+def test_what_cannot_be_written_is_refused(request, tmp_path, capsys, source, output, code, message):
+    path = request.getfixturevalue(source)
+    expected = message.format(output=tmp_path / output)
+    assert refused(capsys, path, tmp_path / output, code=code) == expected
+
+
+def test_one_file_is_written_by_one_rank(npy, tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert refused(capsys, npy, tmp_path / "z.npy", code=2) == (
+        "One file is written by one process. Run it alone, or name a folder for a store."
+    )

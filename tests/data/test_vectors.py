@@ -1,0 +1,247 @@
+"""Plain vectors; the second voice is NumPy, or pyarrow, asked directly."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertflow.data.vectors import open_vectors, write_parquet
+from bertflow.errors import DataError, UsageError
+
+X = np.random.default_rng(0).normal(size=(50, 4))
+KINDS = {
+    "float16": pa.float16(),
+    "float32": pa.float32(),
+    "float64": pa.float64(),
+}
+
+
+def parquet(path, rows, kind=None, row_group_size=None, **others):
+    table = pa.table({**others, "embedding": pa.array(rows, kind)})
+    pq.write_table(table, path, row_group_size=row_group_size)
+    return path
+
+
+def fixed(dtype):
+    return pa.list_(KINDS[dtype], 4)
+
+
+def variable(dtype):
+    return pa.list_(KINDS[dtype])
+
+
+def large(dtype):
+    return pa.large_list(KINDS[dtype])
+
+
+def joined(vectors, *arguments):
+    return np.concatenate([np.empty((0, vectors.dim), np.float32), *vectors.blocks(*arguments)])
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_matrix_is_read_in_blocks(tmp_path, dtype, size):
+    np.save(tmp_path / "x.npy", X.astype(dtype))
+    vectors = open_vectors(tmp_path / "x.npy")
+    assert (vectors.n, len(vectors), vectors.dim) == (50, 50, 4)
+    assert max(len(block) for block in vectors.blocks(size)) <= size
+    found = joined(vectors, size)
+    np.testing.assert_array_equal(found, X.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+@pytest.mark.parametrize("kind", [fixed, variable, large])
+def test_a_column_of_lists_is_read_in_blocks(tmp_path, dtype, kind):
+    rows = list(X.astype(dtype))
+    path = parquet(tmp_path / "x.parquet", rows, kind(dtype), row_group_size=13, id=list(range(50)))
+    vectors = open_vectors(path)
+    assert (vectors.n, vectors.dim, vectors.column) == (50, 4, "embedding")
+    np.testing.assert_array_equal(joined(vectors, 8), X.astype(dtype))
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_blocks_are_float64_where_the_file_is_and_else_float32(tmp_path, dtype):
+    np.save(tmp_path / "x.npy", X.astype(dtype))
+    assert joined(open_vectors(tmp_path / "x.npy")).dtype == (np.float64 if dtype == "float64" else np.float32)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 50), (12, 14), (13, 26), (49, 50), (20, 20), (40, 1000)])
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_some_rows_are_read_alone(tmp_path, ending, start, stop):
+    path = tmp_path / f"x.{ending}"
+    if ending == "npy":
+        np.save(path, X)
+    else:
+        parquet(path, list(X), row_group_size=13)
+    np.testing.assert_array_equal(joined(open_vectors(path), 5, start, stop), X[start:stop])
+
+
+def test_a_matrix_in_the_order_of_fortran_is_the_same_matrix(tmp_path):
+    np.save(tmp_path / "x.npy", np.asfortranarray(X))
+    np.testing.assert_array_equal(joined(open_vectors(tmp_path / "x.npy"), 8), X)
+
+
+def test_the_column_may_be_named(tmp_path):
+    path = parquet(tmp_path / "x.parquet", list(X), other=list(X[::-1]))
+    np.testing.assert_array_equal(joined(open_vectors(path, "other")), X[::-1])
+
+
+# What is refused
+
+
+def refused(path, column=None, error=DataError):
+    with pytest.raises(error) as caught:
+        list(open_vectors(path, column).blocks(8))
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_a_row_that_is_not_finite_is_named(tmp_path, ending, value):
+    x, path = X.copy(), tmp_path / f"x.{ending}"
+    x[17, 2] = value
+    if ending == "npy":
+        np.save(path, x)
+    else:
+        parquet(path, list(x), row_group_size=13)
+    assert refused(path) == f"{path}, row 17: vectors must be finite, got {value}. Leave the row out."
+
+
+def test_a_row_of_another_length_is_named(tmp_path):
+    path = parquet(tmp_path / "x.parquet", [*X[:20], X[20, :3], *X[21:]], row_group_size=13)
+    assert refused(path) == (
+        f"{path}, row 20: 4 numbers are wanted, as in row 0, got 3. Leave the row out, or embed it again."
+    )
+
+
+@pytest.mark.parametrize("row", [0, 20])
+def test_a_row_without_a_vector_is_named(tmp_path, row):
+    rows = list(X)
+    rows[row] = None
+    path = parquet(tmp_path / "x.parquet", rows)
+    assert refused(path) == f"{path}, row {row}: a vector is wanted, but there is none. Leave the row out."
+
+
+def test_a_missing_number_is_named(tmp_path):
+    rows = X.tolist()
+    rows[20][1] = None
+    path = parquet(tmp_path / "x.parquet", rows)
+    assert refused(path) == f"{path}, row 20: a number is missing in the vector. Leave the row out."
+
+
+@pytest.mark.parametrize("dtype", ["int64", "complex128", "bool", "U3"])
+def test_other_numbers_than_floats_are_refused(tmp_path, dtype):
+    path = tmp_path / "x.npy"
+    np.save(path, X.astype(dtype))
+    assert (
+        refused(path)
+        == f"{path} should hold float16, float32 or float64, but holds {X.astype(dtype).dtype}. Convert it."
+    )
+
+
+def test_a_column_of_whole_numbers_is_refused(tmp_path):
+    path = parquet(tmp_path / "x.parquet", [[1, 2], [3, 4]])
+    assert refused(path) == f"{path} should hold float16, float32 or float64, but holds int64. Convert it."
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0)])
+def test_an_empty_matrix_is_refused(tmp_path, shape):
+    path = tmp_path / "x.npy"
+    np.save(path, np.empty(shape))
+    assert refused(path) == f"{path} holds no vectors: its shape is {shape}. Give a filled file."
+
+
+def test_an_empty_column_is_refused(tmp_path):
+    path = parquet(tmp_path / "x.parquet", [], pa.list_(pa.float32()))
+    assert refused(path) == f"{path} holds no vectors: its shape is (0, 0). Give a filled file."
+
+
+def test_a_matrix_of_other_dimensions_is_refused(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, X[0])
+    assert refused(path) == f"{path} should hold a matrix (n, dim), but its shape is (4,). Reshape it."
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+@pytest.mark.parametrize("content", [b"", b"no such thing", "cut"])
+def test_a_damaged_file_is_refused(tmp_path, ending, content):
+    path = tmp_path / f"x.{ending}"
+    if ending == "npy":
+        np.save(path, X)
+    else:
+        parquet(path, list(X))
+    path.write_bytes(path.read_bytes()[:-100] if content == "cut" else content)
+    assert refused(path).startswith(
+        f"{path} is no {'matrix' if ending == 'npy' else 'parquet file'} that can be read: "
+    )
+
+
+def test_pickled_objects_are_not_loaded(tmp_path):
+    path = tmp_path / "x.npy"
+    np.save(path, np.array([X, None], dtype=object), allow_pickle=True)
+    assert refused(path).startswith(f"{path} is no matrix that can be read: ")
+
+
+def test_a_missing_file_and_another_format_are_refused(tmp_path):
+    path = tmp_path / "x.npy"
+    assert refused(path) == f"{path} is missing. Give the path of an existing file."
+    path = tmp_path / "x.npz"
+    assert refused(path) == f"{path} should be vectors, by its ending one of .npy, .parquet. Convert it to one."
+
+
+def test_one_of_several_columns_has_to_be_named(tmp_path):
+    path = parquet(tmp_path / "x.parquet", list(X), other=list(X))
+    assert refused(path, error=UsageError) == (
+        f"{path} should have one column of lists of numbers, but other, embedding all are lists. Name it with column."
+    )
+
+
+def test_a_table_without_lists_gives_its_columns(tmp_path):
+    path = parquet(tmp_path / "x.parquet", [1.0, 2.0], id=["a", "b"])
+    assert refused(path) == (
+        f"{path} should have one column of lists of numbers, but its columns are id, embedding. Name it with column."
+    )
+
+
+@pytest.mark.parametrize(
+    ("column", "error", "message"),
+    [
+        ("vec", UsageError, " has no column 'vec', its columns are id, embedding. Name one of them."),
+        (
+            "id",
+            DataError,
+            ", column id: lists of numbers are wanted, got int64. Name the column that holds the vectors.",
+        ),
+    ],
+)
+def test_a_column_that_holds_no_vectors_is_refused(tmp_path, column, error, message):
+    path = parquet(tmp_path / "x.parquet", list(X), id=list(range(50)))
+    assert refused(path, column, error) == f"{path}{message}"
+
+
+def test_a_matrix_has_no_columns(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    assert refused(tmp_path / "x.npy", "a", UsageError) == (
+        f"{tmp_path / 'x.npy'} is one matrix, without columns, but column 'a' is asked for. Leave it out."
+    )
+
+
+# Writing
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_vectors_are_written_as_parquet(tmp_path, dtype):
+    write_parquet(tmp_path / "z.parquet", X.astype(dtype))
+    column = pq.read_table(tmp_path / "z.parquet")["vector"]
+    np.testing.assert_array_equal(np.array(column.to_pylist(), dtype=dtype), X.astype(dtype))
+
+
+def test_the_other_columns_stay_with_their_rows(tmp_path):
+    path = parquet(
+        tmp_path / "x.parquet", list(X), row_group_size=13, id=[f"id {k}" for k in range(50)], n=list(range(50))
+    )
+    write_parquet(tmp_path / "z.parquet", X[:, :2], open_vectors(path))
+    table = pq.read_table(tmp_path / "z.parquet")
+    assert table.column_names == ["id", "n", "embedding"]
+    assert table["id"].to_pylist() == [f"id {k}" for k in range(50)]
+    np.testing.assert_array_equal(np.array(table["embedding"].to_pylist()), X[:, :2])
