@@ -1,0 +1,311 @@
+import json
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Whitening
+from bertflow.cli import run
+from bertflow.cli.inspect import main
+from bertflow.cli.inspect_parts import read_history
+from bertflow.cli.inspecting import write_report, write_run_report
+from bertflow.data.retrieval import RetrievalPairs
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
+QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
+]
+
+
+def sentences(n=60):
+    rng = np.random.default_rng(0)
+    return list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 7))) for _ in range(2 * n)))[:n]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Text, scored pairs, natural pairs and a frequency list."""
+    folder, rng = tmp_path_factory.mktemp("files"), np.random.default_rng(1)
+    (folder / "text.txt").write_text("\n".join(sentences()))
+    scored = [f"{a}\t{b}\t{rng.integers(0, 6)}" for a, b in zip(sentences(40), sentences(40)[::-1], strict=True)]
+    (folder / "scored.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *scored]) + "\n")
+    natural = [f"{a}\t{b}" for a, b in zip(sentences(60)[:20], sentences(60)[20:40], strict=True)]
+    (folder / "natural.tsv").write_text("\n".join(["query\ttext", *natural]) + "\n")
+    (folder / "counts.txt").write_text("".join(f"{word} {100 - at}\n" for at, word in enumerate(WORDS)))
+    return folder
+
+
+@pytest.fixture
+def inspect(files, tmp_path, capsys):
+    """Runs the command on the text; gives exit code, stdout, stderr and the JSON twin."""
+
+    def call(*arguments):
+        output = tmp_path / "report"
+        given = [*map(str, arguments), "--text", str(files / "text.txt"), "--output", str(output), "--device", "cpu"]
+        code = run(main, given)
+        twin = output / "report.json"
+        return code, *capsys.readouterr(), json.loads(twin.read_text()) if twin.exists() else None
+
+    return call
+
+
+@pytest.fixture
+def blank_pictures(monkeypatch):
+    """Pictures are made, but not drawn, which is what takes the time."""
+    plots = pytest.importorskip("bertflow.analysis.plots", reason="the plots extra is not installed")
+    monkeypatch.setattr(plots, "to_svg", lambda figure: b"<svg/>")
+
+
+def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_bert, files, tmp_path):
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    code, out, _, twin = inspect(
+        tiny_bert, "--pooling", "mean(1,2)", "--pairs", files / "scored.tsv", "--frequencies", files / "counts.txt"
+    )
+    assert code == 0
+    assert out.splitlines()[1].split() == ["measure", "raw", "whitening", "Gaussian"]
+    values = twin["sections"]["Measures"]["values"]
+    assert values["raw"]["mean_cosine"] > 0.3 > abs(values["whitening"]["mean_cosine"])
+    assert twin["facts"]["fitted on"] == "30 other sentences of this text"
+    assert twin["facts"]["word frequencies"] == "counts of counts.txt"
+    assert "seen 0.00" in twin["facts"]["whitening"]
+    assert set(twin["left_out"]) == {"Training", "Masked words"}
+    assert "left out: Masked words: tiny-bert has no masked-language-model head" in out
+    assert out.splitlines()[-1] == f"report  {tmp_path / 'report' / 'report.html'}"
+    page = (tmp_path / "report" / "report.html").read_text()
+    assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_scored_pairs_give_spearman_and_natural_pairs_hits(inspect, tiny_bert, files):
+    twins = {kind: inspect(tiny_bert, "--pairs", files / f"{kind}.tsv")[3] for kind in ("scored", "natural")}
+    metrics = {kind: twin["sections"]["Scores"]["metric"] for kind, twin in twins.items()}
+    assert metrics == {"scored": "Spearman on scored", "natural": "hit@1 on natural"}
+    rules = {kind: twin["sections"]["Paraphrases"]["rule"] for kind, twin in twins.items()}
+    assert rules == {"scored": "human score of at least 4", "natural": "a query and its text"}
+
+
+def test_equal_calls_write_equal_files(inspect, tiny_bert, tmp_path):
+    pages = []
+    for _ in range(2):
+        inspect(tiny_bert, "--pairs", "none", "--compare", "raw")
+        pages.append((tmp_path / "report" / "report.html").read_bytes())
+    assert pages[0] == pages[1]
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect, tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
+    code, out, _, twin = inspect(tmp_path / "mine", "--pairs", "none")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["measure", "raw", "mine", "Gaussian"]
+    assert twin["facts"]["fitted on"] == "what mine was fitted on"
+    assert "seen unknown" not in twin["facts"]["mine"]
+    assert {"Paraphrases", "Scores"} <= set(twin["left_out"])
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_word_vectors_have_no_layers(inspect, tmp_path):
+    vectors, rng = tmp_path / "glove.txt", np.random.default_rng(0)
+    vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6).round(3)))}\n" for word in WORDS))
+    code, _, _, twin = inspect(vectors, "--pairs", "none", "--compare", "raw")
+    assert code == 0
+    assert twin["left_out"]["Layers"] == "this is no transformer, so it has no layers and no vocabulary of its own."
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "code"),
+    [
+        (["--sentences", "5"], "error: --sentences should be at least 24, got 5. Look at more.", 2),
+        (["--compare", "magic"], "error: Unknown baseline 'magic'.", 2),
+        (["--pairs", "sts12,sts13", "--data_dir", "."], "error: --pairs takes one task, got 2: sts12, sts13.", 2),
+        (["--pairs", "absent.tsv"], "error: absent.tsv", 3),
+        (["--frequencies", "absent.txt", "--pairs", "none"], "error: absent.txt", 3),
+        (["--magic"], "error: Unrecognized arguments: --magic.", 2),
+    ],
+)
+def test_what_cannot_be_used_is_refused_in_one_line(inspect, tiny_bert, arguments, message, code):
+    found, out, err, twin = inspect(tiny_bert, *arguments)
+    assert (found, out, twin) == (code, "", None)
+    assert err.splitlines()[-1].startswith(message)
+
+
+def test_a_file_is_no_folder_to_write_to(tiny_bert, files, capsys):
+    output = files / "counts.txt"
+    assert run(main, [str(tiny_bert), "--output", str(output)]) == 2
+    message = f"error: --output should be a folder, but {output} is a file. Choose another name.\n"
+    assert capsys.readouterr().err == message
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_measures_that_cannot_be_had_are_left_out(inspect, tiny_bert):
+    code, out, _, twin = inspect(tiny_bert, "--pairs", "none", "--compare", "raw,whitening(1)")
+    assert code == 0
+    reason = "IsoScore needs embeddings of at least 2 dimensions, got 1. Keep more directions."
+    assert twin["left_out"]["Measures"] == reason
+    assert f"left out: Measures: {reason}" in out
+    assert "A plane needs" in twin["left_out"]["Word frequency in the plane"]
+
+
+def test_too_little_text_is_refused(tiny_bert, tmp_path, capsys):
+    (tmp_path / "few.txt").write_text("\n".join(sentences(10)))
+    assert run(main, [str(tiny_bert), "--text", str(tmp_path / "few.txt"), "--pairs", "none"]) == 3
+    message = "error: A report needs at least 48 different sentences, got 10. Give more text.\n"
+    assert capsys.readouterr().err == message
+
+
+def test_help_needs_no_heavy_import():
+    script = "import sys; sys.argv[1:] = ['inspect', '--help']; from bertflow.cli import main; main()"
+    watched = script.replace("main()", "\ntry: main()\nexcept SystemExit: print('torch' in sys.modules)")
+    found = subprocess.run([sys.executable, "-c", watched], capture_output=True, text=True, check=True, timeout=60)
+    assert "--compare" in found.stdout
+    assert found.stdout.splitlines()[-1] == "False"
+
+
+@pytest.fixture(scope="module")
+def run_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "mine"
+    folder.mkdir()
+    rows = ["epoch,step,train/bits_per_dim,val/bits_per_dim", "0,10,1.5,", "0,20,1.25,", "0,20,,1.4", "1,40,,1.3"]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    return folder
+
+
+def test_the_history_is_read_from_the_metrics(run_folder):
+    found = read_history(run_folder / "metrics.csv")
+    assert {name: (steps.tolist(), bits.tolist()) for name, (steps, bits) in found.items()} == {
+        "training": ([10, 20], [1.5, 1.25]),
+        "held out": ([20, 40], [1.4, 1.3]),
+    }
+
+
+def test_one_value_is_no_history(tmp_path):
+    (tmp_path / "metrics.csv").write_text("step,train/bits_per_dim\n1,2.0\n")
+    with pytest.raises(DataError, match="fewer than two values were logged"):
+        read_history(tmp_path / "metrics.csv")
+
+
+class Refusing:
+    """An encoder that has been asked for enough already."""
+
+    def __init__(self, encoder):
+        self.encoder, self.dim = encoder, encoder.dim
+
+    def encode(self, sentences, progress=False):
+        raise AssertionError("the embeddings are at hand")
+
+    def describe(self):
+        return self.encoder.describe()
+
+    def fitted_hashes(self):
+        return self.encoder.fitted_hashes()
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, run_folder):
+    encoder, text = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu"), sentences()
+    x = encoder.encode([*text, text[0]])
+    calibrator = Whitening().fit_sentences(encoder, text)
+    system = CalibratedEncoder(Refusing(encoder), calibrator)
+    path = write_run_report(run_folder, system, x, [*text, text[0]], {"model": str(tiny_bert), "device": "cpu"})
+    assert path == run_folder / "report" / "report.html"
+    twin = json.loads(path.with_suffix(".json").read_text())
+    assert list(twin["facts"]) == sorted(twin["facts"])
+    assert twin["facts"]["sentences"] == "60"
+    assert twin["sections"]["Training"]["held out"] == {"first": 1.4, "last": 1.3, "least": 1.3}
+    assert {"Latent", "Layers", "Hubs"} <= set(twin["sections"])
+
+
+@pytest.mark.usefixtures("blank_pictures")
+def test_other_commands_write_the_report_of_their_systems(tiny_bert, tmp_path):
+    encoder, text = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu"), sentences()
+    systems = {"raw": encoder, "whitened": CalibratedEncoder.fit(encoder, Whitening(), text)}
+    pairs = RetrievalPairs("faq", tuple(text[:20]), tuple(text[20:40]), "here")
+    path = write_report(tmp_path / "out", "Demo", systems, text, pairs, {"model": str(tiny_bert), "device": "cpu"})
+    twin = json.loads(path.with_suffix(".json").read_text())
+    assert twin["title"] == "Demo"
+    assert set(twin["sections"]["Scores"]["values"]) == {"raw", "whitened"}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"no browser among {', '.join(BROWSERS)} is on PATH")
+    return found
+
+
+def browse(browser, profile, *arguments):
+    call = [browser, *QUIET, f"--user-data-dir={profile}", *map(str, arguments)]
+    return subprocess.run(call, capture_output=True, timeout=120, check=True).stdout.decode()
+
+
+PROBE = """<script>addEventListener("load", () => {
+  const all = [...document.querySelectorAll("body *:not(.wide *)")];  // a wide table scrolls by itself
+  const root = document.documentElement;
+  const boxes = [...document.querySelectorAll("section, figure, img, table")].map(e => e.getBoundingClientRect());
+  root.dataset.found = JSON.stringify({
+    scrolls: root.scrollWidth > root.clientWidth,
+    clipped: [...document.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth).length,
+    beyond: all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length,
+    empty: boxes.filter(b => b.width < 50 || b.height < 20).length,
+    images: [...document.images].map(i => [i.complete, i.naturalWidth]),
+    height: root.scrollHeight,
+  });
+});</script>"""
+"""What the test asks the page about itself; the page's own policy, which forbids scripts, is taken out for it."""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm")
+@pytest.mark.parametrize("width", [1000, 600])
+def test_a_browser_shows_nothing_empty_and_nothing_cut_off(browser, rendered, tmp_path, width):
+    text = (rendered / "report.html").read_text()
+    probed = tmp_path / "probed.html"
+    policy = next(line for line in text.splitlines() if "Content-Security-Policy" in line)
+    probed.write_text(text.replace(policy, "").replace("</head>", PROBE + "</head>"))
+    page = browse(browser, tmp_path / "profile", f"--window-size={width},900", "--dump-dom", probed.as_uri())
+    found = json.loads(page.split('data-found="')[1].split('"')[0].replace("&quot;", '"'))
+    assert not found["scrolls"]
+    assert found["beyond"] == found["empty"] == 0
+    assert found["clipped"] == 0 or width < 1000
+    assert len(found["images"]) == 11
+    assert all(complete and natural > 300 for complete, natural in found["images"])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm")
+def test_every_part_of_the_screenshot_has_ink_and_its_margins_have_none(browser, rendered, tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="pillow comes with the plots extra")
+    shot = tmp_path / "shot.png"
+    uri = (rendered / "report.html").as_uri()
+    browse(browser, tmp_path / "profile", "--window-size=1000,6000", f"--screenshot={shot}", uri)
+    pixels = np.asarray(image.open(shot).convert("L"))
+    assert pixels.shape == (6000, 1000)
+    dark = pixels < 200
+    # 900 pixels of page in the middle: nothing overflows it, and no screenful of it is blank.
+    assert not dark[:, :30].any()
+    assert not dark[:, -30:].any()
+    assert all(dark[top : top + 500].mean() > 0.002 for top in range(0, 5500, 500))
+    # Not only letters: the colors of the systems are there.
+    colors = np.asarray(image.open(shot).convert("RGB")).reshape(-1, 3)
+    for color in ((0, 114, 178), (213, 94, 0)):
+        assert (np.abs(colors.astype(int) - color).max(1) < 12).sum() > 500
+
+
+@pytest.fixture(scope="module")
+def rendered(minilm, tmp_path_factory):
+    """A report on the real encoder, with everything but what needs other models or data."""
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    output = tmp_path_factory.mktemp("rendered")
+    assert run(main, [str(minilm), "--pooling", "mean(1,2)", "--sentences", "300", "--output", str(output)]) == 0
+    return output
