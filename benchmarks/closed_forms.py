@@ -7,14 +7,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow.affine import AffineMap, all_but_the_top_map, center_map, whitening_map
+from bertflow.affine import AffineMap, all_but_the_top_map, center_map, identity_map, whitening_map
 from bertflow.moments import Moments
-
-
-def identity_map(moments: Moments) -> AffineMap:
-    """Nothing is changed."""
-    identity = np.eye(moments.dim)
-    return AffineMap(np.zeros(moments.dim), identity, identity)
 
 
 def whitening_at_most(moments: Moments, dim_out: int) -> AffineMap:
@@ -41,7 +35,7 @@ def shrunk_whitening(moments: Moments, share: float) -> AffineMap:
 
 
 CLOSED_FORMS: Mapping[str, Callable[[Moments], AffineMap]] = {
-    "raw": identity_map,
+    "raw": lambda moments: identity_map(moments.dim),
     "center": center_map,
     **{f"abtt({k})": partial(all_but_the_top_map, k=k) for k in (1, 3, 7, 10)},
     "whitening": whitening_map,

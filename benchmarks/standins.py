@@ -29,9 +29,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from closed_forms import CLOSED_FORMS, applied, identity_map
+from closed_forms import CLOSED_FORMS, applied
 from material import SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Vectors
 
+from bertflow.affine import identity_map
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.bootstrap import generator, pair_weights
@@ -73,11 +74,11 @@ class Bench:
         """The pooling and the map of the default, and what it says of itself."""
         ratio = participation_ratio(Moments.of(np.array(data.fitted[one.mean])))
         if ratio > CALIBRATED:
-            moments = Moments.of(np.array(data.fitted[one.pooling]))
-            return one.pooling, identity_map(moments), {"left alone": f"participation ratio {ratio:.0f}"}
+            unchanged = identity_map(data.fitted[one.pooling].shape[1])
+            return one.pooling, unchanged, {"left alone": f"participation ratio {ratio:.0f}"}
         key = (one.encoder, one.soft, setting, seed)
         if key not in self.flows:
-            self.flows[key] = fit_flow(np.array(data.fitted[one.soft]), random_state=seed)
+            self.flows[key] = fit_flow(np.array(data.fitted[one.soft]), random_state=seed, spread=ratio)
         record = self.flows[key].record
         facts = {"participation ratio": ratio, "kept": record.kept, "seconds": record.seconds}
         bits = {"held-out bits": record.held_out_bits, "Gaussian": record.held_out_bits_gaussian}

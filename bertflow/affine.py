@@ -90,6 +90,11 @@ class AffineMap(nn.Module):
         return self.logabsdet - 0.5 * (z.square().sum(1) + rank * math.log(2 * math.pi))
 
 
+def identity_map(dim: int) -> AffineMap:
+    """Nothing is changed."""
+    return AffineMap(np.zeros(dim), np.eye(dim), np.eye(dim))
+
+
 def center_map(moments: Moments) -> AffineMap:
     """Mean zero, nothing else."""
     identity = np.eye(moments.dim)

@@ -10,7 +10,7 @@ without the text; and, where the text is known, its provenance.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -73,8 +73,13 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     facts_: dict[str, Any]
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating]) -> "AffineMap | FlowMap":
-        """The map for rows ``x``, whose moments are in ``moments_`` already."""
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        encoder: "SentenceEncoder | None" = None,
+        sentences: Sequence[str] | None = None,
+    ) -> "AffineMap | FlowMap":
+        """The map for rows ``x``, whose moments are in ``moments_`` already; who made them of what, where known."""
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
@@ -82,17 +87,22 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Raises:
             DataError: For a NaN, an infinity, fewer than two rows, or rows that are all equal.
         """
-        x = self._validated(X, reset=True, ensure_min_samples=2)
-        self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
-        self.map_ = self._fit_map(x)
+        self._fit(X)
         return self
 
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool = False) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
         distinct = list(dict.fromkeys(sentences))
-        self.fit(encoder.encode(distinct, progress=progress))
+        self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
         self.provenance_ = Provenance.of(encoder, distinct)
         return self
+
+    def _fit(
+        self, X: ArrayLike, encoder: "SentenceEncoder | None" = None, sentences: Sequence[str] | None = None
+    ) -> None:
+        x = self._validated(X, reset=True, ensure_min_samples=2)
+        self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
+        self.map_ = self._fit_map(x, encoder, sentences)
 
     @property
     def map(self) -> "AffineMap | FlowMap":

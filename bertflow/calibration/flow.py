@@ -3,7 +3,7 @@
 Lightning is imported when a flow is fitted: who loads a calibrator to use it does not wait for it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -19,6 +19,7 @@ from bertflow.moments import Moments
 from bertflow.training.presets import Recipe, differences
 
 if TYPE_CHECKING:
+    from bertflow.encoder.transformer import SentenceEncoder
     from bertflow.training.fit import FittedFlow
 
 
@@ -32,7 +33,9 @@ class FlowCalibrator(AbstractCalibrator):
         preset: A row of ``bertflow.training.presets.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
             in the loop, as "paper-tf" does, use train.py.
         n_components: Directions to keep, largest variance first: a number, "all" (better for search than for
-            similarity), or "auto", which leaves it to the preset.
+            similarity), or "auto", which leaves it to the preset; "default" then keeps 128, or changes nothing where
+            the embeddings look calibrated already, and says so (``facts_["left_alone"]``). Bare embeddings are taken
+            for a mean pooling; ``fit_sentences`` looks at the encoder's own.
         random_state: An integer: the same one gives the same map on the same machine.
         changes: Other fields of the preset's recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
@@ -75,11 +78,17 @@ class FlowCalibrator(AbstractCalibrator):
         calibrator.provenance_, calibrator.facts_ = provenance, fitted.record.to_dict()
         return calibrator
 
-    def _fit_map(self, x: NDArray[np.floating]) -> AffineMap | FlowMap:
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        encoder: "SentenceEncoder | None" = None,
+        sentences: Sequence[str] | None = None,
+    ) -> AffineMap | FlowMap:
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
         from bertflow.training.fit import fit_flow
+        from bertflow.training.reduction import plain_spread
 
         fitted = fit_flow(
             x,
@@ -88,6 +97,7 @@ class FlowCalibrator(AbstractCalibrator):
             random_state=_seed(self.random_state),
             changes=self.changes,
             trainer=self.trainer,
+            spread=plain_spread(encoder, sentences),
         )
         self.facts_ = fitted.record.to_dict()
         return fitted.map

@@ -4,7 +4,8 @@ Each is one function of the moments (``bertflow.affine``), so each can also be f
 """
 
 from abc import abstractmethod
-from typing import Self, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Self, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.moments import Moments
+
+if TYPE_CHECKING:
+    from bertflow.encoder.transformer import SentenceEncoder
 
 
 class AbstractLinearCalibrator(AbstractCalibrator):
@@ -21,7 +25,12 @@ class AbstractLinearCalibrator(AbstractCalibrator):
     def _affine(self) -> AffineMap:
         """The map, read off ``moments_``."""
 
-    def _fit_map(self, x: NDArray[np.floating]) -> AffineMap:
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        encoder: "SentenceEncoder | None" = None,
+        sentences: Sequence[str] | None = None,
+    ) -> AffineMap:
         return self._affine()
 
     def fit_moments(self, moments: Moments) -> Self:

@@ -10,7 +10,6 @@ also after an interruption.
 import copy
 import logging
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,7 +20,7 @@ import torch
 from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
-from bertflow.affine import AffineMap
+from bertflow.affine import AffineMap, identity_map
 from bertflow.flow.glow import bits_per_dim, build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.training.batches import Embeddings, rows_of, seeded_order
@@ -32,7 +31,7 @@ from bertflow.training.module import BertFlow
 from bertflow.training.presets import Recipe, resolve
 from bertflow.training.quiet import known_warnings, quiet
 from bertflow.training.record import FitRecord
-from bertflow.training.reduction import CALIBRATED, kept_directions, participation_ratio
+from bertflow.training.reduction import kept_directions, participation_ratio, plain_spread, reason_to_leave
 from bertflow.training.start import affine_start, gathered, moments_of_rows
 
 if TYPE_CHECKING:
@@ -45,7 +44,8 @@ logger = logging.getLogger("bertflow")
 class FittedFlow:
     """What came out of a fit."""
 
-    map: FlowMap
+    map: FlowMap | AffineMap
+    """The flow; the identity where the record says that the embeddings are left alone."""
     record: FitRecord
 
 
@@ -58,6 +58,8 @@ class FlowFit:
         seed: Of the held-out rows, the flow's first weights, and the order of the rows.
         sentences: The n sentences that ``x`` was made of, which ``encoder`` encodes on the fly if the recipe says so.
         encoder: Made ``x`` of them.
+        spread: Participation ratio of the plain mean pooling; that of ``x`` by default, or where the encoder pools by
+            token frequency, of its plain mean (``bertflow.training.reduction``).
 
     Raises:
         DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or more directions wanted than
@@ -72,6 +74,7 @@ class FlowFit:
         seed: int = 0,
         sentences: Sequence[str] | None = None,
         encoder: "TransformerEncoder | None" = None,
+        spread: float | None = None,
     ) -> None:
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
         if recipe.dropout and not on_the_fly:
@@ -83,13 +86,8 @@ class FlowFit:
         self.held_out = gathered(x, rows_of(held_out, recipe.unit)) if len(held_out) else None
         moments = moments_of_rows(x, self.train_rows)
         affine, self.gaussian = affine_start(moments, recipe)
-        if (ratio := participation_ratio(moments)) > CALIBRATED:
-            logger.warning(
-                "These embeddings may be calibrated already: their variance is spread over %.0f directions "
-                "(participation ratio, above %g). A flow can cost similarity here; compare it with raw.",
-                ratio,
-                CALIBRATED,
-            )
+        spread = spread or plain_spread(encoder, sentences) or participation_ratio(moments)
+        self.left_alone = reason_to_leave(recipe, spread)
         glow = build_glow(affine.dim_out, recipe.glow, seed)
         self.module = BertFlow(FlowMap(affine, glow, kept_directions(recipe, affine.dim_out)), recipe, encoder)
         rows = sentences if on_the_fly and sentences is not None else x
@@ -99,6 +97,8 @@ class FlowFit:
     @property
     def trains(self) -> bool:
         """Whether there is a point in training: a recipe that keeps the best needs rows to judge by."""
+        if self.left_alone:
+            return False
         return self.recipe.keep == "last" or self.recipe.held_out == 0 or self.held_out is not None
 
     def trainer_options(self) -> dict[str, Any]:
@@ -121,14 +121,20 @@ class FlowFit:
     def run(self, trainer: pl.Trainer, resume: str | None = None) -> None:
         """Train; ``result`` has something to give in any case.
 
+        Args:
+            trainer: Made with ``trainer_options`` and ``callbacks``.
+            resume: Checkpoint of the same fit to go on from.
+
         Raises:
             DivergenceError: If the loss is no longer finite.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
+        if self.left_alone:
+            logger.warning("%s.", self.left_alone)
+            return
         if not self.trains:
             logger.warning("%d rows are too few to hold some out and judge a flow by: its start is kept.", len(self.x))
             return
-        begin = time.perf_counter()
         try:
             with known_warnings():
                 trainer.fit(self.module, datamodule=self.data, ckpt_path=resume, weights_only=True if resume else None)
@@ -139,7 +145,7 @@ class FlowFit:
                 raise
             raise KeyboardInterrupt from None
         finally:
-            self.steps, self.seconds = trainer.global_step, time.perf_counter() - begin
+            self.steps, self.seconds = trainer.global_step, self.module.states.seconds
         require_finite_end(self)
 
     def result(self) -> FittedFlow:
@@ -157,10 +163,11 @@ class FlowFit:
             dim_in=flow.dim_in,
             rank=self.gaussian.dim_out,
             n_null=flow.dim_in - self.gaussian.dim_out,
-            dim_out=flow.dim_out,
+            dim_out=flow.dim_in if self.left_alone else flow.dim_out,
             steps=self.steps,
             seconds=round(self.seconds, 3),
             kept=chosen.name,
+            left_alone=self.left_alone,
             interrupted=self.trains and not self.finished,
             dropout=self.recipe.dropout,
             train_bits=mean_bits(flow, train),
@@ -171,7 +178,7 @@ class FlowFit:
         )
         if self.finished and chosen.name == "start":
             logger.warning("No step of the flow had fewer held-out bits than its start, so the start is kept.")
-        return FittedFlow(flow, record)
+        return FittedFlow(identity_map(flow.dim_in) if self.left_alone else flow, record)
 
     def train_sample(self) -> Tensor:
         """Training rows, at most as many as are ever held out."""
@@ -226,6 +233,7 @@ def fit_flow(
     held_out: float | None = None,
     changes: Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
+    spread: float | None = None,
 ) -> FittedFlow:
     """Fit a flow to embeddings, quietly.
 
@@ -237,6 +245,8 @@ def fit_flow(
         held_out: Share of the rows that judge the fit; as in the preset by default.
         changes: Other fields of the recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they come before the recipe's.
+        spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
+            that of ``x`` by default.
 
     Raises:
         DataError: For rows that no flow can be fitted to; the message says why.
@@ -247,7 +257,7 @@ def fit_flow(
     """
     given = {"n_components": n_components, "held_out": held_out}
     recipe = resolve(preset, {**(changes or {}), **{name: value for name, value in given.items() if value is not None}})
-    fit = FlowFit(x, recipe, random_state)
+    fit = FlowFit(x, recipe, random_state, spread=spread)
     options: dict[str, Any] = {
         "accelerator": "auto",
         "devices": 1,

@@ -22,6 +22,8 @@ class FitRecord:
         steps: Steps of the optimizer.
         seconds: How long they took.
         kept: Which state was chosen: "start", or "step 96".
+        left_alone: Why the embeddings are left as they are, in words; None where they are not. Then the bits and
+            ``gaussianity`` are those of the start, the Gaussian.
         interrupted: Whether the fit was stopped before its end.
         dropout: Whether the encoder was in the loop, with its dropout on.
         train_bits: Bits of (a sample of) the training rows.
@@ -43,6 +45,7 @@ class FitRecord:
     steps: int
     seconds: float
     kept: str
+    left_alone: str | None
     interrupted: bool
     dropout: bool
     train_bits: float
@@ -57,6 +60,8 @@ class FitRecord:
 
     def summary(self) -> str:
         """One line."""
+        if self.left_alone:
+            return self.left_alone
         judged = self.held_out_bits is not None
         flow, normal = (
             (self.held_out_bits, self.held_out_bits_gaussian) if judged else (self.train_bits, self.train_bits_gaussian)
@@ -68,6 +73,8 @@ class FitRecord:
 
     def to_markdown(self) -> str:
         """A short report for people."""
+        if self.left_alone:
+            return f"# Fit of a flow\n\nPreset `{self.preset}`, {self.n_train:,} rows, {self.left_alone}.\n"
         rows = [
             ("training", self.n_train, self.train_bits, self.train_bits_gaussian),
             ("held out", self.n_held_out, self.held_out_bits, self.held_out_bits_gaussian),

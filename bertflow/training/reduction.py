@@ -1,28 +1,39 @@
-"""How many directions an embedding keeps, and whether it needs a calibrator at all.
+"""How many directions an embedding keeps, and whether it is better left alone.
 
 The flow acts on all directions; the embedding keeps the first k of its coordinates, largest variance of x first. Fewer
 are better for similarity, more for search. None of the criteria that were tried finds k without labels (shares of
 variance, participation ratio, effective rank, the knee of the spectrum, penalized likelihood, the contrast of nearest
 neighbors): the encoder with the steepest spectrum wants the most directions. So k is one number, which loses nowhere.
 
-Whether a calibrator is needed, the participation ratio of the plain mean pooling says in most of what was measured:
+Whether a calibrator is needed, the spread of the plain mean pooling says in most of what was measured:
 
-    PR = (sum of variances)^2 / (sum of their squares),   from 1 to dim
+    participation ratio = (sum of variances)^2 / (sum of their squares),   from 1 to dim
 
-Above ``CALIBRATED`` lay only poolings of layers that had been tuned for sentences. One tuned encoder was at hand, so it
-could not be validated on another, and on text of one narrow kind it fails: it warns, and does not act
-(benchmarks/EXPLORED.md).
+Above ``CALIBRATED`` lay only layers that had been tuned for sentences: there, calibration costs similarity, and
+"auto" changes nothing. Pooling by token frequency spreads wider, so where the encoder is at hand, its plain mean is
+looked at instead. The bound fails on text of one narrow kind, and search gains on those layers too
+(benchmarks/EXPLORED.md): whoever names a number of directions, or "all", is not asked.
 """
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bertflow.encoder.pooling import parse_pooling
 from bertflow.moments import Moments
 from bertflow.training.presets import Recipe
+
+if TYPE_CHECKING:
+    from bertflow.encoder.transformer import SentenceEncoder
 
 KEPT = 128
 """Directions that "auto" keeps, where there are as many."""
 CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration costs similarity, as far as was seen."""
+LOOKED_AT = 4096
+"""Sentences that a plain mean is computed of."""
 
 
 def kept_directions(recipe: Recipe, rank: int) -> int:
@@ -30,10 +41,44 @@ def kept_directions(recipe: Recipe, rank: int) -> int:
     wanted = recipe.n_components
     if not isinstance(wanted, str):
         return wanted
-    return min(rank, KEPT) if wanted == "auto" and recipe.start == "whitening" else rank
+    return min(rank, KEPT) if _chooses(recipe) else rank
+
+
+def reason_to_leave(recipe: Recipe, spread: float) -> str | None:
+    """Why nothing is changed, in words; None where a calibrator is wanted, or may help.
+
+    Args:
+        recipe: Only one that leaves the directions to us may end in nothing.
+        spread: Participation ratio of the plain mean pooling.
+    """
+    if not _chooses(recipe) or spread <= CALIBRATED:
+        return None
+    return (
+        f"left alone: the variance is spread over {spread:.0f} directions (participation ratio, above {CALIBRATED:g}), "
+        "as in layers that were tuned for sentences already, where calibration costs similarity. To calibrate in any "
+        "case, which can help search, give n_components: all, or a number"
+    )
 
 
 def participation_ratio(moments: Moments) -> float:
     """Over how many directions the variance is spread."""
     covariance = moments.covariance
     return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+
+
+def plain_spread(encoder: "SentenceEncoder | None", sentences: Sequence[str] | None) -> float | None:
+    """Participation ratio of the plain mean of the layers that a pooling by token frequency reads; else None."""
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    if not isinstance(encoder, TransformerEncoder) or not sentences:
+        return None
+    pooling = parse_pooling(encoder.describe()["pooling"])
+    if not pooling.counted:
+        return None
+    plain = str(replace(pooling, tokens="mean"))
+    sample = sentences[:: max(1, len(sentences) // LOOKED_AT)][:LOOKED_AT]
+    return participation_ratio(Moments.of(encoder.encode_poolings(sample, [plain])[plain]))
+
+
+def _chooses(recipe: Recipe) -> bool:
+    return recipe.n_components == "auto" and recipe.start == "whitening"

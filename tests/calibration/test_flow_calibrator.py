@@ -124,3 +124,16 @@ def test_a_seed_is_a_whole_number(x, random_state):
 def test_an_unknown_preset_is_said_at_the_fit(x):
     with pytest.raises(UnknownNameError, match=r"^Unknown preset 'papper'\. Known: default, "):
         FlowCalibrator(preset="papper").fit(x)
+
+
+def test_what_looks_calibrated_is_handed_through_and_keeps_a_density(tmp_path):
+    x = np.random.default_rng(0).normal(size=(400, 100)).astype(np.float32)
+    alone = FlowCalibrator().fit(x)
+    assert alone.facts_["left_alone"].startswith("left alone: ")
+    np.testing.assert_array_equal(alone.transform(x), x)
+    np.testing.assert_array_equal(alone.inverse_transform(x), x)
+    np.testing.assert_allclose(alone.score_samples(x), Whitening().fit(x).score_samples(x), rtol=1e-6)
+    alone.save(tmp_path / "alone")
+    loaded = load_calibrator(tmp_path / "alone")
+    np.testing.assert_array_equal(loaded.transform(x), x)
+    assert loaded.facts_["left_alone"] == alone.facts_["left_alone"]

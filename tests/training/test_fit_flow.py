@@ -209,11 +209,38 @@ def test_the_flow_acts_on_all_directions_and_the_embedding_keeps_the_first(embed
     assert kept.record.held_out_bits == fitted.record.held_out_bits
 
 
-@pytest.mark.parametrize(("dim", "said"), [(70, False), (90, True)])
-def test_embeddings_that_look_calibrated_are_pointed_out(dim, said, caplog):
-    isotropic = np.concatenate([np.eye(dim), -np.eye(dim)]).astype(np.float32)
-    FlowFit(isotropic, resolve("default"))
-    assert ("These embeddings may be calibrated already" in caplog.text) == said
+def isotropic(dim):
+    """Rows whose variance is spread over all directions."""
+    return np.random.default_rng(0).permutation(np.concatenate([np.eye(dim), -np.eye(dim)] * 3)).astype(np.float32)
+
+
+def test_embeddings_that_look_calibrated_are_left_alone_and_the_record_says_why(caplog):
+    fitted = fit_flow(isotropic(90))
+    rows = torch.randn(5, 90)
+    assert torch.equal(fitted.map(rows), rows)
+    assert (fitted.record.dim_out, fitted.record.steps, fitted.record.interrupted) == (90, 0, False)
+    assert fitted.record.left_alone.startswith("left alone: the variance is spread over 8")
+    assert fitted.record.left_alone in caplog.text
+    assert fitted.record.left_alone in fitted.record.to_markdown()
+    assert fitted.record.summary() == fitted.record.left_alone
+
+
+@pytest.mark.parametrize(
+    ("dim", "options"),
+    [
+        (70, {}),
+        (90, {"n_components": 20}),
+        (90, {"n_components": "all"}),
+        (90, {"spread": 30.0}),
+        (90, {"preset": "paper-text"}),
+    ],
+    ids=["a narrower cloud", "a number", "all", "a narrow plain mean", "the paper's preset"],
+)
+def test_a_flow_is_fitted_where_it_may_help_or_is_wanted(dim, options):
+    small = {"epochs": 1, "glow": {"hidden": 8}}
+    fitted = fit_flow(isotropic(dim), changes=small, **options)
+    assert fitted.record.left_alone is None
+    assert fitted.record.steps > 0
 
 
 def test_more_directions_than_there_are_are_refused(embeddings):

@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
 
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.presets import PRESETS, resolve
-from bertflow.training.reduction import KEPT, kept_directions, participation_ratio
+from bertflow.training.reduction import KEPT, kept_directions, participation_ratio, plain_spread
 
 
 @pytest.mark.parametrize(("rank", "kept"), [(2, 2), (KEPT, KEPT), (KEPT + 1, KEPT), (4096, KEPT)])
@@ -37,3 +38,15 @@ def test_the_participation_ratio_is_that_of_the_eigenvalues():
 def test_an_isotropic_cloud_takes_part_in_all_directions():
     x = np.concatenate([np.eye(6), -np.eye(6)])
     assert participation_ratio(Moments.of(x)) == pytest.approx(6)
+
+
+def test_a_pooling_by_frequency_is_judged_by_the_plain_mean_of_its_layers(tiny_bert):
+    text = ["the dog runs", "a cat sleeps in the house", "birds sing", "the man eats", "a red bird"]
+    counted = TransformerEncoder(tiny_bert, pooling="soft-sif(1,2)").count_tokens(text)
+    plain = TransformerEncoder(tiny_bert, pooling="mean(1,2)")
+    assert plain_spread(counted, text) == pytest.approx(participation_ratio(Moments.of(plain.encode(text))))
+
+
+def test_another_pooling_is_judged_by_itself(tiny_bert):
+    assert plain_spread(TransformerEncoder(tiny_bert, pooling="mean(1,2)"), ["the dog"]) is None
+    assert plain_spread(None, None) is None
