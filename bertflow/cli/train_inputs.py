@@ -2,9 +2,11 @@
 
 import sys
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertflow.calibration.base import Provenance
 from bertflow.cli.train_options import DataOptions, EncoderOptions, TrainOptions
@@ -69,13 +71,19 @@ class Inputs:
 
     def provenance(self) -> Provenance:
         """What a calibrator fitted on this remembers."""
-        return Provenance.of(self.encoder, self.sentences)
+        description = self.encoder.describe()
+        return Provenance(description, self.text_hashes, tuple(description.get("labels", ())))
+
+    @cached_property
+    def text_hashes(self) -> NDArray[np.uint64]:
+        """Hashes of the text, sorted; of millions of sentences they take a while, so they are made once."""
+        return hash_texts(self.sentences)
 
     def facts(self) -> dict[str, Any]:
         """For ``run.json``: ``encoder`` opens the encoder again, ``describe`` is what decides its numbers."""
         text = {
             "sentences": len(self.sentences),
-            "text_keys": digest(hash_texts(self.sentences)),
+            "text_keys": digest(self.text_hashes),
             "source": self.source,
         }
         return {"encoder": self.arguments, "describe": self.encoder.describe(), "text": text}

@@ -5,6 +5,7 @@ defaults. So a config holds only what differs from its preset, and the config th
 """
 
 import difflib
+import json
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -63,8 +64,11 @@ class TrainOptions:
     """All options of one run."""
 
     output: str | None
+    resume: str | None
+    """"auto", or a checkpoint; see ``bertflow.cli.train_resume``."""
     seed: int
     save_encoder: bool
+    report: bool
     data: DataOptions
     encoder: EncoderOptions
     recipe: Recipe
@@ -72,6 +76,8 @@ class TrainOptions:
     """Those of the Trainer that were set."""
     config: str = field(repr=False)
     """Everything as YAML, ready to be given again."""
+    values: Mapping[str, Any] = field(repr=False)
+    """The same as a tree, ready for JSON."""
 
 
 def parse_options(argv: Sequence[str]) -> TrainOptions:
@@ -97,13 +103,16 @@ def parse_options(argv: Sequence[str]) -> TrainOptions:
         require_precision(trainer["precision"])
     return TrainOptions(
         output=built.output,
+        resume=built.resume,
         seed=built.seed_everything,
         save_encoder=built.save_encoder,
+        report=built.report,
         data=built.data,
         encoder=built.encoder,
         recipe=built.flow,
         trainer=trainer,
         config=parser.dump(_repeatable(parsed)),
+        values=json.loads(parser.dump(_repeatable(parsed), format="json")),
     )
 
 
@@ -112,8 +121,10 @@ def build_parser() -> LightningArgumentParser:
     parser = LightningArgumentParser(prog="train.py", exit_on_error=False, allow_abbrev=False)
     parser.add_argument("-c", "--config", action=ActionConfigFile, help="YAML file of options.")
     parser.add_argument("--output", type=str | None, default=None, help="The run folder.")
+    parser.add_argument("--resume", type=str | None, default=None, help="auto, or a checkpoint of a run.")
     parser.add_argument("--seed_everything", type=int, default=0, help="The seed of everything random.")
     parser.add_argument("--save_encoder", type=bool, default=True, help="Whether the run folder keeps the encoder.")
+    parser.add_argument("--report", type=bool, default=True, help="Whether the run ends with a report in pictures.")
     parser.add_class_arguments(DataOptions, "data")
     parser.add_class_arguments(EncoderOptions, "encoder")
     parser.add_class_arguments(Recipe, "flow")
@@ -132,6 +143,8 @@ def explain(message: str, known: Sequence[str]) -> str:
         return _unknown(f"--{found[1]}", known)
     if found := re.search(r"File does not exist: '(.+?)'", text):
         return f"The config file {found[1]} is missing. Give the path of a YAML file, as configs/default.yaml."
+    if found := re.search(r"Requirement '([^']+)' not met", text):
+        return f"An option needs a package that is not installed. Install it with: pip install '{found[1]}'"
     if found := re.search(r'Parser key "(.+?)":(.*)', text):
         value = re.search(r"(?:Given value|Got value): (.*)$", text)
         got = f"cannot be {value[1]}" if value else f"cannot be used: {found[2].strip()}"
@@ -163,7 +176,7 @@ def _as_defaults(recipe: Recipe) -> dict[str, Any]:
 def _repeatable(parsed: Namespace) -> Namespace:
     """What another run can be given: neither this run's folder, nor the files that the options came from."""
     kept = parsed.clone()
-    kept["output"] = None
+    kept["output"] = kept["resume"] = None
     with suppress(KeyError):
         del kept["config"]
     return kept

@@ -6,6 +6,7 @@ However the training ends, by itself, by Ctrl-C or by divergence, the best state
 """
 
 import logging
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,9 +20,14 @@ from bertflow.calibration.flow import FlowCalibrator
 from bertflow.cli.run_folder import RunFolder, default_path
 from bertflow.cli.train_inputs import Inputs
 from bertflow.cli.train_options import TrainOptions, parse_options
+from bertflow.cli.train_resume import Resumption, find_resumption, require_same_inputs
 from bertflow.cli.train_trainer import build_trainer
+from bertflow.errors import BertflowError, UsageError
+from bertflow.training.checkpoints import prune_requeue_checkpoints
 from bertflow.training.fit import FlowFit
 from bertflow.training.keeping import DivergenceError
+from bertflow.training.metrics_file import NAME as METRICS
+from bertflow.training.metrics_file import keep_metrics
 from bertflow.training.quiet import quiet
 from bertflow.training.start import moments_of_rows
 
@@ -39,31 +45,74 @@ def train(argv: Sequence[str]) -> int:
 
 
 def _train(options: TrainOptions) -> int:
-    folder = RunFolder(Path(options.output) if options.output else default_path(options.recipe.preset))
-    build_trainer(options.trainer, folder.path, {})  # what it refuses, it should refuse before anything is encoded
+    given = Path(options.output) if options.output else None
+    found = find_resumption(options.resume, given, options.values)
+    folder = RunFolder(given or found.run or default_path(options.recipe.preset))
+    # What Lightning refuses, it should refuse before anything is encoded; it also knows how many we are.
+    launch = build_trainer(options.trainer, folder.path, {})
+    _require_common_ground(options, launch.world_size)
+    if found.done:
+        _say(f"The run in {folder.path} is done: there is nothing to resume. For another one, choose another --output.")
+        return 0
+    if launch.is_global_zero and not (found.run and found.run.resolve() == folder.path.resolve()):
+        folder.require_empty(options.config)
     pl.seed_everything(options.seed, verbose=False)
     inputs = Inputs.read(options)
+    if found.run:
+        require_same_inputs(found.run, inputs.facts())
     _say(f"encoder   {inputs.arguments['model']}, {inputs.encoder.describe()['pooling']}, width {inputs.encoder.dim}")
     _say(f"text      {len(inputs.sentences):,} sentences")
     fit = FlowFit(inputs.embed(), options.recipe, options.seed, inputs.sentences, inputs.encoder)
-    trainer = build_trainer(options.trainer, folder.path, fit.trainer_options(), fit.callbacks())
+    trainer = build_trainer(options.trainer, folder.path, fit.trainer_options(), fit.callbacks(), found.steps)
+    resume = str(found.checkpoint) if found.checkpoint else None
     if not trainer.is_global_zero:
-        fit.run(trainer)
+        with quiet():
+            fit.run(trainer, resume)
         return 0
-    # While the folder is still empty, or the logger warns that it might not be.
-    _ = [getattr(logger, "experiment", None) for logger in trainer.loggers]
-    folder.begin(options.config, inputs.facts() | {"seed": options.seed, "world_size": trainer.world_size})
+    _begin(folder, options, inputs, found, trainer.world_size)
+    calibrated = fit_into(folder, fit, trainer, inputs, resume)
+    if calibrated is None:
+        return 1
+    if options.report:
+        _write_report(folder, fit, inputs, calibrated)
+    _say(f"\nnext: python evaluate.py {folder.path} --compare raw,center,whitening --tasks sts7 --data_dir DIR")
+    return 0
+
+
+def _begin(folder: RunFolder, options: TrainOptions, inputs: Inputs, found: Resumption, ranks: int) -> None:
+    """Write all that is known before the training, and keep what was logged by the steps that are not done again."""
+    facts = {**inputs.facts(), "options": options.values, "seed": options.seed, "world_size": ranks}
+    folder.begin(options.config, facts, found.steps if found.run else None)
+    keep_metrics((found.run or folder.path) / METRICS, folder.path, found.steps)
+    if found.run:
+        _say(f"resumed   {found.checkpoint or 'before its first checkpoint'}, after {found.steps:,} steps")
     if options.save_encoder:
         folder.save_encoder(inputs.encoder)
-    return fit_into(folder, fit, trainer, inputs)
 
 
-def fit_into(folder: RunFolder, fit: FlowFit, trainer: pl.Trainer, inputs: Inputs) -> int:
-    """Train, and write the run folder however it ends; returns the exit code."""
+def _require_common_ground(options: TrainOptions, ranks: int) -> None:
+    """Several ranks write one folder and read one store.
+
+    Raises:
+        UsageError: If there are several, and they would each have their own.
+    """
+    folders = {"--output": options.output, "--data.store": options.data.store}
+    missing = [name for name, given in folders.items() if not given]
+    if ranks > 1 and missing:
+        raise UsageError(
+            f"{ranks} processes train together and need the same folders, but {' and '.join(missing)} "
+            f"{'was' if len(missing) == 1 else 'were'} not given. Give a folder that all of them can see."
+        )
+
+
+def fit_into(
+    folder: RunFolder, fit: FlowFit, trainer: pl.Trainer, inputs: Inputs, resume: str | None = None
+) -> CalibratedEncoder | None:
+    """Train, and write the run folder however it ends; returns what came out, or None if it was interrupted."""
     status = "failed"
     try:
         with quiet():
-            fit.run(trainer)
+            fit.run(trainer, resume)
         status = "done"
     except KeyboardInterrupt:
         status = "interrupted"
@@ -74,26 +123,42 @@ def fit_into(folder: RunFolder, fit: FlowFit, trainer: pl.Trainer, inputs: Input
         fitted = fit.result()
         moments = moments_of_rows(fit.x, np.arange(len(fit.x)))
         calibrator = FlowCalibrator.of(fitted, fit.recipe, moments, inputs.provenance())
-        folder.finish(status, fitted, CalibratedEncoder(inputs.encoder, calibrator))
+        calibrated = CalibratedEncoder(inputs.encoder, calibrator)
+        folder.finish(status, fitted, calibrated)
         _say(f"\n{fitted.record.summary()}")
         _say(f"run       {folder.path}")
     if status == "interrupted":
-        _say("interrupted: the calibrator is the best state so far")
-        return 1
-    _say(f"\nnext: python evaluate.py {folder.path} --compare raw,center,whitening --tasks sts7 --data_dir DIR")
-    return 0
+        _say("interrupted: the calibrator is the best state so far; --resume auto goes on from the last checkpoint")
+        return None
+    prune_requeue_checkpoints(folder.path / "checkpoints", keep=0)
+    return calibrated
+
+
+def _write_report(folder: RunFolder, fit: FlowFit, inputs: Inputs, calibrated: CalibratedEncoder) -> None:
+    """The geometry before and after, in pictures; a run whose text is too short for them is whole all the same."""
+    from bertflow.cli.inspecting import write_run_report
+
+    try:
+        path = write_run_report(folder.path, calibrated, fit.x, inputs.sentences, inputs.arguments)
+        _say(f"report    {path}")
+    except BertflowError as error:
+        _say(f"note: there is no report in pictures. {error}")
 
 
 @contextmanager
 def _notes_on_stderr() -> Iterator[None]:
-    """Show what the package decides for its user."""
+    """Show what the package decides for its user; several processes decide alike, and one of them says so."""
+    speaks = getattr(rank_zero_only, "rank", 0) == 0
     logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("note: %(message)s"))
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(logging.INFO if speaks else logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            if not speaks:
+                warnings.simplefilter("ignore")
+            yield
     finally:
         logger.removeHandler(handler)
         logger.setLevel(level)

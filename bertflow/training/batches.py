@@ -15,6 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from bertflow.errors import UsageError
+
 
 @runtime_checkable
 class Store(Protocol):
@@ -68,6 +70,9 @@ class ShuffledBatches:
         unit: Rows of a unit: 2 for sentence pairs.
         rank: Which share of each batch is ours.
         world: How many ranks there are.
+
+    Raises:
+        UsageError: If a batch has no unit for some rank.
     """
 
     def __init__(
@@ -87,6 +92,12 @@ class ShuffledBatches:
         self.rank = rank
         self.world = world
         self.units_in_batch = max(1, min(batch_size // unit, len(units)))
+        if self.units_in_batch < world:
+            raise UsageError(
+                f"Each of {world} processes needs a row of every batch, but a batch has "
+                f"{self.units_in_batch * unit} rows in units of {unit}. "
+                "Raise flow.batch_size, or start fewer processes."
+            )
         self.epoch = 0
         self.next_batch = 0
 

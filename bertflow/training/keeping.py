@@ -8,6 +8,7 @@ The loss is looked at before the step that it leads to, so the weights that are 
 """
 
 import math
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -49,12 +50,25 @@ class KeepGoodStates(pl.Callback):
         self.start: State | None = None
         self.checked: State | None = None
         self.best: State | None = None
+        self.seconds_before = 0.0
+        self._begin: float | None = None
         self._loss: Tensor | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long the training took so far, with what it took before it was resumed."""
+        return self.seconds_before + (0.0 if self._begin is None else time.perf_counter() - self._begin)
 
     def setup(self, trainer: pl.Trainer, pl_module: "BertFlow", stage: str) -> None:  # type: ignore[override]
         """Remember the flow as it was built; this runs before it is initialized from data."""
         if stage == "fit" and self.start is None:
             self.start = self.checked = State("start", copied(pl_module))
+        self._begin = time.perf_counter()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: "BertFlow") -> None:  # type: ignore[override]
+        """What was read from a checkpoint was good when it was written."""
+        if trainer.global_step:
+            self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
     def on_before_backward(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:  # type: ignore[override]
         """Look at the loss when it is due; to look is to wait for the device."""
@@ -86,11 +100,12 @@ class KeepGoodStates(pl.Callback):
             self._require_finite(trainer, pl_module, self._loss)
 
     def state_dict(self) -> dict[str, Any]:
-        """For a checkpoint: the best so far."""
-        return {} if self.best is None else {"best": vars(self.best)}
+        """For a checkpoint: the best so far, and the time."""
+        return {"seconds": self.seconds, **({} if self.best is None else {"best": vars(self.best)})}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on from a checkpoint."""
+        self.seconds_before = state_dict["seconds"]
         if "best" in state_dict:
             self.best = State(**state_dict["best"])
 

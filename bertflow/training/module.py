@@ -108,7 +108,7 @@ class BertFlow(pl.LightningModule):
             # Each call costs a third of a millisecond, so there is one, and only now and then.
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             values = {"train/nll": nll, "train/bits_per_dim": nll / LN2, "train/learning_rate": rate}
-            self.log_dict(values, batch_size=len(batch))
+            self.log_dict(values, batch_size=len(batch), sync_dist=True)
         return self.loss(nll)
 
     def loss(self, nll: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ class BertFlow(pl.LightningModule):
         cosine = cosine_similarity(z, z.roll(1, 0)).mean()
         bits = nll / LN2
         values = {"val/nll": nll, "val/bits_per_dim": bits, "val/mean_cosine": cosine}
-        self.log_dict(values, batch_size=len(batch), prog_bar=True)
+        self.log_dict(values, batch_size=len(batch), prog_bar=True, sync_dist=True)
         return bits
 
     def configure_optimizers(self) -> Any:

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 
 @contextmanager
 def known_warnings() -> Iterator[None]:
-    """Hide the warning that Lightning 2.6 itself sets off under torch 2.13."""
+    """Hide the warning that Lightning 2.6 itself sets off under torch 2.13, and that of a run that is resumed."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message="The dirpath has changed from")
         yield
 
 

@@ -75,7 +75,7 @@ def test_training_finds_everything_there(arguments, tiny_bert, text, tmp_path, m
     monkeypatch.setattr(TransformerEncoder, "encode", None)
     trained = ["--encoder.pooling=mean(1,2)", "--flow.epochs=0", "--trainer.enable_progress_bar=false"]
     folders = [f"--data.store={tmp_path / 'store'}", f"--output={tmp_path / 'run'}", f"--data.sentences={text}"]
-    common = [f"--encoder.model={tiny_bert}", "--trainer.accelerator=cpu", "--flow.glow.hidden=8"]
+    common = [f"--encoder.model={tiny_bert}", "--trainer.accelerator=cpu", "--flow.glow.hidden=8", "--report=false"]
     assert main(["train", *trained, *folders, *common, "--encoder.device=cpu", "--save_encoder=false"]) == 0
 
 

@@ -1,4 +1,5 @@
 import csv
+import importlib.util
 import json
 import signal
 import subprocess
@@ -19,6 +20,7 @@ from bertflow.cli.train_inputs import read_text
 from bertflow.cli.train_options import DataOptions, parse_options
 from bertflow.cli.train_trainer import build_trainer
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -42,6 +44,7 @@ def arguments(tiny_bert, text, tmp_path):
         "--encoder.pooling=mean(1,2)",
         "--trainer.enable_progress_bar=false",
         "--trainer.accelerator=cpu",
+        "--report=false",
         f"--output={tmp_path / 'run'}",
         "--flow.glow.hidden=8",
         "--flow.batch_size=16",
@@ -58,6 +61,13 @@ def run(arguments, tmp_path):
 @pytest.fixture(autouse=True)
 def _keep_warnings(monkeypatch):
     monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+def test_a_run_ends_with_a_report_in_pictures(arguments, tmp_path, capsys):
+    assert bertflow(["train", *arguments, "--flow.epochs=1", "--report=true"]) == 0
+    path = tmp_path / "run" / "report" / "report.html"
+    assert f"report    {path}" in capsys.readouterr().out
+    assert "Geometry of the run run" in path.read_text(encoding="utf-8")
 
 
 def test_a_run_leaves_its_folder(run):
@@ -200,7 +210,40 @@ def test_a_preset_is_a_row_of_defaults(tmp_path):
     assert (recipe.glow.hidden, recipe.glow.levels, recipe.epochs, recipe.unit) == (7, 3, 2.0, 2)
 
 
-@pytest.mark.parametrize("path", sorted((REPOSITORY / "configs").glob("*.yaml")), ids=lambda path: path.name)
+@pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")
+def test_a_logger_whose_package_is_missing_says_how_to_get_it():
+    with pytest.raises(UsageError) as caught:
+        parse_options(["--trainer.logger=WandbLogger", "--trainer.logger.project=x"])
+    assert str(caught.value) == (
+        "An option needs a package that is not installed. Install it with: pip install 'wandb>=0.12.10'"
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ([], ["ContinuedCSV", "TensorBoardLogger"]),
+        (["--trainer.logger=true"], ["ContinuedCSV", "TensorBoardLogger"]),
+        (["--trainer.logger=false"], []),
+        (["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=x"], ["ContinuedCSV", "CSVLogger"]),
+    ],
+)
+def test_metrics_go_to_csv_and_tensorboard_or_to_what_was_asked_for(given, names, tmp_path):
+    trainer = build_trainer(parse_options([*given, "--trainer.accelerator=cpu"]).trainer, tmp_path, {})
+    assert [type(logger).__name__ for logger in trainer.loggers] == names
+
+
+def test_a_progress_bar_of_the_users_takes_the_place_of_ours(tmp_path):
+    options = parse_options(["--trainer.callbacks=TQDMProgressBar", "--trainer.accelerator=cpu"])
+    assert type(build_trainer(options.trainer, tmp_path, {}).progress_bar_callback).__name__ == "TQDMProgressBar"
+    ours = build_trainer({"accelerator": "cpu"}, tmp_path, {}).progress_bar_callback
+    assert type(ours).__name__ == "WholeRunBar"
+
+
+CONFIGS = [path for path in sorted((REPOSITORY / "configs").glob("*.yaml")) if "\nflow:" in path.read_text()]
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_config_can_be_read_and_names_its_preset(path):
     options = parse_options(["--config", str(path)])
     assert yaml.safe_load(path.read_text())["flow"]["preset"] == options.recipe.preset
@@ -293,7 +336,7 @@ def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, capsys):
     assert bertflow(["train", *arguments]) == 2
     assert capsys.readouterr().err == (
         f"error: The run folder {tmp_path / 'run'} should be new or empty, but something is there. "
-        "Choose another --output.\n"
+        "Choose another --output, or continue a run with --resume auto.\n"
     )
 
 
@@ -310,11 +353,15 @@ def test_a_run_that_is_interrupted_leaves_a_usable_folder(stop, arguments, tmp_p
     command = [sys.executable, str(REPOSITORY / "train.py"), *arguments, "--trainer.max_epochs=100000"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     metrics, begin = tmp_path / "run" / "metrics.csv", time.monotonic()
-    while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
-        assert time.monotonic() - begin < 100, "no step was logged"
-        time.sleep(0.1)
-    process.send_signal(stop)
-    printed, _ = process.communicate(timeout=60)
+    try:
+        while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:
+            assert time.monotonic() - begin < 300, "no step was logged"
+            time.sleep(0.1)
+        process.send_signal(stop)
+        printed, _ = process.communicate(timeout=300)
+    finally:
+        process.kill()
+        process.communicate()
     assert process.returncode == 1, printed
     assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "interrupted"
     assert np.isfinite(CalibratedEncoder.load(tmp_path / "run", device="cpu").encode(SENTENCES[:3])).all()

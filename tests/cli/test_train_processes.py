@@ -1,0 +1,229 @@
+"""Real processes: kill -9 and resume, torchrun, two nodes on one machine. Each starts ``train.py`` as a user would."""
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+
+from bertflow.files import read_json
+
+TRAIN = Path(__file__).resolve().parents[2] / "train.py"
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SENTENCES = [
+    f"the {a} {b} {v} in the {c} ."
+    for a in ("big", "small", "red", "green")
+    for b in NOUNS
+    for c in NOUNS
+    for v in ("runs", "sings")
+]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+LAUNCHERS = {"one": [sys.executable], "two ranks": [*TORCHRUN, "--standalone", "--nproc-per-node=2"]}
+TIMEOUT = 200
+
+pytestmark = pytest.mark.slow
+
+REMEMBER = '''
+import os
+import pytorch_lightning as pl
+import torch
+
+class Remember(pl.Callback):
+    """Writes down each rank's flow as the training starts and as it ends, and what DDP was given."""
+
+    def save(self, trainer, module, moment):
+        state = {name: tensor.clone() for name, tensor in module.flow.state_dict().items()}
+        names = [name for name, _ in trainer.strategy.model.named_parameters()]
+        name = f"{moment}-{trainer.global_rank}-of-{trainer.world_size}.pt"
+        torch.save({"flow": state, "wrapped": names}, os.path.join(os.environ["REMEMBERED"], name))
+
+    def setup(self, trainer, module, stage):
+        open(os.path.join(os.environ["REMEMBERED"], f"{os.getpid()}.pid"), "w").close()
+
+    def on_train_start(self, trainer, module):
+        self.save(trainer, module, "start")
+
+    def on_train_end(self, trainer, module):
+        self.save(trainer, module, "end")
+'''
+
+
+@pytest.fixture(scope="module")
+def scene(tiny_bert, tmp_path_factory):
+    """A folder with text, the callback, and options that all runs share."""
+    folder = tmp_path_factory.mktemp("processes")
+    (folder / "text.txt").write_text("\n".join(SENTENCES), encoding="utf-8")
+    (folder / "remember.py").write_text(REMEMBER)
+    options = [
+        f"--encoder.model={tiny_bert}",
+        f"--data.sentences={folder / 'text.txt'}",
+        "--encoder.pooling=mean(1,2)",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.accelerator=cpu",
+        "--report=false",
+        "--trainer.log_every_n_steps=5",
+        "--trainer.callbacks=remember.Remember",
+        "--flow.glow.hidden=8",
+        "--flow.batch_size=32",
+        "--flow.keep=last",
+    ]
+    return folder, options
+
+
+@dataclass(frozen=True)
+class Run:
+    """A training that was started, and the folder of what its processes remember."""
+
+    process: subprocess.Popen
+    remembered: Path
+
+    def kill(self):
+        """Kill -9 all of it; what torchrun starts is in no group with it."""
+        for pid in [int(path.stem) for path in self.remembered.glob("*.pid")]:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.communicate(timeout=TIMEOUT)
+        for path in self.remembered.glob("*.pid"):
+            path.unlink()
+
+
+def start(scene, name, launch, *more):
+    """Start a training."""
+    folder, options = scene
+    remembered = folder / f"remembered-{name}"
+    remembered.mkdir(exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(folder), "REMEMBERED": str(remembered)}
+    environment |= {"OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "passive"}
+    arguments = [*options, f"--data.store={folder / 'store'}", f"--output={folder / name}", "--resume=auto", *more]
+    process = subprocess.Popen(
+        [*launch, str(TRAIN), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    return Run(process, remembered)
+
+
+def finish(*runs):
+    """Wait for runs that should succeed, and end them in any case."""
+    try:
+        printed = [run.process.communicate(timeout=TIMEOUT)[0] for run in runs]
+    except subprocess.TimeoutExpired:
+        for run in runs:
+            run.kill()
+        raise
+    for run, text in zip(runs, printed, strict=True):
+        assert run.process.returncode == 0, text
+        for path in run.remembered.glob("*.pid"):
+            path.unlink(missing_ok=True)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def remembered(scene):
+    """What the ranks remember, by (launcher, moment, rank); and the folder of the runs."""
+    folder, _ = scene
+    short = "--flow.epochs=3"
+    finish(start(scene, "one", LAUNCHERS["one"], short))
+    finish(start(scene, "two ranks", LAUNCHERS["two ranks"], short))
+    port = free_port()
+    node = [*TORCHRUN, "--nnodes=2", "--nproc-per-node=1", "--rdzv-backend=c10d", "--rdzv-id=1"]
+    node += ["--local-addr=localhost", f"--rdzv-endpoint=localhost:{port}"]
+    finish(*(start(scene, "two nodes", node, short) for _ in range(2)))
+    states = {}
+    for name, world in (("one", 1), ("two ranks", 2), ("two nodes", 2)):
+        for moment in ("start", "end"):
+            for rank in range(world):
+                path = folder / f"remembered-{name}" / f"{moment}-{rank}-of-{world}.pt"
+                states[name, moment, rank] = torch.load(path, weights_only=True)
+    return folder, states
+
+
+def distance(one, other):
+    return max(float((one["flow"][name].double() - other["flow"][name].double()).abs().max()) for name in one["flow"])
+
+
+@pytest.mark.parametrize("name", ["two ranks", "two nodes"])
+@pytest.mark.parametrize("moment", ["start", "end"])
+def test_all_ranks_have_the_same_parameters(remembered, name, moment):
+    _, states = remembered
+    assert distance(states[name, moment, 0], states[name, moment, 1]) == 0
+
+
+@pytest.mark.parametrize("name", ["two ranks", "two nodes"])
+def test_the_start_does_not_depend_on_the_number_of_ranks(remembered, name):
+    _, states = remembered
+    assert distance(states["one", "start", 0], states[name, "start", 0]) == 0
+    assert distance(states["one", "start", 0], states["one", "end", 0]) > 1e-3
+
+
+@pytest.mark.parametrize("name", ["two ranks", "two nodes"])
+def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
+    folder, _ = remembered
+    one, several = (read_json(folder / run / "report" / "fit.json") for run in ("one", name))
+    assert one["steps"] == several["steps"] == 3 * (288 - 16) // 32 - 1
+    assert several["held_out_bits"] == pytest.approx(one["held_out_bits"], abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["one", "two ranks"])
+def test_the_frozen_encoder_is_neither_wrapped_nor_checkpointed(remembered, name):
+    folder, states = remembered
+    assert all(".flow." in f".{parameter}" for parameter in states[name, "end", 0]["wrapped"])
+    checkpoint = torch.load(folder / name / "checkpoints" / "last.ckpt", weights_only=True)
+    assert all(parameter.startswith("flow.") for parameter in checkpoint["state_dict"])
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_a_run_that_is_killed_at_a_random_step_comes_to_the_same_end(launcher, scene):
+    folder, _ = scene
+    launch, long = LAUNCHERS[launcher], "--flow.epochs=60"
+    whole, name = f"whole {launcher}", f"killed {launcher}"
+    finish(start(scene, whole, launch, long))
+    lines = random.randint(5, 60)
+    killed = start(scene, name, launch, long)
+    metrics, begin = folder / name / "metrics.csv", time.monotonic()
+    try:
+        while not (metrics.exists() and metrics.read_bytes().count(b"\n") >= lines):
+            assert killed.process.poll() is None, killed.process.communicate()[0]
+            assert time.monotonic() - begin < TIMEOUT
+            time.sleep(0.002)
+    finally:
+        killed.kill()
+    assert read_json(folder / name / "run.json")["status"] == "running"
+    finish(start(scene, name, launch, long))
+    paths = [folder / run / "checkpoints" / "last.ckpt" for run in (whole, name)]
+    expected, found = (torch.load(path, weights_only=True) for path in paths)
+    assert found["global_step"] == expected["global_step"]
+    for parameter, tensor in expected["state_dict"].items():
+        torch.testing.assert_close(found["state_dict"][parameter], tensor, rtol=0, atol=1e-6)
+    assert metrics.read_bytes() == (folder / whole / "metrics.csv").read_bytes()
+
+
+def test_several_processes_without_common_folders_are_refused(scene):
+    folder, options = scene
+    command = [*LAUNCHERS["two ranks"], str(TRAIN), *options, f"--output={folder / 'refused'}"]
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    refused = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT, env=environment, check=False)
+    assert refused.returncode != 0
+    assert (
+        "error: 2 processes train together and need the same folders, but --data.store was not given. "
+        "Give a folder that all of them can see.\n"
+    ) in refused.stderr
+    assert not (folder / "refused").exists()

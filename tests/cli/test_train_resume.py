@@ -1,0 +1,280 @@
+"""A run that was stopped and resumed against one that was not: the same weights, the same metrics.csv, byte by byte."""
+
+import csv
+import warnings
+from pathlib import Path
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from bertflow.calibration.saving import load_calibrator
+from bertflow.cli import main as bertflow
+from bertflow.cli import train_run, train_trainer
+from bertflow.files import read_json
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+EPOCH, EPOCHS = 8, 3  # 16 of 144 sentences are held out, 16 are a batch
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
+
+
+class KilledError(Exception):
+    """What kill -9 leaves no time for is not looked at by these tests."""
+
+
+class KillAt(pl.Callback):
+    """Ends a training before the next step; with half a step more, before the validation that follows the step."""
+
+    def __init__(self, step):
+        self.step = step
+
+    def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+        if trainer.global_step == self.step:
+            raise KilledError
+
+    def on_validation_start(self, trainer, pl_module):
+        if trainer.global_step == self.step + 0.5:
+            raise KilledError
+
+
+@pytest.fixture(autouse=True)
+def _keep_warnings(monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+@pytest.fixture(scope="module")
+def options(tiny_bert, tmp_path_factory):
+    text = tmp_path_factory.mktemp("text") / "text.txt"
+    text.write_text("\n".join(SENTENCES), encoding="utf-8")
+    return [
+        f"--encoder.model={tiny_bert}",
+        f"--data.sentences={text}",
+        "--encoder.pooling=mean(1,2)",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.accelerator=cpu",
+        "--report=false",
+        "--trainer.log_every_n_steps=3",
+        "--flow.glow.hidden=8",
+        "--flow.batch_size=16",
+        f"--flow.epochs={EPOCHS}",
+    ]
+
+
+@pytest.fixture(scope="module")
+def whole(options, tmp_path_factory):
+    """The folder of a run that was not stopped."""
+    folder = tmp_path_factory.mktemp("whole") / "run"
+    assert bertflow(["train", *options, f"--output={folder}", "--resume=auto"]) == 0
+    return folder
+
+
+@pytest.fixture
+def stopped(options, tmp_path, monkeypatch):
+    """Run to a step and no further; returns what to call again, and the run folder."""
+
+    def stop(step, every=train_trainer.CHECKPOINT_STEPS, more=()):
+        command, build = ["train", *options, *more, f"--output={tmp_path / 'run'}"], train_run.build_trainer
+        monkeypatch.setattr(train_trainer, "CHECKPOINT_STEPS", every)
+        with monkeypatch.context() as patched:
+            killed = [KillAt(step)]
+            patched.setattr(train_run, "build_trainer", lambda g, o, r, c=(), s=0: build(g, o, r, [*c, *killed], s))
+            with pytest.raises(KilledError):
+                bertflow(command)
+        return command, tmp_path / "run"
+
+    return stop
+
+
+def require_equal_runs(run, whole, rtol=0.0, atol=0.0):
+    flows = [load_calibrator(folder / "calibrator").map.state_dict() for folder in (run, whole)]
+    for name, tensor in flows[1].items():
+        torch.testing.assert_close(flows[0][name], tensor, rtol=rtol, atol=atol)
+    states = [torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True) for folder in (run, whole)]
+    assert states[0]["global_step"] == states[1]["global_step"] == EPOCH * EPOCHS
+    for name, tensor in states[1]["state_dict"].items():
+        torch.testing.assert_close(states[0]["state_dict"][name], tensor, rtol=rtol, atol=atol)
+    assert read_json(run / "run.json")["status"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("step", "every", "resumed"),
+    [
+        (3, 1000, 0),  # before any checkpoint
+        (8, 1000, 8),  # between two epochs
+        (21, 1000, 16),
+        (7, 5, 5),  # in the middle of an epoch
+        (20, 5, 20),
+        (17, 8, 16),  # both kinds of checkpoint at the end of the epoch
+        (23, 1, 23),
+        (7.5, 4, 4),  # before the validation at the end of the epoch, where a checkpoint would have been due
+    ],
+)
+def test_a_run_that_was_stopped_comes_to_the_same_end(step, every, resumed, stopped, whole):
+    command, run = stopped(step, every)
+    assert bertflow([*command, "--resume=auto"]) == 0
+    require_equal_runs(run, whole)
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    facts, expected = read_json(run / "run.json"), read_json(whole / "run.json")["fit"]
+    assert [resumption["step"] for resumption in facts["resumed"]] == [resumed]
+    assert facts["fit"] == expected | {"seconds": facts["fit"]["seconds"]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--flow.ema=0.9"],
+        ["--trainer.accumulate_grad_batches=2"],
+        ["--flow.preset=paper-text", "--flow.glow.levels=2", "--flow.epochs=3"],
+        ["--trainer.val_check_interval=3"],
+        ["--trainer.check_val_every_n_epoch=2"],
+    ],
+)
+def test_so_does_a_run_in_another_manner(more, stopped, tmp_path):
+    command, run = stopped(11, 5, more)
+    assert bertflow([*command, "--resume=auto"]) == 0
+    assert bertflow([*command, f"--output={tmp_path / 'whole'}"]) == 0
+    states = [torch.load(tmp_path / name / "checkpoints" / "last.ckpt", weights_only=True) for name in ("run", "whole")]
+    assert states[0]["global_step"] == states[1]["global_step"]
+    for name, tensor in states[1]["state_dict"].items():
+        torch.testing.assert_close(states[0]["state_dict"][name], tensor, rtol=0, atol=0)
+    assert (run / "metrics.csv").read_bytes() == (tmp_path / "whole" / "metrics.csv").read_bytes()
+
+
+def test_rows_of_metrics_that_came_after_the_checkpoint_are_written_once(stopped, whole):
+    command, run = stopped(15)
+    steps = [int(row["step"]) for row in csv.DictReader((run / "metrics.csv").read_text().splitlines())]
+    assert max(steps) > 8, "something should have been logged after the checkpoint"
+    assert bertflow([*command, "--resume=auto"]) == 0
+    assert (run / "metrics.csv").read_text().count("\n") == (whole / "metrics.csv").read_text().count("\n")
+
+
+def test_a_line_of_metrics_that_was_cut_off_is_no_harm(stopped, whole):
+    command, run = stopped(15)
+    with (run / "metrics.csv").open("ab") as file:
+        file.write(b"1,0.00")
+    assert bertflow([*command, "--resume=auto"]) == 0
+    assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+
+
+def test_metrics_can_be_seen_in_tensorboard(whole):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(whole / "tensorboard"))
+    events.Reload()
+    rows = list(csv.DictReader((whole / "metrics.csv").read_text().splitlines()))
+    expected = [(int(row["step"]), float(row["val/bits_per_dim"])) for row in rows if row["val/bits_per_dim"]]
+    assert [(event.step, pytest.approx(event.value)) for event in events.Scalars("val/bits_per_dim")] == expected
+
+
+def test_a_run_that_is_done_says_so_and_is_left_alone(whole, options, capsys):
+    before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
+    assert bertflow(["train", *options, f"--output={whole}", "--resume=auto"]) == 0
+    assert capsys.readouterr().out == (
+        f"The run in {whole} is done: there is nothing to resume. For another one, choose another --output.\n"
+    )
+    assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "then", "now"),
+    [
+        ("--flow.learning_rate=0.5", "flow.learning_rate", "0.001", "0.5"),
+        ("--seed_everything=7", "seed_everything", "0", "7"),
+        ("--trainer.max_steps=5", "trainer.max_steps", "-1", "5"),
+        ("--flow.glow.hidden=4", "flow.glow.hidden", "8", "4"),
+    ],
+)
+def test_a_run_with_other_options_is_refused(given, name, then, now, whole, options, capsys):
+    assert bertflow(["train", *options, f"--output={whole}", "--resume=auto", given]) == 2
+    assert capsys.readouterr().err == (
+        f"error: The run in {whole} was made with {name}={then}, but now it is {now}. "
+        f"Give the options of {whole / 'config.yaml'}, or choose another --output.\n"
+    )
+
+
+@pytest.mark.parametrize("given", ["--encoder.device=cpu", "--trainer.devices=1", "--data.store={}/store"])
+def test_where_a_run_goes_on_may_differ(given, stopped, whole, tmp_path):
+    command, run = stopped(9)
+    assert bertflow([*command, "--resume=auto", given.format(tmp_path)]) == 0
+    require_equal_runs(run, whole, atol=1e-6)
+
+
+def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, capsys):
+    command, run = stopped(9)
+    text = Path(options[1].split("=")[1])
+    text.write_text("\n".join(SENTENCES[:-1]), encoding="utf-8")
+    code = bertflow([*command, "--resume=auto"])
+    text.write_text("\n".join(SENTENCES), encoding="utf-8")
+    assert code == 3
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        f"error: The run in {run} was made with text.sentences 144, but now it is 143. "
+        "Bring back what it was made of, or choose another --output."
+    )
+
+
+def test_a_checkpoint_may_be_continued_in_a_folder_of_its_own(stopped, whole, tmp_path):
+    command, run = stopped(17)
+    fork = tmp_path / "fork"
+    assert bertflow([*command, f"--output={fork}", f"--resume={run / 'checkpoints' / 'last.ckpt'}"]) == 0
+    require_equal_runs(fork, whole)
+    assert (fork / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    assert read_json(run / "run.json")["status"] == "failed"
+
+
+def test_the_run_of_a_checkpoint_is_the_output_if_none_is_given(stopped, whole, options):
+    _, run = stopped(17)
+    assert bertflow(["train", *options, f"--resume={run / 'checkpoints' / 'last.ckpt'}"]) == 0
+    require_equal_runs(run, whole)
+
+
+def test_what_was_begun_and_no_further_is_begun_again(whole, options, tmp_path):
+    (tmp_path / "run").mkdir()
+    config = (whole / "config.yaml").read_text()
+    (tmp_path / "run" / "config.yaml").write_text(config)
+    (tmp_path / "run" / ".config.yaml.x1").write_text(config[:9])
+    assert bertflow(["train", *options, f"--output={tmp_path / 'run'}", "--resume=auto"]) == 0
+    require_equal_runs(tmp_path / "run", whole)
+
+
+def test_a_config_of_someone_elses_is_not_written_over(options, tmp_path, capsys):
+    (tmp_path / "config.yaml").write_text("mine: true\n")
+    assert bertflow(["train", *options, f"--output={tmp_path}", "--resume=auto"]) == 2
+    assert "should be new or empty, but something is there" in capsys.readouterr().err
+
+
+def test_half_written_files_of_a_killed_run_are_cleared_away(stopped):
+    command, run = stopped(9)
+    (run / ".encoder.abc").mkdir()
+    (run / "checkpoints" / ".last.ckpt.abc").write_text("half")
+    assert bertflow([*command, "--resume=auto"]) == 0
+    assert not [path for path in run.rglob(".*") if path.name != ".gitignore"]
+
+
+def test_a_damaged_checkpoint_is_one_line(stopped, capsys):
+    command, run = stopped(9)
+    path = run / "checkpoints" / "last.ckpt"
+    path.write_bytes(path.read_bytes()[:1000])
+    assert bertflow([*command, "--resume=auto"]) == 3
+    line = capsys.readouterr().err.splitlines()[-1]
+    assert line.startswith(f"error: {path} should be a checkpoint to go on from, but cannot be read: ")
+    assert line.endswith(" Delete it to go on from an older one.")
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["--resume=auto"], 2, "--resume auto continues the run in --output, but none was given. Give --output DIR."),
+        (["--resume={}/none.ckpt"], 3, "The checkpoint {}/none.ckpt is missing. Give one of a run's checkpoints/, or "
+         "auto."),
+        (["--resume={}/a/b.ckpt"], 3, "A checkpoint to go on from stands in checkpoints/ of a run folder, but {} has "
+         "no run.json. Give one that does."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_resumed_is_one_line(given, code, message, options, tmp_path, capsys):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "b.ckpt").write_text("")
+    assert bertflow(["train", *options, *(argument.format(tmp_path) for argument in given)]) == code
+    assert capsys.readouterr().err == f"error: {message.format(tmp_path)}\n"

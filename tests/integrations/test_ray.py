@@ -1,0 +1,169 @@
+"""The Ray recipe; the second voice is the encoder alone, over the whole text."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from safetensors.numpy import load_file
+
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.moments import Moments
+
+recipe = pytest.importorskip("bertflow.integrations.ray", reason="the ray extra is not installed")
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
+TIMEOUT = 200
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """The same kind of text twice: in row groups of ten, and in lines, of which two are blank."""
+    folder = tmp_path_factory.mktemp("text")
+    table = pa.table({"id": range(70), "text": [None, *SENTENCES[:69]]})
+    pq.write_table(table, folder / "a.parquet", row_group_size=10)
+    (folder / "b.txt").write_bytes("\n".join(["", *SENTENCES[69:], " "]).encode())
+    return [folder / "a.parquet", folder / "b.txt"]
+
+
+EXPECTED = {row + (1 if row <= 69 else 2) - 1: text for row, text in enumerate(SENTENCES, start=1)}
+"""The text of each row; 0 and 70 hold none."""
+
+
+@pytest.mark.parametrize("size", [1, 7, 25, 1000])
+def test_the_pieces_hold_every_row_once(files, size):
+    pieces = recipe.cut(files, size)
+    rows = [row for piece in pieces for row in piece.read("text")]
+    assert dict(rows) == EXPECTED
+    assert len(rows) == len(EXPECTED)
+    assert len({piece.name for piece in pieces}) == len(pieces)
+
+
+def test_a_piece_has_about_the_rows_asked_for(files):
+    counts = np.diff([piece.row for piece in recipe.cut(files, 25)])
+    assert counts.tolist() == [30, 30, 10, 25, 25, 25]
+
+
+def test_a_worker_writes_the_vectors_and_their_moments(files, tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    worker = recipe._Worker(lambda: encoder, str(tmp_path), "text")
+    (piece,) = recipe.cut(files[1:])
+    worker(vars(piece))
+    table = pq.read_table(tmp_path / "vectors" / "00000-of-00001.parquet")
+    expected = encoder.encode(SENTENCES[69:])
+    assert table["row"].to_pylist() == list(range(1, 76))
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), expected, atol=1e-6)
+    moments = Moments.from_arrays(load_file(tmp_path / "done" / "00000-of-00001.safetensors"))
+    np.testing.assert_allclose(moments.covariance, np.cov(expected, rowvar=False, bias=True), atol=1e-6)
+
+
+def test_a_column_that_is_not_there_is_refused(files):
+    with pytest.raises(DataError) as caught:
+        list(recipe.cut(files)[0].read("sentence"))
+    assert str(caught.value) == f"{files[0]} should have a column sentence, but has id, text. Give column=..."
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "{} is missing. Give the path of an existing file, on a disk that all nodes see."),
+        (b"no parquet", "{} is no parquet file: "),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_refused(content, message, tmp_path):
+    path = tmp_path / "a.parquet"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        recipe.cut([path])
+    assert str(caught.value).startswith(message.format(path))
+
+
+def test_no_files_are_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"^Files, workers and rows of a piece are wanted, got 0, 1 and 100000\."):
+        recipe.embed_with_ray([], tmp_path, lambda: None)
+
+
+def test_what_is_done_is_not_done_again(files, tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    pieces = recipe.cut(files, 50)
+    recipe._begin(tmp_path, recipe._manifest(encoder, "text", pieces))
+    for piece in pieces:
+        recipe._Worker(lambda: encoder, str(tmp_path), "text")(vars(piece))
+    moments = recipe.embed_with_ray(files, tmp_path, lambda: encoder, piece=50)
+    assert not recipe.ray.is_initialized()
+    np.testing.assert_allclose(moments.mean, encoder.encode(list(EXPECTED.values())).mean(0), atol=1e-6)
+
+
+def test_a_folder_with_other_vectors_is_refused(files, tiny_bert, tmp_path):
+    for pooling in ("mean", "cls"):
+        manifest = recipe._manifest(TransformerEncoder(tiny_bert, pooling, device="cpu"), "text", recipe.cut(files))
+        if pooling == "mean":
+            recipe._begin(tmp_path, manifest)
+    with pytest.raises(DataError) as caught:
+        recipe._begin(tmp_path, manifest)
+    assert str(caught.value) == f"{tmp_path} holds vectors of something else: encoder differs. Choose another folder."
+
+
+SCRIPT = """
+import os, sys, time
+from pathlib import Path
+import ray
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.integrations.ray import embed_with_ray
+
+model, output, pids, *files = sys.argv[1:]
+
+def make():
+    encoder = TransformerEncoder(model, device="cpu")
+    if ray.is_initialized() and ray.get_runtime_context().get_actor_id():
+        (Path(pids) / str(os.getpid())).touch()
+        plain = encoder.encode
+        encoder.encode = lambda sentences, **more: (time.sleep(0.5), plain(sentences, **more))[1]
+    return encoder
+
+ray.init(num_cpus=2, include_dashboard=False, object_store_memory=100_000_000, log_to_driver=False)
+moments = embed_with_ray(files, output, make, workers=2, piece=10)
+print("rows", moments.n)
+ray.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_job_whose_worker_is_killed_finishes_with_every_row_once(files, tiny_bert, tmp_path):
+    (tmp_path / "job.py").write_text(SCRIPT)
+    output, pids = tmp_path / "vectors", tmp_path / "pids"
+    pids.mkdir()
+    command = [sys.executable, str(tmp_path / "job.py"), *map(str, (tiny_bert, output, pids, *files))]
+    environment = {**os.environ, "RAY_USAGE_STATS_ENABLED": "0", "OMP_NUM_THREADS": "1"}
+    job = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment, start_new_session=True
+    )
+    begin = time.monotonic()
+    try:
+        while not len(list((output / "done").glob("*.safetensors"))) >= 3:
+            assert job.poll() is None, job.communicate()[0]
+            assert time.monotonic() - begin < TIMEOUT
+            time.sleep(0.01)
+        killed = int(next(pids.iterdir()).name)
+        os.kill(killed, signal.SIGKILL)
+        printed, _ = job.communicate(timeout=TIMEOUT)
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.communicate(timeout=TIMEOUT)
+    assert job.returncode == 0, printed
+    assert "rows 144" in printed
+    assert len(list(pids.iterdir())) >= 3, "the worker that was killed should have been started again"
+    table = pa.concat_tables([pq.read_table(path) for path in sorted((output / "vectors").glob("*.parquet"))])
+    assert table["row"].to_pylist() == list(EXPECTED)
+    x = TransformerEncoder(tiny_bert, device="cpu").encode(list(EXPECTED.values()))
+    np.testing.assert_allclose(np.stack(table["vector"].to_numpy()), x, atol=1e-5)
+    moments = Moments.from_arrays(load_file(output / "moments.safetensors"))
+    np.testing.assert_allclose(moments.scatter, Moments.of(x).scatter, atol=1e-4)
