@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from bertflow.encoder.batching import Batch, TokenizedText, check_sentences, tokenize
 from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
@@ -21,6 +22,7 @@ from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.progress import sentence_bar
+from bertflow.encoder.supervision import Supervision
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transformers
 from bertflow.errors import DataError, UsageError
@@ -80,6 +82,7 @@ class TransformerEncoder:
     Attributes:
         dim: Width of an embedding.
         device: Where the model is.
+        supervision: The labels that it was fine-tuned on; None where none are known of.
 
     Raises:
         UnknownNameError: For an unknown pooling or dtype.
@@ -108,6 +111,7 @@ class TransformerEncoder:
         self._stack = self._load([self._pooling])
         self._max_length = self._choose_length(max_length, saved["max_length"])
         self._token_counts = TokenCounts.read(folder.path) if folder.record else None
+        self.supervision = Supervision.read(folder.path, folder.record)
         if token_counts is not None:
             self._token_counts = TokenCounts.given(token_counts, self._checkpoint.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
@@ -143,6 +147,7 @@ class TransformerEncoder:
         stack = self._stack if enough else self._load(rows)
         return dict(zip(poolings, self._encode(stack, sentences, rows, progress), strict=True))
 
+    @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
         """One batch, all at once, as a tensor on the device: for training with the encoder in the loop.
 
@@ -162,6 +167,25 @@ class TransformerEncoder:
             return self._run(self._stack, batch, [self._pooling])[0]
         finally:
             self._stack.model.eval()
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The blocks in use, in eval mode; for who fine-tunes them in place."""
+        return self._stack.model
+
+    def tokenized(self, sentences: Sequence[str]) -> TokenizedText:
+        """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
+        text = self._tokenize(sentences)
+        _report(text, self._max_length)
+        return text
+
+    def padded(self, text: TokenizedText, rows: NDArray[np.int64]) -> Batch:
+        """Some tokenized sentences as one batch, on the CPU."""
+        return text.batch(rows, self._checkpoint.pad_id)
+
+    def embed_batch(self, batch: Batch) -> Tensor:
+        """One batch (n, dim), float32, with gradients where torch keeps them; the model is run in the mode it is in."""
+        return self._run(self._stack, batch, [self._pooling])[0]
 
     def count_tokens(self, sentences: Sequence[str]) -> Self:
         """Count the tokens of a corpus, for ``sif``; earlier counts are replaced.
@@ -192,13 +216,15 @@ class TransformerEncoder:
                 "sif_a": COUNTED[self._pooling.tokens],
                 "token_counts": self._token_counts.digest() if self._token_counts else None,
             }
-        return recipe
+        return recipe | (self.supervision.describe() if self.supervision else {})
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
+        """The text that ``sif`` counted and that of labels; None where counts came without their text."""
+        labelled = self.supervision.text_hashes if self.supervision else np.empty(0, dtype=np.uint64)
         if not self._pooling.counted or self._token_counts is None:
-            return np.empty(0, dtype=np.uint64)
-        return self._token_counts.text_hashes
+            return labelled
+        counted = self._token_counts.text_hashes
+        return None if counted is None else np.union1d(counted, labelled)
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that ``TransformerEncoder(folder)`` loads again with equal embeddings, whole or not at all."""
@@ -212,6 +238,8 @@ class TransformerEncoder:
             self._checkpoint.tokenizer.save_pretrained(folder)
         if self._token_counts is not None:
             self._token_counts.write(folder)
+        if self.supervision is not None:
+            self.supervision.write(folder)
         write_json(folder / RECORD_FILE, {"format": RECORD_FORMAT} | self.describe())
 
     def _load(self, poolings: Sequence[Pooling]) -> BlockStack:
@@ -232,6 +260,7 @@ class TransformerEncoder:
         prompted = [self._prompt + sentence for sentence in sentences]
         return tokenize(prompted, self._checkpoint.tokenizer, self._max_length)
 
+    @torch.no_grad()
     def _encode(
         self, stack: BlockStack, sentences: Sequence[str], poolings: Sequence[Pooling], progress: bool
     ) -> list[NDArray[np.float32]]:
@@ -248,7 +277,6 @@ class TransformerEncoder:
             _check_finite(x, pooling, self._dtype)
         return found
 
-    @torch.no_grad()
     def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
         """The embeddings of one batch by each pooling."""
         inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -124,8 +124,7 @@ class BlockStack:
         options = {"add_pooling_layer": pooler} if takes_pooler else {}
         model = _load_exactly(folder, config=config, dtype=dtype, **options)
         if depth < blocks and (norm := FAMILIES[config.model_type].final_norm):
-            # The norm keeps its weights, so that the model can be saved and loaded as any other.
-            getattr(model, norm).forward = _unchanged
+            switch_off(model, norm)
         return cls(model.eval(), depth, pooler)
 
     @property
@@ -148,6 +147,11 @@ class BlockStack:
         output = self.model(**inputs, output_hidden_states=inner or False)
         found = {layer: output.hidden_states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
         return HiddenStates(found, output.pooler_output if self.pooler else None)
+
+
+def switch_off(model: nn.Module, norm: str) -> None:
+    """Let a norm pass its input on; it keeps its weights, so that the model is saved and loaded as any other."""
+    getattr(model, norm).forward = _unchanged
 
 
 def _unchanged(hidden_states: Tensor) -> Tensor:

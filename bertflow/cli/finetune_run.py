@@ -1,0 +1,127 @@
+"""What ``bertflow finetune`` does: pairs -> an encoder in training -> a run folder with a model folder in it.
+
+    config.yaml  run.json  metrics.csv  checkpoints/  encoder/
+
+``encoder/`` is written when the training is done, and only then: half of an epoch is no result, but a checkpoint to
+go on from.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytorch_lightning as pl
+from pytorch_lightning.utilities import rank_zero_only
+
+from bertflow.cli.finetune_inputs import encoder_arguments, read_pairs
+from bertflow.cli.finetune_options import FinetuneOptions, parse_options
+from bertflow.cli.run_folder import RunFolder, default_path
+from bertflow.cli.train_resume import find_resumption
+from bertflow.cli.train_trainer import build_trainer
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
+from bertflow.training.keeping import DivergenceError
+from bertflow.training.metrics_file import NAME as METRICS
+from bertflow.training.metrics_file import keep_metrics
+from bertflow.training.quiet import quiet
+from bertflow.training.siamese_fit import SiameseFit
+
+PRINT = "--print_config"
+
+
+def run(argv: Sequence[str]) -> int:
+    """Fine-tune as the command line says; returns the exit code."""
+    options = parse_options([argument for argument in argv if argument != PRINT])
+    if PRINT in argv:
+        print(options.config, end="")
+        return 0
+    with _notes_on_stderr():
+        return _finetune(options)
+
+
+def _finetune(options: FinetuneOptions) -> int:
+    given = Path(options.output) if options.output else None
+    found = find_resumption(options.resume, given, options.values)
+    path = given or found.run or default_path(options.recipe.objective)
+    launch = build_trainer(options.trainer, path, {})  # what it refuses, it should refuse before anything is read
+    if launch.world_size > 1 and options.output is None:
+        raise UsageError(f"{launch.world_size} processes train together and need the same folder. Give --output DIR.")
+    folder = RunFolder(path)
+    if found.done:
+        _say(f"The run in {path} is done: there is nothing to resume. For another one, choose another --output.")
+        return 0
+    if path != found.run and launch.is_global_zero:
+        folder.require_empty(options.config)
+    pairs, left_out = read_pairs(options.data, options.recipe, options.seed)
+    arguments = encoder_arguments(options)
+    encoder = TransformerEncoder(**arguments)
+    fit = SiameseFit(encoder, pairs, options.recipe, options.seed)
+    trainer = build_trainer(
+        options.trainer, path, fit.trainer_options(), fit.callbacks(path / "checkpoints"), found.steps
+    )
+    if trainer.is_global_zero:
+        _say(f"encoder   {arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
+        _say(f"pairs     {len(fit.data.units):,} to train on, {len(fit.data.held_out):,} held out")
+        facts = {
+            "encoder": arguments,
+            "describe": encoder.describe(),
+            "pairs": {"sources": list(pairs.sources), "n": len(pairs), "no_label": pairs.dropped, "left_out": left_out},
+            "options": options.values,
+            "seed": options.seed,
+            "world_size": trainer.world_size,
+        }
+        folder.begin(options.config, facts, found.steps if found.run else None)
+        keep_metrics((found.run or path) / METRICS, path, found.steps)
+        if found.run:
+            _say(f"resumed   {found.checkpoint or 'before its first checkpoint'}, after {found.steps:,} steps")
+    return _fit_into(folder, fit, trainer, found.checkpoint)
+
+
+def _fit_into(folder: RunFolder, fit: SiameseFit, trainer: pl.Trainer, resume: Path | None) -> int:
+    """Train, and write the run folder however it ends; returns the exit code."""
+    status = "failed"
+    try:
+        with quiet():
+            fit.run(trainer, resume)
+        if trainer.is_global_zero:
+            fit.save(folder.path / "encoder")
+        status = "done"
+    except KeyboardInterrupt:
+        status = "interrupted"
+    except DivergenceError:
+        status = "diverged"
+        raise
+    finally:
+        if trainer.is_global_zero:
+            folder.end(status, fit=fit.record())
+    if status == "interrupted":
+        _say(
+            f"interrupted after {fit.steps:,} steps; the same command with --resume auto --output {folder.path} goes on"
+        )
+        return 1
+    judged = ", ".join(f"{name.removeprefix('held_out_')} {value:.3f}" for name, value in fit.held_out.items())
+    _say(f"\n{fit.steps:,} steps in {fit.seconds:.0f} s{f'; held out: {judged}' if judged else ''}")
+    _say(f"encoder   {folder.path / 'encoder'}")
+    _say(f"\nnext: python train.py --encoder.model {folder.path / 'encoder'} --data.sentences FILE")
+    return 0
+
+
+@contextmanager
+def _notes_on_stderr() -> Iterator[None]:
+    """Show what the package decides for its user."""
+    logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+@rank_zero_only
+def _say(line: str) -> None:
+    print(line, flush=True)

@@ -1,0 +1,284 @@
+import json
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertflow.cli import main as bertflow
+from bertflow.cli.finetune_options import parse_options
+from bertflow.encoder.transformer import TransformerEncoder
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+LABELS = ("entailment", "neutral", "contradiction")
+ROWS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}", LABELS[k % 3])
+        for a in ("big", "small") for noun in NOUNS for k, place in enumerate(NOUNS)]  # fmt: skip
+
+
+@pytest.fixture
+def pairs(tmp_path):
+    path = tmp_path / "pairs.tsv"
+    path.write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def arguments(tiny_bert, pairs, tmp_path):
+    return [
+        "finetune",
+        f"--encoder.model={tiny_bert}",
+        f"--data.pairs={pairs}",
+        "--encoder.pooling=mean(2)",
+        "--encoder.device=cpu",
+        "--trainer.enable_progress_bar=false",
+        "--trainer.accelerator=cpu",
+        "--trainer.logger=false",
+        f"--output={tmp_path / 'run'}",
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _keep_warnings(monkeypatch):
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+def test_a_run_leaves_a_model_folder_and_says_how_it_was_made(arguments, tmp_path, capsys):
+    assert bertflow([*arguments, "--finetune.held_out=0.25"]) == 0
+    run = tmp_path / "run"
+    facts = json.loads((run / "run.json").read_text())
+    assert facts["status"] == "done"
+    assert facts["pairs"] == {"sources": ["pairs"], "n": 72, "no_label": 0, "left_out": 0}
+    assert {"pairs": 54, "pairs_held_out": 18, "steps": 3}.items() <= facts["fit"].items()
+    assert facts["fit"].keys() >= {"seconds", "peak_memory_mb", "held_out_loss", "held_out_right"}
+    assert (run / "config.yaml").exists()
+    described = TransformerEncoder(run / "encoder").describe()
+    assert (described["encoder"], described["labels"], described["max_length"]) == ("run", ["pairs"], 64)
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        f"next: python train.py --encoder.model {run / 'encoder'} --data.sentences FILE"
+    )
+
+
+def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):
+    assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
+    flow = [
+        "train",
+        f"--encoder.model={tmp_path / 'run' / 'encoder'}",
+        f"--data.sentences={pairs}",
+        "--trainer.max_steps=2",
+        "--trainer.accelerator=cpu",
+        "--flow.glow.hidden=8",
+        f"--output={tmp_path / 'flow'}",
+    ]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bertflow(flow) == 0
+    record = json.loads((tmp_path / "flow" / "calibrator" / "calibrator.json").read_text())
+    assert record["labels"] == ["pairs"]
+
+
+def test_metrics_are_written_as_in_every_run(arguments, tmp_path):
+    arguments.remove("--trainer.logger=false")
+    assert bertflow([*arguments, "--trainer.log_every_n_steps=1"]) == 0
+    header, *rows = (tmp_path / "run" / "metrics.csv").read_text().splitlines()
+    assert set(header.split(",")) >= {"train/loss", "train/right", "train/learning_rate"}
+    assert len(rows) >= 4
+
+
+def test_graded_pairs_are_met_by_their_cosine(arguments, pairs, tmp_path):
+    rows = "".join(f"{first}\t{second}\t{k % 6}\n" for k, (first, second, _) in enumerate(ROWS))
+    pairs.write_text("sentence1\tsentence2\tscore\n" + rows)
+    assert bertflow([*arguments, "--finetune.objective=regression"]) == 0
+    fit = json.loads((tmp_path / "run" / "run.json").read_text())["fit"]
+    assert "held_out_loss" in fit
+    assert "held_out_right" not in fit
+
+
+@pytest.mark.parametrize(("extra", "n"), [([], 72), (["--data.only=entailment"], 24)])
+def test_pairs_that_belong_together_may_come_from_labels(extra, n, arguments, tmp_path):
+    assert bertflow([*arguments, "--finetune.objective=in-batch-negatives", *extra]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["n"] == n
+
+
+def test_pairs_with_a_scored_sentence_are_left_out_and_counted(arguments, tmp_path):
+    (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\nThe big dog sleeps\tb\t1\nc\td\t2\ne\tf\t3\n")
+    assert bertflow([*arguments, "--data.leave_out=mine", f"--data.data_dir={tmp_path}"]) == 0
+    assert {"n": 66, "left_out": 6}.items() <= json.loads((tmp_path / "run" / "run.json").read_text())["pairs"].items()
+
+
+def test_an_interrupted_run_goes_on_to_the_same_end(arguments, tmp_path):
+    whole, parts = ([*arguments, "--finetune.epochs=2", f"--output={tmp_path / name}"] for name in ("whole", "parts"))
+    assert bertflow(whole) == 0
+    parts += ["--resume=auto", "--finetune.checkpoint_every=2"]
+    stop = [sys.executable, "-c", INTERRUPTED, *parts]
+    finished = subprocess.run(stop, capture_output=True, text=True, timeout=120)
+    assert finished.returncode == 1, finished.stderr
+    assert json.loads((tmp_path / "parts" / "run.json").read_text())["status"] == "interrupted"
+    assert not (tmp_path / "parts" / "encoder").exists()
+    assert bertflow(parts) == 0
+    facts = json.loads((tmp_path / "parts" / "run.json").read_text())
+    assert (facts["status"], facts["fit"]["steps"], facts["resumed"][0]["step"]) == ("done", 8, 4)
+    first, second = (TransformerEncoder(tmp_path / name / "encoder") for name in ("whole", "parts"))
+    sentences = [row[0] for row in ROWS]
+    np.testing.assert_allclose(first.encode(sentences), second.encode(sentences), atol=1e-6)
+
+
+INTERRUPTED = """
+import os, signal, sys
+import bertflow.training.siamese_fit as siamese
+from bertflow.cli import main
+
+class Module(siamese.Siamese):
+    def on_train_batch_end(self, outputs, batch, batch_idx):
+        if self.trainer.global_step == 5:
+            os.kill(os.getpid(), signal.SIGINT)
+
+siamese.Siamese = Module
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_run_that_is_done_is_left_alone(arguments, capsys):
+    assert bertflow(arguments) == 0
+    assert bertflow([*arguments, "--resume=auto"]) == 0
+    assert "is done: there is nothing to resume." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", ["--trainer.precision=bf16-mixed", "--trainer.accumulate_grad_batches=2",
+                                    "--finetune.gradient_checkpointing=true", "--trainer.max_epochs=2"])  # fmt: skip
+def test_options_of_the_trainer_are_lightnings(option, arguments, tmp_path):
+    assert bertflow([*arguments, option]) == 0
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "done"
+
+
+HINT = "`bertflow finetune --print_config` shows all options with their values."
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "message"),
+    [
+        (["--finetune.epoch=3"], 2, f"There is no option --finetune.epoch. Did you mean --finetune.epochs? {HINT}"),
+        (["--finetune.batch_size=x"], 2, f"The option finetune.batch_size cannot be x. {HINT}"),
+        (["--finetune.objective=x"], 2, "Unknown objective 'x'. Known: classification, regression, "
+         "in-batch-negatives."),
+        (["--encoder.dtype=bfloat16"], 2, "Weights are trained in float32, but encoder.dtype is bfloat16. Leave it "
+         "out; --trainer.precision bf16-mixed computes in half precision."),
+        (["--trainer.precision=bf16-true"], 2, "Weights are trained in float32, but trainer.precision is bf16-true. "
+         "Choose 32-true, bf16-mixed or 16-mixed; mixed ones compute in half precision."),
+        (["--data.tasks=stsb"], 2, "The option data.tasks means nothing to classification. Leave it out."),
+        (["--data.only=neutral"], 2, "The option data.only means nothing to classification. Leave it out."),
+        (["--data.leave_out=sts7"], 2, "STS tasks need the folder they lie in. Give data.data_dir."),
+        (["--data.pairs=null"], 2, "The objective classification needs pairs. Give a file with --data.pairs."),
+        (["--data.pairs=null", "--finetune.objective=regression"], 2, "The objective regression needs pairs. Give a "
+         "file with --data.pairs or STS tasks with --data.tasks."),
+        (["--encoder.pooling=mean(9)"], 2, "Pooling mean(9) reads layer 9, but the encoder has 4 blocks. Layers go "
+         "from 0 (embedding layer) to 4, or from -1 (last) to -5."),
+        (["--data.pairs=none.tsv"], 3, "none.tsv is missing. Give the path of an existing file."),
+        (["--data.classes=[good,bad]"], 3, "{path}, line 2: a label should be one of good, bad, or - for none, "
+         "got 'entailment'. Name the labels with data.classes, or leave the pair out."),
+        (["--finetune.learning_rate=1e30", "--finetune.warmup=0", "--trainer.log_every_n_steps=1"], 3, "The loss "
+         "should stay finite, but after "),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs, tmp_path, capsys):
+    assert bertflow([*arguments, *given]) == code
+    errors = [line for line in capsys.readouterr().err.splitlines() if line.startswith("error: ")]
+    assert len(errors) == 1
+    assert errors[0].startswith(f"error: {message.format(path=pairs)}")
+    assert not (tmp_path / "run" / "encoder").exists()
+    assert (tmp_path / "run").exists() == message.startswith("The loss")
+
+
+BAD = {
+    "unknown label": ("the dog\ta dog\tperhaps\n", "{path}, line 74: a label should be one of contradiction, "
+     "entailment, neutral, or - for none, got 'perhaps'. Name the labels with data.classes, or leave the pair out."),
+    "empty premise": ("\ta dog\tneutral\n", "{path}, line 74: the column premise should hold text, got ''. Leave the "
+     "pair out."),
+    "mismatched columns": ("the dog\tneutral\n", "{path}, line 74: 3 cells are wanted, as in line 1, but 2 are there. "
+     "Repair the line."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "message"), BAD.values(), ids=BAD)
+def test_a_bad_pair_is_one_line_with_its_place_and_nothing_is_written(
+    line, message, arguments, pairs, tmp_path, capsys
+):
+    pairs.write_text(pairs.read_text() + line)
+    assert bertflow(arguments) == 3
+    assert capsys.readouterr().err == f"error: {message.format(path=pairs)}\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_one_class_is_one_line(arguments, pairs, tmp_path, capsys):
+    pairs.write_text("premise\thypothesis\tlabel\nthe dog\ta dog\tneutral\n")
+    assert bertflow(arguments) == 3
+    assert capsys.readouterr().err == (
+        f"error: {pairs} should hold two classes or more of contradiction, entailment, neutral, but holds only "
+        "neutral. Give pairs of the others.\n"
+    )
+    assert not (tmp_path / "run").exists()
+
+
+def test_help_needs_nothing_heavy():
+    script = "import sys; from bertflow.cli.finetune import main; main(['--help']); print('torch' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+    assert finished.stdout.startswith("usage: bertflow finetune")
+    assert finished.stdout.splitlines()[-1] == "False"
+
+
+def test_the_config_of_the_paper_is_the_papers_recipe():
+    recipe = parse_options(["--config", str(REPOSITORY / "configs" / "nli-siamese.yaml")]).recipe
+    assert (recipe.objective, recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.warmup) == (
+        "classification", 2e-5, 16, 1.0, 0.1)  # fmt: skip
+    assert (recipe.weight_decay, recipe.clip_norm, recipe.max_length, recipe.held_out) == (0.01, 1.0, 64, 0.0)
+
+
+def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
+    assert bertflow(["finetune", "--finetune.objective=regression", "--print_config"]) == 0
+    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
+    assert parse_options(["--config", str(tmp_path / "printed.yaml")]).recipe.objective == "regression"
+
+
+@pytest.mark.slow
+def test_two_ranks_come_to_the_same_encoder_as_one(arguments, tmp_path, tiny_bert):
+    """In-batch negatives are those of all ranks; dropout differs between ranks, so it is off here."""
+    steady = tmp_path / "steady"
+    TransformerEncoder(tiny_bert, "mean(2)").save(steady)
+    config = json.loads((steady / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (steady / "config.json").write_text(json.dumps(config))
+    found = {}
+    for world, launch in ((1, []), (2, ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"])):
+        options = [f"--encoder.model={steady}", "--finetune.objective=in-batch-negatives", "--finetune.epochs=2",
+                   f"--output={tmp_path / str(world)}", "--finetune.two_sided=true",
+                   "--finetune.learning_rate=5e-3"]  # fmt: skip
+        options += ["--trainer.strategy=ddp"] if world > 1 else []
+        command = [sys.executable, *launch, "-m", "bertflow", *arguments, *options]
+        finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert finished.returncode == 0, finished.stderr
+        found[world] = TransformerEncoder(tmp_path / str(world) / "encoder").encode([row[1] for row in ROWS])
+    start = TransformerEncoder(steady).encode([row[1] for row in ROWS])
+    assert np.abs(found[1] - start).max() > 0.1
+    np.testing.assert_allclose(found[1], found[2], atol=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_is_continued(arguments, tmp_path):
+    options = [*arguments, "--finetune.epochs=40", "--finetune.checkpoint_every=5", "--resume=auto"]
+    process = subprocess.Popen([sys.executable, "-m", "bertflow", *options], stderr=subprocess.DEVNULL)
+    begin = time.monotonic()
+    try:
+        while not (tmp_path / "run" / "checkpoints" / "last.ckpt").exists():
+            assert time.monotonic() - begin < 100, "no checkpoint was written"
+            assert process.poll() is None, "the run ended by itself"
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait(timeout=60)
+    assert bertflow(options) == 0
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (facts["status"], facts["fit"]["steps"]) == ("done", 160)
+    assert facts["resumed"][0]["step"] > 0
