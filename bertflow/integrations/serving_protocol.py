@@ -1,0 +1,205 @@
+"""OpenAI's ``/v1/embeddings``: a request as bytes to what is wanted, what was found to bytes.
+
+    {"input": "text" | ["text", ...], "model": name, "encoding_format": "float" | "base64", "dimensions": d}
+    {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": ...}], "model": name, "usage": {...}}
+    {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
+
+Whatever cannot be answered is refused here, before it reaches the model; only the length in tokens is counted there.
+
+Source: https://platform.openai.com/docs/api-reference/embeddings
+"""
+
+import base64
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.similarity import unit_rows
+
+Float32 = NDArray[np.float32]
+INVALID = "invalid_request_error"
+
+
+class RequestError(Exception):
+    """A request that is not answered.
+
+    Args:
+        message: What was wanted, what was got, what to do.
+        status: Of HTTP.
+        param: The part of the request that is wrong.
+        code: A word for programs.
+        kind: Whose fault it is, in OpenAI's words.
+    """
+
+    def __init__(
+        self, message: str, status: int = 400, param: str | None = None, code: str | None = None, kind: str = INVALID
+    ) -> None:
+        super().__init__(message)
+        self.message, self.status, self.param, self.code, self.kind = message, status, param, code, kind
+
+    def body(self) -> bytes:
+        """OpenAI's error object."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return json.dumps({"error": error}).encode()
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one request, and one server, may ask for."""
+
+    texts: int = 256
+    """Texts in a request."""
+    body: int = 2**20
+    """Bytes of a request."""
+    batch: int = 32
+    """Requests that are embedded together; at least 2."""
+    waiting: int = 256
+    """Requests that wait for an answer; more are told to come back."""
+    seconds: float = 60
+    """How long a request may wait."""
+
+
+@dataclass(frozen=True)
+class Served:
+    """What is served.
+
+    Attributes:
+        name: The model's name in requests and answers.
+        dim: Width of an embedding.
+        no_prefix: Why the leading coordinates are not an embedding of their own; empty if they are.
+        normalize: Whether embeddings are scaled to length one, so that the dot product is the cosine.
+    """
+
+    name: str
+    dim: int
+    no_prefix: str
+    normalize: bool = False
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a request asks for.
+
+    Attributes:
+        texts: To be embedded.
+        encoding: A row of ``ENCODINGS``.
+        dimensions: How many leading coordinates.
+    """
+
+    texts: tuple[str, ...]
+    encoding: str
+    dimensions: int
+
+
+def _as_base64(row: Float32) -> str:
+    return base64.b64encode(row.astype("<f4").tobytes()).decode("ascii")
+
+
+ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {
+    "float": lambda row: list(row.tolist()),
+    "base64": _as_base64,
+}
+"""How an embedding is written, by the name in ``encoding_format``."""
+
+
+def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
+    """Read a request.
+
+    Raises:
+        RequestError: If it cannot be answered.
+    """
+    request = _parse_object(body)
+    name = request.get("model", served.name)
+    if name != served.name:
+        raise RequestError(
+            f"The model {name!r} is not served here; this is {served.name!r}.", 404, "model", "model_not_found"
+        )
+    encoding = request.get("encoding_format") or "float"
+    if not isinstance(encoding, str) or encoding not in ENCODINGS:
+        raise RequestError(
+            f"encoding_format should be one of {', '.join(ENCODINGS)}, got {encoding!r}.", param="encoding_format"
+        )
+    texts = _parse_input(request.get("input"), limits)
+    return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served))
+
+
+def answer_body(served: Served, wanted: Wanted, embeddings: Float32, tokens: int) -> bytes:
+    """The answer to a request whose texts became ``embeddings`` (n, dim).
+
+    Raises:
+        DataError: If an embedding should have length one, but is all zeros.
+    """
+    encode = ENCODINGS[wanted.encoding]
+    x = embeddings[:, : wanted.dimensions]
+    x = unit_rows(x).astype(np.float32) if served.normalize else x
+    data = [{"object": "embedding", "index": index, "embedding": encode(row)} for index, row in enumerate(x)]
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return json.dumps({"object": "list", "data": data, "model": served.name, "usage": usage}).encode()
+
+
+def models_body(served: Served) -> bytes:
+    """The answer to ``GET /v1/models``."""
+    model = {"id": served.name, "object": "model", "created": 0, "owned_by": "bertflow"}
+    return json.dumps({"object": "list", "data": [model]}).encode()
+
+
+def _parse_object(body: bytes) -> dict[str, Any]:
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"The body should be JSON, but cannot be read: {error}.") from None
+    if not isinstance(request, dict):
+        raise RequestError(f"The body should be a JSON object with the key input, got a {type(request).__name__}.")
+    return request
+
+
+def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
+    texts = [given] if isinstance(given, str) else given
+    if not isinstance(texts, list):
+        raise RequestError(f"input should be a text or a list of texts, got {_kind(given)}.", param="input")
+    if not texts:
+        raise RequestError("input should hold a text at least, got an empty list.", param="input")
+    if len(texts) > limits.texts:
+        raise RequestError(
+            f"input may hold {limits.texts} texts, got {len(texts)}. Send several requests.", param="input"
+        )
+    for index, text in enumerate(texts):
+        if isinstance(text, int | list):
+            raise RequestError(
+                "input should be text, got token ids, which are those of another tokenizer as likely as not. Send the "
+                "text itself (in LangChain: check_embedding_ctx_length=False).",
+                param="input",
+            )
+        if not isinstance(text, str):
+            raise RequestError(f"input[{index}] should be a text, got {_kind(text)}.", param="input")
+        if not text.strip():
+            raise RequestError(f"input[{index}] is empty. Leave it out.", param="input")
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise RequestError(
+                f"input[{index}] is no text: it holds half of a surrogate pair.", param="input"
+            ) from None
+    return tuple(texts)
+
+
+def _parse_dimensions(given: Any, served: Served) -> int:
+    if given is None or (given == served.dim and not isinstance(given, bool)):
+        return served.dim
+    if served.no_prefix:
+        raise RequestError(
+            f"dimensions can only be {served.dim} here: {served.no_prefix} Leave it out.", param="dimensions"
+        )
+    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= served.dim:
+        raise RequestError(f"dimensions should be from 1 to {served.dim}, got {given!r}.", param="dimensions")
+    return given
+
+
+def _kind(value: Any) -> str:
+    """What a JSON value is, in words."""
+    names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
+    return "nothing" if value is None else names.get(type(value), "a text")

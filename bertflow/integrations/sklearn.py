@@ -1,0 +1,109 @@
+"""Text to embeddings as a scikit-learn transformer: the first step of a pipeline that ends in a classifier.
+
+    make_pipeline(SentenceVectorizer("runs/mine"), LogisticRegression()).fit(texts, labels)
+
+What it holds are parameters, so it can be cloned, searched over and pickled; the weights stay in their folder and are
+opened again where they are needed. With a ``calibrator``, one is fitted to the training text of each fold.
+"""
+
+import functools
+from collections.abc import Iterable
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_is_fitted
+
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.encoder.batching import check_sentences
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.integrations.opening import open_encoder
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(model: str, device: str, options: tuple[tuple[str, Any], ...]) -> SentenceEncoder:
+    """The clones of a grid search share one encoder."""
+    return open_encoder(model, device, **dict(options))
+
+
+class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Embeds text.
+
+    Args:
+        model: A hub id, or a folder of an encoder, of a calibrated one, or of a run of train.py.
+        pooling: Of an encoder as it comes; by default its own.
+        max_length: Of an encoder as it comes, in tokens.
+        calibrator: Fitted, a clone of it, to the embeddings of the training text; none by default.
+        device: Where the encoder runs.
+
+    Attributes:
+        calibrator_: The fitted calibrator, or None.
+        n_features_out_: Width of an embedding.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        calibrator: AbstractCalibrator | None = None,
+        device: str = "auto",
+    ) -> None:
+        self.model = model
+        self.pooling = pooling
+        self.max_length = max_length
+        self.calibrator = calibrator
+        self.device = device
+
+    @property
+    def encoder(self) -> SentenceEncoder:
+        """The encoder, opened."""
+        given = {"pooling": self.pooling, "max_length": self.max_length}
+        options = tuple((name, value) for name, value in given.items() if value is not None)
+        return _opened(str(self.model), self.device, options)
+
+    def fit(self, X: Iterable[str], y: Any = None) -> Self:
+        """Open the encoder and fit the calibrator, if there is one; ``y`` is ignored.
+
+        Raises:
+            DataError: If ``X`` is not a sequence of texts.
+        """
+        self.fit_transform(X)
+        return self
+
+    def fit_transform(self, X: Iterable[str], y: Any = None, **_: Any) -> NDArray[np.floating]:
+        """``fit`` and ``transform`` in one pass of the encoder."""
+        texts = _texts(X)
+        x = self.encoder.encode(texts)
+        self.calibrator_ = None if self.calibrator is None else clone(self.calibrator).fit(x)
+        self.n_features_out_ = self.encoder.dim if self.calibrator_ is None else self.calibrator_.dim_out
+        return x if self.calibrator_ is None else self.calibrator_.transform(x)
+
+    def transform(self, X: Iterable[str]) -> NDArray[np.floating]:
+        """One embedding a text; (n, n_features_out_), float32."""
+        check_is_fitted(self, "n_features_out_")
+        x = self.encoder.encode(_texts(X))
+        return self.calibrator_.transform(x) if self.calibrator_ is not None and len(x) else x
+
+    @property
+    def _n_features_out(self) -> int:
+        return int(self.n_features_out_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.input_tags.one_d_array = True
+        return tags
+
+
+def _texts(X: Iterable[str]) -> list[str]:
+    """A list, an array or a pandas column of texts as a list of strings."""
+    if isinstance(X, str):
+        raise DataError("Texts should be a list, got a single text. Put it in a list.")
+    texts = [str(text) if isinstance(text, np.str_) else text for text in X]
+    check_sentences(texts)
+    return texts

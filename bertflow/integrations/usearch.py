@@ -1,0 +1,89 @@
+"""An index of answers that is searched through a graph of neighbors (HNSW) of the library usearch.
+
+For so many phrases that comparing a question with all of them takes too long. The graph is derived: the truth is
+the index file, and the graph lies beside it as ``<index>.<name>-<calibrator>.usearch``. Whenever the index was changed
+the graph is brought up to date by the numbers of its phrases, and written aside, then renamed; a graph that is missing
+is made again. What it finds is scored again exactly, so scores are exact; it may only miss an answer.
+
+    AnswerIndex.open("faq.index", encoder, search=UsearchSearch())
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import DataError, MissingExtraError
+from bertflow.files import atomic_file
+from bertflow.retrieval.storage import Storage
+
+try:
+    from usearch.index import Index
+except ImportError:
+    raise MissingExtraError("usearch", "search") from None
+
+ROWS = 8192
+"""Phrases that are added at a time."""
+LOOK = 256
+"""How many neighbors a search keeps in view (``expansion_search``); more finds more, slower."""
+MORE = 4
+"""How many phrases are looked at for each answer that is wanted, to begin with."""
+
+
+class UsearchSearch:
+    """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.ranking.Search``."""
+
+    def __init__(self) -> None:
+        self._storage: Storage | None = None
+        self._graph: Index | None = None
+
+    def refresh(self, storage: Storage) -> None:
+        """Bring the graph up to date with what is stored.
+
+        Raises:
+            DataError: If the graph's file is damaged.
+        """
+        facts = storage.facts()
+        stem = f"{storage.path.name}.{facts['name'][:8]}-"
+        path = storage.path.with_name(f"{stem}{facts['digest'][:8] or 'raw'}.usearch")
+        graph = _read(path, facts["dim"])
+        held, stored = np.sort(graph.keys[: len(graph)].astype(np.int64)), storage.numbers()
+        gone, new = np.setdiff1d(held, stored), np.setdiff1d(stored, held)
+        if len(gone):
+            graph.remove(gone.astype(np.uint64))
+        for start in range(0, len(new), ROWS):
+            part = new[start : start + ROWS]
+            graph.add(part.astype(np.uint64), storage.vectors(part.tolist()))
+        if len(gone) or len(new):
+            with atomic_file(path) as aside:
+                graph.save(str(aside))
+            for old in set(path.parent.glob(f"{stem}*.usearch")) - {path}:
+                old.unlink()
+        self._storage, self._graph = storage, graph
+
+    def candidates(self, questions: NDArray[np.float64], k: int) -> list[Sequence[int]]:
+        """The nearest phrases of each question (q, dim), enough to hold ``k`` answers where there are as many."""
+        return [self._nearest(question.astype(np.float32), k) for question in questions]
+
+    def _nearest(self, question: NDArray[np.float32], k: int) -> list[int]:
+        # The nearest phrases of k different answers are the best phrases of the k best answers.
+        assert self._storage is not None
+        assert self._graph is not None, "refreshed before the first question"
+        count = MORE * k
+        while True:
+            numbers: list[int] = self._graph.search(question, count).keys.astype(np.int64).tolist()
+            answers = {name for name, _ in self._storage.phrases(numbers).values()}
+            if len(answers) >= k or count >= len(self._graph):
+                return numbers
+            count = min(4 * count, len(self._graph))
+
+
+def _read(path: Path, dim: int) -> Index:
+    graph = Index(ndim=dim, metric="cos", dtype="f32", expansion_search=LOOK)
+    if path.exists():
+        try:
+            graph.load(str(path))
+        except (RuntimeError, ValueError) as error:
+            raise DataError(f"{path} is damaged: {error}. Delete it; it will be made again.") from None
+    return graph

@@ -1,0 +1,1 @@
+"""Known answers for a new question."""

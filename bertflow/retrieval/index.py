@@ -1,0 +1,295 @@
+"""Known answers for a new question: embedded once, searched many times.
+
+    answers, past questions -- encoder --> raw -- calibrator --> calibrated     kept, both, in one file
+    question                -- the same encoder and calibrator --> its nearest answers
+
+Since the raw embeddings are kept, a better calibrator needs no second pass of the encoder (``recalibrate``).
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.data.answers import Answer
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_file
+from bertflow.retrieval.embedding import Float32, calibrate, embed_answers, raw_encoder
+from bertflow.retrieval.identity import Identity
+from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
+from bertflow.retrieval.storage import Storage
+from bertflow.similarity import unit_rows
+
+ROWS = 8192
+"""Phrases that are calibrated at a time."""
+
+
+class AnswerIndex:
+    """Answers in one file, found by what they say and by the questions they answered before.
+
+    Made by ``create`` or ``open``. What is written is there as a whole or not at all, also after ``kill -9``. Several
+    processes may read while one writes, and see what it wrote with their next question. An index belongs to the
+    thread that opened it.
+
+    Attributes:
+        path: The file.
+        encoder: What questions and answers are embedded with, raw or calibrated.
+    """
+
+    def __init__(self, storage: Storage, encoder: SentenceEncoder, search: Search | None = None) -> None:
+        self.path, self.encoder = storage.path, encoder
+        self._storage, self._search = storage, search or ExactSearch()
+        self._seen = -1
+        self._facts = storage.facts()
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        encoder: SentenceEncoder,
+        answers: Iterable[Answer] = (),
+        source: Mapping[str, Any] | None = None,
+        search: Search | None = None,
+        progress: bool = False,
+    ) -> Self:
+        """Embed answers into a new file, which appears when all of them are in it.
+
+        Args:
+            path: Must not exist.
+            encoder: Raw or calibrated.
+            answers: What is known already; more can be added later.
+            source: How the encoder was opened, ready for JSON; kept for whoever opens the index again.
+            search: What finds the candidates; exactly, in memory, by default.
+            progress: Show a bar on stderr.
+
+        Raises:
+            UsageError: If something is at ``path``.
+            DataError: If an id stands twice, or a text has no direction.
+        """
+        path = Path(path)
+        if path.exists():
+            raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+        with atomic_file(path) as aside:
+            facts = {**_facts(Identity.of(encoder)), "dim": encoder.dim, "source": dict(source or {})}
+            with cls(Storage.create(aside, facts), encoder) as index:
+                index.add(answers, progress=progress)
+        return cls(Storage(path), encoder, search)
+
+    @classmethod
+    def open(
+        cls,
+        path: str | Path,
+        encoder: SentenceEncoder,
+        recalibrate: bool = False,
+        search: Search | None = None,
+    ) -> Self:
+        """Open an index with the encoder and the calibrator that its embeddings are from.
+
+        Args:
+            path: What ``create`` wrote.
+            encoder: Raw or calibrated.
+            recalibrate: Where the calibrator is another one, send the raw embeddings through it instead of refusing.
+            search: As for ``create``.
+
+        Raises:
+            DataError: If there is no index, or its embeddings are by another encoder or another calibrator; both are
+                named.
+        """
+        index = cls(Storage(Path(path)), encoder, search)
+        held, given = index.identity, Identity.of(encoder)
+        try:
+            held.require_recipe(given, index.path)
+            if recalibrate and held.digest != given.digest:
+                index._recalibrate()
+            held = index.identity
+            held.require_calibrator(given, index.path)
+        except DataError:
+            index.close()
+            raise
+        return index
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        """The number of answers."""
+        return self._storage.count("answers")
+
+    def __contains__(self, name: str) -> bool:
+        return bool(self._storage.known([name]))
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._storage.close()
+
+    @property
+    def identity(self) -> Identity:
+        """By which encoder and calibrator the embeddings are."""
+        return Identity(self._facts["recipe"], self._facts["calibrator"], self._facts["digest"])
+
+    @property
+    def source(self) -> dict[str, Any]:
+        """How the encoder was opened, as ``create`` was told."""
+        return dict(self._facts["source"])
+
+    def answers(self) -> list[Answer]:
+        """All answers, in the order they came."""
+        with self._storage.snapshot():
+            return list(self._storage.answers())
+
+    def describe(self) -> dict[str, Any]:
+        """What is in the index, ready for JSON."""
+        identity = self.identity
+        return {
+            "path": str(self.path),
+            "answers": len(self),
+            "phrases": self._storage.count("phrases"),
+            "dim": self._facts["dim"],
+            "encoder": dict(identity.recipe),
+            "calibrator": identity.calibrator or None,
+            "calibrator_digest": identity.digest or None,
+            "source": self.source,
+        }
+
+    def add(self, answers: Iterable[Answer], progress: bool = False) -> None:
+        """Add answers under new ids; all of them or none.
+
+        Raises:
+            DataError: If an id is there already, stands twice, or a text has no direction.
+        """
+        answers = _distinct(answers)
+        if known := self._storage.known([answer.id for answer in answers]):
+            raise DataError(f"{_named(known)} there already. Update it, or give the new answer another id.")
+        self._put(answers, {}, progress)
+
+    def update(self, answers: Iterable[Answer], progress: bool = False) -> None:
+        """Replace answers by id; all of them or none. Only phrases that are new are embedded.
+
+        Raises:
+            DataError: If an id is unknown, stands twice, or a text has no direction.
+        """
+        answers = _distinct(answers)
+        names = [answer.id for answer in answers]
+        self._require_known(names)
+        self._put(answers, self._storage.raw_of(names), progress, replaced=names)
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove answers by id; all of them or none.
+
+        Raises:
+            DataError: If an id is unknown.
+        """
+        names = list(dict.fromkeys(names))
+        self._require_known(names)
+        with self._storage.transaction():
+            self._storage.delete(names)
+            self._storage.set_facts({})
+
+    def recalibrate(self, calibrator: AbstractCalibrator | None) -> None:
+        """Send the raw embeddings through another calibrator, or none; nothing is encoded again.
+
+        Raises:
+            DataError: If the calibrator was fitted for another width, encoder or pooling.
+        """
+        raw = raw_encoder(self.encoder)
+        self.encoder = raw if calibrator is None else CalibratedEncoder(raw, calibrator)
+        self._recalibrate()
+
+    def remember(self, source: Mapping[str, Any]) -> None:
+        """Note how the encoder is opened, for whoever opens the index again."""
+        with self._storage.transaction():
+            self._storage.set_facts({"source": dict(source)})
+        self._facts = self._storage.facts()
+
+    def search(self, question: str, k: int = 5) -> list[Hit]:
+        """The best answers for a question, the best first; fewer than ``k`` where there are fewer.
+
+        Raises:
+            UsageError: If ``k`` is below 1, or the question is empty.
+        """
+        return self.search_many([question], k)[0]
+
+    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool = False) -> list[list[Hit]]:
+        """The best answers for each of several questions."""
+        if k < 1:
+            raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
+        if empty := [row for row, question in enumerate(questions) if not question.strip()]:
+            raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
+        unit = unit_rows(self.encoder.encode(questions, progress=progress))
+        with self._storage.snapshot():
+            self._refresh()
+            found = self._search.candidates(unit, k) if len(self) else [[] for _ in questions]
+            return [rank(self._storage, row, numbers, k) for row, numbers in zip(unit, found, strict=True)]
+
+    def phrases(self, raw: bool = False) -> Phrases:
+        """All embeddings in memory in float64, for who scores the ranking; ``raw`` for those without the calibrator."""
+        with self._storage.snapshot():
+            return Phrases.read(self._storage, raw, np.float64)
+
+    def _refresh(self) -> None:
+        """Bring what searches up to date with the file, which another process may have written."""
+        revision = self._storage.revision()
+        if revision == self._seen:
+            return
+        self._require_same_calibrator()
+        self._search.refresh(self._storage)
+        self._seen = revision
+
+    def _require_same_calibrator(self) -> None:
+        """Another process may have calibrated the index again since it was opened."""
+        self._facts = self._storage.facts()
+        self.identity.require_calibrator(Identity.of(self.encoder), self.path)
+
+    def _require_known(self, names: Sequence[str]) -> None:
+        known = set(self._storage.known(names))
+        if unknown := [name for name in names if name not in known]:
+            raise DataError(f"{_named(unknown)} not in {self.path}. Add it first.")
+
+    def _put(
+        self, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool, replaced: Sequence[str] = ()
+    ) -> None:
+        """Write answers, after the slow part: whoever else wants to write is kept waiting for the write alone."""
+        raw, calibrated = embed_answers(self.encoder, answers, known, progress)
+        with self._storage.transaction():
+            self._require_same_calibrator()
+            self._storage.delete(replaced)
+            for answer in answers:
+                self._storage.insert(answer, raw, calibrated)
+            self._storage.set_facts({})
+
+    def _recalibrate(self) -> None:
+        with self._storage.transaction():
+            numbers = self._storage.numbers().tolist()
+            for start in range(0, len(numbers), ROWS):
+                part = numbers[start : start + ROWS]
+                self._storage.recalibrate(part, calibrate(self.encoder, self._storage.vectors(part, raw=True)))
+            self._storage.set_facts({**_facts(Identity.of(self.encoder)), "dim": self.encoder.dim})
+        self._facts = self._storage.facts()
+
+
+def _facts(identity: Identity) -> dict[str, Any]:
+    return {"recipe": dict(identity.recipe), "calibrator": identity.calibrator, "digest": identity.digest}
+
+
+def _distinct(answers: Iterable[Answer]) -> list[Answer]:
+    answers = list(answers)
+    twice = [name for name, times in Counter(answer.id for answer in answers).items() if times > 1]
+    if twice:
+        raise DataError(f"{_named(twice)} given twice. Give each answer an id of its own.")
+    return answers
+
+
+def _named(names: Sequence[str]) -> str:
+    """Some ids as the subject of a sentence: "The answer 'a' is", "5 answers ('a' the first) are"."""
+    return f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"

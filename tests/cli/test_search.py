@@ -1,0 +1,183 @@
+"""The command line of ``search``, on a tiny encoder; scikit-learn and a loop are the second voice of the scores."""
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import average_precision_score
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Whitening
+from bertflow.cli import main
+from bertflow.cli.search_scores import average_precision, right_ranks
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.retrieval.ranking import Phrases
+
+ANSWERS = [
+    {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},
+    {"id": "cats", "text": "A cat sleeps.", "questions": []},
+    {"id": "birds", "text": "The red bird sings and eats.", "questions": None},
+]
+SENTENCES = [
+    f"the {size} {noun} {verb}" for size in ("big", "red") for noun in ("man", "dog") for verb in ("runs", "eats")
+]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+def lines(rows):
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, tiny_bert):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "answers.jsonl").write_text(lines(ANSWERS), encoding="utf-8")
+    (tmp_path / "labels.tsv").write_text(
+        "question\tid\nthe cat\tcats\na bird\tbirds\nthe dog\tdogs\n", encoding="utf-8"
+    )
+    raw = TransformerEncoder(tiny_bert, device="cpu")
+    CalibratedEncoder.fit(raw, Whitening(n_components=4), SENTENCES).save("whitened")
+    assert main(["search", "build", "faq.index", "--answers", "answers.jsonl", "--model", str(tiny_bert)]) == 0
+    return tmp_path
+
+
+def told(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["search", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, code, *arguments):
+    capsys.readouterr()
+    assert main(["search", *arguments]) == code
+    return capsys.readouterr().err
+
+
+def test_a_question_finds_the_answer_that_it_was_asked_for_before(folder, capsys):
+    out = told(capsys, "ask", "faq.index", "A big dog sings.", "-k", "1")
+    assert out == "1. 1.000  dogs  The dog runs in the garden.\n          asked before: A big dog sings.\n"
+
+
+def test_json_is_what_the_index_finds(folder, capsys):
+    hits = json.loads(told(capsys, "ask", "faq.index", "a cat", "-k", "3", "--json"))
+    assert sorted(hit["id"] for hit in hits) == ["birds", "cats", "dogs"]
+    assert hits[0]["score"] >= hits[1]["score"] >= hits[2]["score"]
+
+
+def test_answers_can_be_added_updated_and_removed(folder, capsys):
+    (folder / "more.tsv").write_text("id\ttext\nhouses\tThe small house.\n", encoding="utf-8")
+    assert told(capsys, "add", "faq.index", "--answers", "more.tsv").startswith("faq.index: 4 answers, 6 phrases")
+    (folder / "more.tsv").write_text("id\ttext\nhouses\tThe green house.\n", encoding="utf-8")
+    assert "4 answers, 6 phrases" in told(capsys, "update", "faq.index", "--answers", "more.tsv")
+    assert "The green house." in told(capsys, "ask", "faq.index", "The green house.", "-k", "1")
+    assert "2 answers, 4 phrases" in told(capsys, "remove", "faq.index", "houses", "cats")
+
+
+def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
+    assert "calibrated by Whitening(n_components=4)" in told(capsys, "recalibrate", "faq.index", "--model", "whitened")
+    assert told(capsys, "ask", "faq.index", "the dog", "-k", "1").startswith("1. 1.000  dogs")
+    held = json.loads(told(capsys, "info", "faq.index", "--json"))
+    assert (held["answers"], held["calibrator"]) == (3, "Whitening(n_components=4)")
+    assert held["source"] == {"model": str(folder / "whitened")}
+
+
+def test_another_encoder_is_refused_in_one_line(folder, capsys):
+    error = refused(capsys, 3, "ask", "faq.index", "the dog", "--model", "whitened")
+    assert error.startswith(
+        "error: faq.index holds embeddings as the encoder makes them; this encoder's are calibrated"
+    )
+    assert error.count("\n") == 1
+
+
+def test_evaluate_scores_raw_against_calibrated(folder, capsys):
+    told(capsys, "recalibrate", "faq.index", "--model", "whitened")
+    scores = json.loads(told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
+    assert (scores["questions"], scores["answers"], scores["questions_in_index"]) == (3, 3, 1)
+    systems = {"raw", "Whitening(n_components=4)"}
+    assert {(row["system"], row["metric"]) for row in scores["rows"]} == {
+        (system, metric) for system in systems for metric in ("hit@1", "hit@2", "mrr", "map")
+    }
+    assert [row["metric"] for row in scores["differences"]] == ["hit@1", "hit@2", "mrr", "map"]
+    out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
+    assert "3 questions, 3 answers; x 100; ties count against the index." in out
+    assert "1 of the questions stand in the index themselves" in out
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments", "message"),
+    [
+        (3, ["ask", "none.index", "why"], "An index was expected at none.index, but there is none. Build it first."),
+        (2, ["ask", "faq.index", "why", "--engine", "magic"], "Unknown engine 'magic'. Known: exact, usearch."),
+        (3, ["remove", "faq.index", "nope"], "The answer 'nope' is not in faq.index. Add it first."),
+        (
+            3,
+            ["add", "faq.index", "--answers", "answers.jsonl"],
+            "3 answers ('dogs' the first) are there already. Update it, or give the new answer another id.",
+        ),
+        (
+            2,
+            ["build", "faq.index", "--answers", "answers.jsonl", "--model", "whitened"],
+            "faq.index should become an index, but is there already. Add to it, or choose another name.",
+        ),
+        (
+            2,
+            ["build", "x.index", "--answers", "answers.jsonl", "--model", "whitened", "--pooling", "cls"],
+            "whitened is calibrated and keeps its own pooling. Leave that option out.",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_one_line(folder, capsys, code, arguments, message):
+    error = refused(capsys, code, *arguments).splitlines()[-1]
+    assert error.replace(str(folder) + "/", "") == f"error: {message}"
+
+
+def test_a_right_answer_that_is_not_there_is_refused(folder, capsys):
+    (folder / "labels.tsv").write_text("question\tid\nwhy\tnope\n", encoding="utf-8")
+    assert refused(capsys, 3, "evaluate", "faq.index", "--labels", "labels.tsv") == (
+        "error: 1 right answers are not in faq.index, 'nope' for 'why' the first. "
+        "Add them, or leave these labels out.\n"
+    )
+
+
+def phrases(rng, n, dim=5):
+    unit = rng.standard_normal((n, dim))
+    names = tuple(f"{number:02d}" for number in range(n))
+    return Phrases(np.arange(n), np.arange(n), names, unit / np.linalg.norm(unit, axis=1, keepdims=True))
+
+
+def test_ranks_are_those_of_a_loop():
+    rng = np.random.default_rng(0)
+    held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
+    right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
+    for question, names, ranks in zip(questions, right, right_ranks(held, questions, right), strict=True):
+        falling = [held.names[row] for row in np.argsort(-(held.unit @ question))]
+        assert ranks.tolist() == sorted(1 + falling.index(name) for name in names)
+
+
+def test_average_precision_is_that_of_sklearn():
+    rng = np.random.default_rng(1)
+    held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
+    right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
+    for question, names, ranks in zip(questions, right, right_ranks(held, questions, right), strict=True):
+        truth = [name in names for name in held.names]
+        expected = average_precision_score(truth, held.unit @ question)
+        assert average_precision(ranks) == pytest.approx(expected)
+
+
+def test_ties_count_against_the_index():
+    held = Phrases(np.arange(4), np.arange(4), ("a", "b", "c", "d"), np.ones((4, 1)))
+    ranks = right_ranks(held, np.ones((1, 1)), [frozenset({"a", "c"})])
+    assert ranks[0].tolist() == [3, 4]
+
+
+@pytest.mark.slow
+def test_the_example_is_what_build_and_evaluate_read(tmp_path, capsys, monkeypatch, tiny_bert):
+    monkeypatch.chdir(tmp_path)
+    told(capsys, "example", "faq", "--answers", "20", "--sentences", "30")
+    told(
+        capsys, "build", "faq.index", "--answers", "faq/answers.jsonl", "--model", str(tiny_bert), "--max_length", "64"
+    )
+    out = told(capsys, "evaluate", "faq.index", "--labels", "faq/labels.jsonl", "--resamples", "50")
+    assert "20 questions, 20 answers" in out
+    assert len((tmp_path / "faq" / "text.txt").read_text("utf-8").splitlines()) == 30

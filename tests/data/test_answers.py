@@ -1,0 +1,98 @@
+"""Answers and labels: a few lines of each format, and what is refused."""
+
+import json
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from bertflow.data.answers import Answer, answer_row, load_answer_labels, load_answers
+from bertflow.errors import DataError
+
+EXPECTED = [Answer("a1", "Press the button.", ("How?", "What now?")), Answer("2", "It is free.")]
+TABLES = {
+    "answers.tsv": "id\ttext\tquestions\na1\tPress the button.\tHow? || What now?\n2\tIt is free.\t\n",
+    "answers.csv": 'id,text,questions\na1,Press the button.,"How?||What now?"\n2,It is free.,\n',
+    "answers.jsonl": "".join(
+        json.dumps(row) + "\n"
+        for row in (
+            {"id": "a1", "text": "Press the button.", "questions": ["How?", "What now?"]},
+            {"id": 2, "text": "It is free.", "questions": None},
+        )
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_format_holds_the_same(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(TABLES[name], encoding="utf-8")
+    assert load_answers(path) == EXPECTED
+
+
+def test_parquet_holds_the_same(tmp_path):
+    path = tmp_path / "answers.parquet"
+    columns = {
+        "id": ["a1", "2"],
+        "text": ["Press the button.", "It is free."],
+        "questions": [["How?", "What now?"], []],
+    }
+    pyarrow.parquet.write_table(pyarrow.table(columns), path)
+    assert load_answers(path) == EXPECTED
+
+
+def test_past_questions_may_be_missing(tmp_path):
+    path = tmp_path / "answers.tsv"
+    path.write_text("ID\tText\na\tYes.\n", encoding="utf-8")
+    assert load_answers(path) == [Answer("a", "Yes.")]
+
+
+def test_a_row_is_read_as_it_was_written(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text("".join(json.dumps(answer_row(answer)) + "\n" for answer in EXPECTED[:1]), encoding="utf-8")
+    assert load_answers(path) == EXPECTED[:1]
+
+
+def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
+    assert Answer("a", "text", ("one", "text", "one", "two")).phrases == ("text", "one", "two")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id\ttext\na\t \n", "line 2: a cell with the text is wanted, got ' '. Fill it in, or leave the line out."),
+        ("id\ttext\n\tYes.\n", "line 2: a cell with the id is wanted, got ''. Fill it in, or leave the line out."),
+        (
+            "id\ttext\na\tYes.\nb\tNo.\na\tMaybe.\n",
+            "line 4: the id 'a' stands in line 2 already. Give each answer an id of its own, and its past questions in "
+            "one cell.",
+        ),
+    ],
+)
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(tmp_path, content, message):
+    path = tmp_path / "answers.tsv"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        load_answers(path)
+    assert str(error.value) == f"{path}, {message}"
+
+
+def test_past_questions_that_are_no_list_of_texts_are_refused(tmp_path):
+    path = tmp_path / "answers.jsonl"
+    path.write_text('{"id": "a", "text": "Yes.", "questions": [1]}\n', encoding="utf-8")
+    with pytest.raises(DataError) as error:
+        load_answers(path)
+    assert str(error.value) == f"{path}, line 1: past questions should be a list of texts, got [1]. Repair it."
+
+
+def test_a_question_may_have_several_right_answers(tmp_path):
+    path = tmp_path / "labels.tsv"
+    path.write_text("question\tid\nHow?\ta\nWhy?\tb\nHow?\tc\n", encoding="utf-8")
+    assert load_answer_labels(path) == {"How?": {"a", "c"}, "Why?": {"b"}}
+
+
+def test_labels_without_questions_are_refused(tmp_path):
+    path = tmp_path / "labels.tsv"
+    path.write_text("question\tid\n", encoding="utf-8")
+    with pytest.raises(DataError, match="holds no questions"):
+        load_answer_labels(path)
