@@ -6,13 +6,15 @@ BIN := $(VENV)/bin
 export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test test-slow check clean
+.PHONY: help demo test test-slow check bench claims clean
 
 help:
 	@echo "make demo        calibrate the embedded encoder on embedded text, show what it bought (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
 	@echo "make check       ruff, mypy, import layers"
+	@echo "make bench       how fast: ratios in one run, written to benchmarks/results.json"
+	@echo "make claims      what papers and tutorials say of such embeddings, and whether it holds here"
 
 # One stamp an extra: $(VENV)/.demo, $(VENV)/.test
 $(VENV)/.%: pyproject.toml constraints.txt
@@ -35,6 +37,12 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+bench: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/bench.py
+
+claims: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/claims.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -16,19 +16,25 @@ if TYPE_CHECKING:
     from bertflow.calibration.linear import Standardize as Standardize
     from bertflow.calibration.linear import Whitening as Whitening
     from bertflow.calibration.saving import load_calibrator as load_calibrator
+    from bertflow.calibration.scores import ScoreCalibrator as ScoreCalibrator
+    from bertflow.data.answers import Answer as Answer
     from bertflow.data.corpus import load_sentences as load_sentences
     from bertflow.encoder.store import EmbeddingStore as EmbeddingStore
     from bertflow.encoder.transformer import SentenceEncoder as SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
     from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
     from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
+    from bertflow.export.st_load import load_sentence_transformer as load_sentence_transformer
     from bertflow.moments import Moments as Moments
+    from bertflow.retrieval.index import AnswerIndex as AnswerIndex
     from bertflow.training.module import BertFlow as BertFlow
 
 __version__ = version("bertflow")
 
 _HOMES = {
     "AllButTheTop": "bertflow.calibration.linear",
+    "Answer": "bertflow.data.answers",
+    "AnswerIndex": "bertflow.retrieval.index",
     "BertFlow": "bertflow.training.module",
     "CalibratedEncoder": "bertflow.calibrated",
     "Center": "bertflow.calibration.linear",
@@ -36,6 +42,7 @@ _HOMES = {
     "FlowCalibrator": "bertflow.calibration.flow",
     "Moments": "bertflow.moments",
     "Provenance": "bertflow.calibration.base",
+    "ScoreCalibrator": "bertflow.calibration.scores",
     "SentenceEncoder": "bertflow.encoder.transformer",
     "Standardize": "bertflow.calibration.linear",
     "TransformerEncoder": "bertflow.encoder.transformer",
@@ -43,6 +50,7 @@ _HOMES = {
     "evaluate_retrieval": "bertflow.evaluation.retrieval",
     "evaluate_sts": "bertflow.evaluation.sts",
     "load_calibrator": "bertflow.calibration.saving",
+    "load_sentence_transformer": "bertflow.export.st_load",
     "load_sentences": "bertflow.data.corpus",
 }
 """Where each public name lives."""

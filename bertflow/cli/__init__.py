@@ -14,10 +14,23 @@ from bertflow.errors import BertflowError
 
 COMMANDS: Mapping[str, str] = {
     "demo": "calibrate the embedded encoder on embedded text and show what it bought",
+    "fix": "all my cosines are 0.9: measure, decide, write an encoder that is better",
     "train": "fit a flow to your encoder and text",
+    "finetune": "fine-tune an encoder on labelled pairs, as SBERT does",
+    "embed": "embed a corpus once, into a store that can be resumed",
+    "fit": "fit a calibrator to a store, or to plain vectors",
+    "transform": "calibrate a store or plain vectors, at the speed of the disk",
     "evaluate": "score encoders and calibrated encoders on the STS tasks",
     "sweep": "find the layer and pooling for your encoder and data",
     "verify-paper": "compute the published figures of bert-base-uncased again",
+    "inspect": "one report on the geometry of an encoder, before and after calibration",
+    "tokens": "show how text becomes tokens, and what their input embeddings are made of",
+    "words": "compare static and contextual vectors of words",
+    "export": "write a sentence-transformers folder, an ONNX graph, a model card",
+    "score": "give pairs of sentences scores that mean something",
+    "search": "rank known answers for a question",
+    "serve": "answer requests for embeddings over HTTP",
+    "doctor": "find out why a server's embeddings differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
 

@@ -20,6 +20,7 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.cli.arguments import Parser
+from bertflow.cli.inspecting import write_report
 from bertflow.cli.printing import print_table
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.retrieval import RetrievalPairs
@@ -44,6 +45,8 @@ SYSTEMS: Mapping[str, tuple[str, Callable[[], AbstractCalibrator] | None]] = {
 """What is compared: a pooling and a calibrator each."""
 MAX_LENGTH = 256
 """Tokens: some paragraphs are long."""
+LOOKED_AT = ("raw", "whitening", "flow")
+"""Systems whose geometry is shown."""
 SHOWN = 3
 """Queries that are shown with their nearest text."""
 
@@ -73,10 +76,15 @@ def main(argv: Sequence[str]) -> int:
     _save(model, chosen, systems[chosen], sentences, options.output)
     write_text(options.output / "report.md", report.to_markdown())
     write_text(options.output / "results.json", report.to_json())
+    shown = {name: systems[name] for name in LOOKED_AT}
+    geometry = write_report(
+        options.output / "geometry", "Geometry of the demo", shown, sentences, choosing, {"model": model}
+    )
     out.print(
         f"\nSaved: {options.output / 'encoder'} ({chosen}, best hit@1 on the pairs to choose by) and "
         f"{options.output / 'report.md'}, after {time.perf_counter() - begin:.0f} s. Your own encoder and text:\n\n"
-        "  bertflow train --encoder.model YOUR_MODEL --data.sentences YOUR_TEXT.txt\n",
+        "  bertflow fix YOUR_MODEL YOUR_TEXT.txt\n\n"
+        f"Geometry before and after, in pictures: {geometry}",
     )
     return 0
 

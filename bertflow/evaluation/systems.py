@@ -8,7 +8,7 @@
 and for each distinct encoder among them the baselines that are asked for, and the supervised ceiling.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -41,12 +41,14 @@ class Opened:
         shared: Its encoder.
         calibrator: Its calibrator; None for an encoder as it comes.
         open_static: Its word embeddings alone, by their pooling; None for word vectors, which are nothing else.
+        recipe: The arguments of ``TransformerEncoder`` that open its encoder; None for word vectors.
     """
 
     name: str
     shared: SharedPass | WordPass
     calibrator: AbstractCalibrator | None
     open_static: Callable[[str], StaticEncoder] | None
+    recipe: Mapping[str, Any] | None = None
 
     def pooled(self, baseline: Baseline, corpus: list[str] | None) -> SentenceEncoder:
         """The encoder that a baseline is built on."""
@@ -89,7 +91,8 @@ def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
             recipe["model"], pooling, shared.own.describe()["max_length"], revision=recipe.get("revision")
         )
 
-    return Opened(name, shared, load_calibrator(folder / CALIBRATOR) if calibrated else None, open_static)
+    calibrator = load_calibrator(folder / CALIBRATOR) if calibrated else None
+    return Opened(name, shared, calibrator, open_static, recipe)
 
 
 def _fitted_recipe(folder: Path) -> dict[str, Any]:

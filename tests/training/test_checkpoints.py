@@ -1,0 +1,52 @@
+import os
+
+import pytest
+import torch
+
+from bertflow.errors import DataError
+from bertflow.training.checkpoints import WholeCheckpoints, newest_checkpoint, prune_requeue_checkpoints, steps_of
+
+
+def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "a" / "last.ckpt"
+    WholeCheckpoints().save_checkpoint({"global_step": 3}, path)
+
+    def fail(checkpoint, aside):
+        aside.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(torch, "save", fail)
+    with pytest.raises(KeyboardInterrupt):
+        WholeCheckpoints().save_checkpoint({"global_step": 4}, path)
+    assert steps_of(path) == 3
+    assert os.listdir(path.parent) == ["last.ckpt"]  # noqa: PTH208 - hidden files too
+
+
+def test_the_newest_checkpoint_is_the_one_written_last(tmp_path):
+    assert newest_checkpoint(tmp_path) is None
+    for age, name in enumerate(["hpc_ckpt_1.ckpt", "epoch=2-step=7.ckpt", "last.ckpt", ".last.ckpt.abc", "notes.txt"]):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1000 - age, 1000 - age))
+    assert newest_checkpoint(tmp_path).name == "hpc_ckpt_1.ckpt"
+
+
+@pytest.mark.parametrize(("keep", "left"), [(0, []), (1, [10]), (2, [9, 10]), (9, [2, 9, 10])])
+def test_old_requeue_checkpoints_are_pruned_by_number(keep, left, tmp_path):
+    for number in (9, 10, 2):
+        (tmp_path / f"hpc_ckpt_{number}.ckpt").touch()
+    (tmp_path / "last.ckpt").touch()
+    prune_requeue_checkpoints(tmp_path, keep)
+    assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", *(f"hpc_ckpt_{number}.ckpt" for number in left)}
+
+
+class Harmful:
+    def __reduce__(self):
+        return (print, ("this was run",))
+
+
+@pytest.mark.parametrize("content", [{"state_dict": {}}, [1, 2], {"global_step": Harmful()}])
+def test_what_is_no_checkpoint_is_refused_and_not_run(content, tmp_path, capsys):
+    torch.save(content, tmp_path / "a.ckpt")
+    with pytest.raises(DataError, match=r"a\.ckpt should be a checkpoint to go on from, but cannot be read: "):
+        steps_of(tmp_path / "a.ckpt")
+    assert not capsys.readouterr().out

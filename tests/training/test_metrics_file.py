@@ -1,0 +1,53 @@
+"""metrics.csv; the second voice is Lightning's own logger, in one go."""
+
+import csv
+
+import pytest
+from pytorch_lightning.loggers import CSVLogger
+
+from bertflow.training.metrics_file import ContinuedCSV, keep_metrics
+
+ROWS = [({"train/nll": 1.5}, 0), ({"train/nll": 1.25}, 4), ({"val/nll": 1.1}, 4), ({"train/nll": 1.0}, 9)]
+
+
+def log(logger, rows):
+    for metrics, step in rows:
+        logger.log_metrics(metrics, step)
+    return logger
+
+
+@pytest.fixture
+def expected(tmp_path):
+    folder = tmp_path / "lightning"
+    logger = CSVLogger(folder, name="", version="")
+    log(logger, ROWS[:2]).save()
+    log(logger, ROWS[2:]).finalize("success")
+    return (folder / "metrics.csv").read_bytes()
+
+
+@pytest.mark.parametrize("steps", [0, 1, 4, 5, 10])
+def test_a_file_that_is_continued_is_that_of_one_run(steps, tmp_path, expected):
+    log(ContinuedCSV(tmp_path / "run"), ROWS)
+    keep_metrics(tmp_path / "run" / "metrics.csv", tmp_path / "run", steps)
+    log(ContinuedCSV(tmp_path / "run"), [row for row in ROWS if row[1] >= steps])
+    assert (tmp_path / "run" / "metrics.csv").read_bytes() == expected
+
+
+def test_every_row_is_on_disk_at_once(tmp_path):
+    logger = ContinuedCSV(tmp_path)
+    for count, row in enumerate(ROWS, start=1):
+        log(logger, [row])
+        assert len(list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))) == count
+
+
+def test_a_line_that_was_cut_off_is_left_out(tmp_path):
+    log(ContinuedCSV(tmp_path), ROWS)
+    whole = (tmp_path / "metrics.csv").read_bytes()
+    (tmp_path / "metrics.csv").write_bytes(whole + b"1,2")
+    keep_metrics(tmp_path / "metrics.csv", tmp_path, 10)
+    assert (tmp_path / "metrics.csv").read_bytes() == whole
+
+
+def test_nothing_to_keep_is_no_file(tmp_path):
+    keep_metrics(tmp_path / "none.csv", tmp_path, 10)
+    assert not (tmp_path / "metrics.csv").exists()

@@ -1,0 +1,74 @@
+"""The notice of SLURM's, in one process: the signal comes in the middle of a step."""
+
+import signal
+
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from bertflow.training.fit import FlowFit
+from bertflow.training.presets import resolve
+from bertflow.training.requeue import RequeueBetweenSteps
+
+RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})
+EPOCH = 22
+
+
+class Lightnings(pl.Callback):
+    """Sets a handler where Lightning would have set its own, and sends the signal before a step is taken."""
+
+    def __init__(self, step):
+        self.step, self.handled = step, []
+
+    def on_fit_start(self, trainer, module):
+        def handle(signum, frame):
+            trainer.save_checkpoint(f"{trainer.default_root_dir}/hpc_ckpt_{len(self.handled) + 1}.ckpt")
+            self.handled.append((trainer.global_step, trainer.callback_metrics.get("val/nll") is not None))
+
+        self.before = signal.signal(signal.SIGUSR1, handle)
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        if trainer.global_step == self.step:
+            signal.raise_signal(signal.SIGUSR1)
+            assert not self.handled, "not in the middle of a step"
+
+    def on_fit_end(self, trainer, module):
+        signal.signal(signal.SIGUSR1, self.before)
+
+
+def fit(embeddings, folder, *callbacks, resume=None):
+    made = FlowFit(embeddings, RECIPE)
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
+    options = {**quiet, "default_root_dir": folder, "enable_checkpointing": False, **made.trainer_options()}
+    made.run(pl.Trainer(**options, callbacks=list(callbacks)), resume)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("step", "handled"),
+    [
+        (0, (1, False)),
+        (EPOCH + 7, (EPOCH + 8, True)),
+        (EPOCH - 1, (EPOCH, True)),  # the last step of an epoch: when it was validated
+    ],
+)
+def test_the_handler_waits_for_the_end_of_the_step_and_its_validation(step, handled, embeddings, tmp_path):
+    lightnings = Lightnings(step)
+    whole = fit(embeddings, tmp_path, RequeueBetweenSteps(), lightnings)
+    assert lightnings.handled == [handled]
+    resumed = fit(embeddings, tmp_path, resume=str(tmp_path / "hpc_ckpt_1.ckpt"))
+    for name, tensor in whole.module.flow.state_dict().items():
+        torch.testing.assert_close(resumed.module.flow.state_dict()[name], tensor, rtol=0, atol=0)
+    assert resumed.result().record.held_out_bits == whole.result().record.held_out_bits
+
+
+def test_without_a_handler_of_lightnings_there_is_none_of_ours(embeddings, tmp_path):
+    before = signal.getsignal(signal.SIGUSR1)
+    seen = []
+
+    class Look(pl.Callback):
+        def on_train_batch_end(self, *_):
+            seen.append(signal.getsignal(signal.SIGUSR1))
+
+    fit(embeddings, tmp_path, RequeueBetweenSteps(), Look())
+    assert set(seen) == {before}
