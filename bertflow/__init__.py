@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertflow.calibrated import CalibratedEncoder as CalibratedEncoder
     from bertflow.calibration.base import Provenance as Provenance
+    from bertflow.calibration.domain import DomainCheck as DomainCheck
     from bertflow.calibration.flow import FlowCalibrator as FlowCalibrator
     from bertflow.calibration.linear import AllButTheTop as AllButTheTop
     from bertflow.calibration.linear import Center as Center
@@ -38,6 +39,7 @@ _HOMES = {
     "BertFlow": "bertflow.training.module",
     "CalibratedEncoder": "bertflow.calibrated",
     "Center": "bertflow.calibration.linear",
+    "DomainCheck": "bertflow.calibration.domain",
     "EmbeddingStore": "bertflow.encoder.store",
     "FlowCalibrator": "bertflow.calibration.flow",
     "Moments": "bertflow.moments",

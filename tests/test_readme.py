@@ -36,7 +36,7 @@ def folders(tmp_path_factory):
 @pytest.mark.usefixtures("minilm")
 @pytest.mark.parametrize(
     ("page", "language", "code"),
-    BLOCKS,
+    [pytest.param(*block, marks=[] if block[0] == "README" else [pytest.mark.slow]) for block in BLOCKS],
     ids=[f"{page}: {code.strip().splitlines()[-1][:60]}" for page, _, code in BLOCKS],
 )
 def test_what_is_written_runs(page, language, code, folders):

@@ -1,0 +1,83 @@
+"""Cosines of random pairs, and how much they know.
+
+n sentences in a random circle; each meets those that stand s_1, ..., s_k places further on. Every sentence is in 2k
+pairs, no pair comes twice, none is a sentence with itself: N = n k pairs.
+
+Pairs that share a sentence are not independent: some sentences are like many others. With h = 1 where a cosine is above
+a threshold, v its variance, and c the covariance of two pairs that share a sentence, the share of pairs above it has
+
+    variance = (v + 2 (2k - 1) c) / N,     so N pairs are worth  N / (1 + 2 (2k - 1) c / v)  independent ones,
+
+which is never less than n / 2, since c <= v / 2 (Hoeffding 1948).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import DataError
+from bertflow.similarity import unit_rows
+
+Float64 = NDArray[np.float64]
+PAIRS = 200_000
+"""Random pairs that are looked at, where there are as many."""
+FEWEST = 50
+"""Embeddings below which random pairs say too little."""
+
+
+@dataclass(frozen=True)
+class RandomPairs:
+    """Cosines of random pairs.
+
+    Attributes:
+        cosines: (k, n): of each of the n embeddings of the circle with the one ``shifts[s]`` places further on.
+        shifts: (k,), distinct, from 1 to (n - 1) // 2.
+    """
+
+    cosines: Float64
+    shifts: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, x: NDArray[np.floating], seed: int = 0) -> "RandomPairs":
+        """Random pairs of the rows of ``x`` (n, dim).
+
+        Raises:
+            DataError: If there are fewer than ``FEWEST`` rows, or one is all zeros.
+        """
+        n = len(x)
+        if n < FEWEST:
+            raise DataError(f"Random pairs need at least {FEWEST} embeddings, got {n}. Give more text.")
+        rng = np.random.default_rng(seed)
+        circle = unit_rows(x)[rng.permutation(n)]
+        most = (n - 1) // 2
+        shifts = 1 + rng.permutation(most)[: min(most, -(-PAIRS // n))]
+        cosines = np.stack([np.einsum("nd,nd->n", circle, np.roll(circle, -shift, axis=0)) for shift in shifts])
+        return cls(cosines, shifts)
+
+    def __len__(self) -> int:
+        """The number of pairs."""
+        return self.cosines.size
+
+    def independent(self, rate: float) -> float:
+        """How many independent pairs these are worth, where the share ``rate`` of the highest cosines is asked about.
+
+        Returns:
+            From n / 2 to N.
+        """
+        k, n = self.cosines.shape
+        above = (self.cosines >= np.quantile(self.cosines, 1 - rate)).astype(np.int8)
+        variance = above.mean() * (1 - above.mean())
+        if not variance:
+            return n / 2
+        both = above + np.stack([np.roll(row, shift) for row, shift in zip(above, self.shifts, strict=True)])
+        share = both.sum(0) / (2 * k)
+        # The variance of a sentence's share is c + (v - c) / 2k.
+        covariance = (share.var(ddof=1) - variance / (2 * k)) / (1 - 1 / (2 * k))
+        covariance = min(max(covariance, 0.0), variance / 2)
+        return max(n / 2, len(self) / (1 + 2 * (2 * k - 1) * covariance / variance))
+
+    def independent_at(self, rates: Sequence[float]) -> list[float]:
+        """The same, for several rates."""
+        return [self.independent(rate) for rate in rates]

@@ -1,0 +1,160 @@
+"""What a candidate is judged by: pairs that people judged, or pairs that the text itself has.
+
+    graded labels      sentence1, sentence2, score    Spearman
+    binary labels      a, b, label                    area under the ROC curve
+    retrieval labels   query, text                    mean reciprocal rank
+    mined pairs        from the text's structure      mean reciprocal rank
+
+One half chooses among the candidates, the other judges the one that was chosen: the best of ten on the pairs that chose
+it looks better than it is.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.data.binary import BINARY_COLUMNS, BinaryPairs, load_binary
+from bertflow.data.retrieval import PAIR_COLUMNS, RetrievalPairs, load_retrieval
+from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.tables import open_table, spell_choices
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.evaluation.binary import evaluate_binary
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.evaluation.significance import Difference
+from bertflow.evaluation.sts import score_sets
+
+Pairs = StsPairs | BinaryPairs | RetrievalPairs
+Systems = Mapping[str, SentenceEncoder]
+SCORED = (("sentence1", "sentence2", "score"), ("sentence_A", "sentence_B", "relatedness_score"))
+FEWEST_LABELS = 100
+"""Labelled pairs below which an interval would tell nothing apart."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of evidence: how it is called, scored, and what its metric is in words."""
+
+    title: str
+    metric: str
+    words: str
+    score: Callable[[Systems, Any, int, int], Report]
+
+
+GRADED = Kind(
+    "graded labels",
+    "cosine_spearman",
+    "Spearman x 100",
+    lambda systems, pairs, resamples, seed: score_sets(systems, [pairs], resamples=resamples, seed=seed),
+)
+BINARY = Kind(
+    "binary labels",
+    "cosine_auc",
+    "ROC AUC x 100",
+    lambda systems, pairs, resamples, seed: evaluate_binary(systems, pairs, resamples=resamples, seed=seed),
+)
+RETRIEVAL = Kind(
+    "retrieval labels",
+    "mrr",
+    "MRR x 100",
+    lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
+)
+MINED = replace(RETRIEVAL, title="mined pairs")
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Pairs in two halves.
+
+    Attributes:
+        kind: How they are scored.
+        choosing: The half that chooses.
+        judging: The half that judges.
+    """
+
+    kind: Kind
+    choosing: Pairs
+    judging: Pairs
+
+    @classmethod
+    def of(cls, kind: Kind, pairs: Pairs, seed: int) -> "Evidence":
+        """Labelled pairs, cut at random."""
+        if len(pairs) < FEWEST_LABELS:
+            raise DataError(
+                f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
+                f"{len(pairs)}. Label more pairs, or leave --labels out."
+            )
+        rows = np.random.default_rng(seed).permutation(len(pairs))
+        return cls(kind, _part(pairs, rows[::2]), _part(pairs, rows[1::2]))
+
+    @property
+    def sentences(self) -> list[str]:
+        """All distinct sentences of both halves."""
+        return list(dict.fromkeys(text for half in (self.choosing, self.judging) for text in _texts(half)))
+
+    def choose(self, systems: Systems, resamples: int, seed: int) -> Report:
+        """Score all systems on the half that chooses."""
+        return self.kind.score(systems, self.choosing, resamples, seed)
+
+    def judge(self, systems: Systems, resamples: int, seed: int) -> Report:
+        """Score all systems on the half that judges."""
+        return self.kind.score(systems, self.judging, resamples, seed)
+
+    def value(self, report: Report, system: str) -> float:
+        """The metric of one system."""
+        task = self.judging.task
+        return report.value(system, task, metric=self.kind.metric)
+
+    def difference(self, report: Report, first: str, second: str) -> Difference:
+        """The first system less the second, with its paired interval."""
+        for found in report.differences:
+            if found.metric == self.kind.metric and {found.first, found.second} == {first, second}:
+                return found.seen_from(first)
+        raise KeyError((first, second))
+
+
+def load_evidence(path: str, seed: int) -> Evidence:
+    """Labelled pairs of the kind that the file's columns say.
+
+    Raises:
+        DataError: If the columns are of no kind, or there are too few pairs.
+    """
+    table = open_table(path)
+    rows: list[tuple[Sequence[Sequence[str]], Kind, Callable[[str], Pairs]]] = [
+        (SCORED, GRADED, lambda path: load_sts(path, "")),
+        (BINARY_COLUMNS, BINARY, load_binary),
+        (PAIR_COLUMNS, RETRIEVAL, load_retrieval),
+    ]
+    for choices, kind, load in rows:
+        if any(table.find(names) for names in choices):
+            return Evidence.of(kind, load(path), seed)
+    raise DataError(
+        f"{path} should have the columns {' | '.join(spell_choices(choices) for choices, _, _ in rows)}, but has "
+        f"{table.spell_columns()}. Rename its columns."
+    )
+
+
+def _part(pairs: Pairs, rows: NDArray[np.intp]) -> Pairs:
+    """The pairs ``rows``."""
+
+    def take(texts: Sequence[str]) -> tuple[str, ...]:
+        return tuple(texts[row] for row in rows)
+
+    if isinstance(pairs, StsPairs):
+        first, second = take(pairs.sentence1), take(pairs.sentence2)
+        return replace(pairs, sentence1=first, sentence2=second, gold=pairs.gold[rows], subsets=take(pairs.subsets))
+    if isinstance(pairs, BinaryPairs):
+        return replace(pairs, a=take(pairs.a), b=take(pairs.b), labels=pairs.labels[rows])
+    return replace(pairs, queries=take(pairs.queries), texts=take(pairs.texts))
+
+
+def _texts(pairs: Pairs) -> Sequence[str]:
+    if isinstance(pairs, StsPairs):
+        return [*pairs.sentence1, *pairs.sentence2]
+    if isinstance(pairs, BinaryPairs):
+        return [*pairs.a, *pairs.b]
+    return [*pairs.queries, *pairs.texts]

@@ -1,0 +1,194 @@
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Whitening
+from bertflow.calibration.scores import ScoreCalibrator
+from bertflow.cli import run
+from bertflow.cli.score import main
+from bertflow.encoder.transformer import TransformerEncoder
+
+WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+def sentences(n, seed):
+    rng = np.random.default_rng(seed)
+    return [" ".join(rng.choice(WORDS, rng.integers(4, 10))) for _ in range(n)]
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Text, pairs and labels."""
+    folder = tmp_path_factory.mktemp("score")
+    (folder / "text.txt").write_text("\n".join(sentences(400, 0)))
+    (folder / "new.txt").write_text("\n".join(sentences(60, 1)))
+    pairs = list(zip(sentences(30, 2), sentences(30, 3), strict=True))
+    lines = ["sentence1\tsentence2", *(f"{a}\t{b}" for a, b in pairs), f"{pairs[0][0]}\t{pairs[0][0]}"]
+    (folder / "pairs.tsv").write_text("\n".join(lines) + "\n")
+    labelled = [(a, b, 0) for a, b in pairs] + [(a, f"{a} in", 1) for a, _ in pairs]
+    (folder / "labels.tsv").write_text("a\tb\tlabel\n" + "".join(f"{a}\t{b}\t{y}\n" for a, b, y in labelled))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def saved(tiny_bert, files):
+    """A calibrated encoder with its scores, by the command itself."""
+    fitted = CalibratedEncoder.fit(TransformerEncoder(tiny_bert, device="cpu"), Whitening(), sentences(200, 5))
+    fitted.save(files / "whitened")
+    argv = [files / "whitened", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
+    assert run(main, [*map(str, argv), "--save", str(files / "scored"), "--device", "cpu"]) == 0
+    return files / "scored"
+
+
+def scored(saved, files, name, *more):
+    argv = [
+        saved,
+        files / "pairs.tsv",
+        "--output",
+        files / name,
+        "--false_match_rate",
+        "0.02",
+        "--device",
+        "cpu",
+        *more,
+    ]
+    assert run(main, [*map(str, argv)]) == 0
+    return (files / name).read_text()
+
+
+def test_what_is_written_is_what_the_calibrator_says(saved, files):
+    rows = list(csv.DictReader(scored(saved, files, "out.csv").splitlines()))
+    system = CalibratedEncoder.load(saved, device="cpu")
+    scores = ScoreCalibrator.load(saved, system)
+    a, b = (system.encode([row[side] for row in rows]).astype(np.float64) for side in ("sentence1", "sentence2"))
+    cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+    np.testing.assert_allclose([float(row["cosine"]) for row in rows], cosines, atol=2e-6)
+    np.testing.assert_allclose([float(row["percentile"]) for row in rows], scores.percentile(cosines), atol=0.02)
+    np.testing.assert_allclose([float(row["probability"]) for row in rows], scores.probability(cosines), atol=1e-4)
+    threshold = scores.threshold(0.02).value
+    assert [row["match"] for row in rows] == ["yes" if cosine >= threshold else "no" for cosine in cosines]
+    assert rows[-1]["match"] == "yes"
+
+
+def test_all_formats_say_the_same(saved, files):
+    by_csv = list(csv.DictReader(scored(saved, files, "o.csv").splitlines()))
+    by_json = [json.loads(line) for line in scored(saved, files, "o.jsonl").splitlines()]
+    by_tsv = [line.split("\t") for line in scored(saved, files, "o.tsv").splitlines()]
+    assert [{name: str(value) for name, value in row.items()} for row in by_json] == by_csv
+    assert [dict(zip(by_tsv[0], row, strict=True)) for row in by_tsv[1:]] == by_csv
+
+
+def test_it_prints_the_threshold_and_how_many_match(saved, files, capsys):
+    assert run(main, [str(saved), str(files / "pairs.tsv"), "--false_match_rate", "0.02", "--device", "cpu"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("Match: cosine ")
+    assert "for a false-match rate of 0.02 (at this cosine" in printed
+    assert " of 31 pairs match." in printed
+
+
+def test_columns_without_a_header_are_numbered(saved, files, tmp_path):
+    (tmp_path / "p.tsv").write_text("x\tthe dog runs\ta cat sleeps\n")
+    argv = [str(saved), str(tmp_path / "p.tsv"), "--columns", "2,3", "--output", str(tmp_path / "o.jsonl")]
+    assert run(main, [*argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
+    row = json.loads((tmp_path / "o.jsonl").read_text())
+    assert (row["sentence1"], row["sentence2"]) == ("the dog runs", "a cat sleeps")
+
+
+def test_a_raw_encoder_is_scored_after_a_fit(tiny_bert, files, capsys):
+    argv = [str(tiny_bert), str(files / "pairs.tsv"), "--fit_on", str(files / "text.txt"), "--pooling", "mean(1,2)"]
+    assert run(main, [*argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
+    assert "probability" not in capsys.readouterr().out
+
+
+def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, capsys):
+    argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
+    assert run(main, [*argv, "--output", str(files / "domain.tsv")]) == 0
+    assert "no drift to be seen: p = " in capsys.readouterr().out
+    lines = (files / "domain.tsv").read_text().splitlines()
+    assert lines[0] == "sentence\tlog_likelihood\tpercentile\tin_domain"
+    assert sum(line.endswith("\tyes") for line in lines[1:]) > 50
+
+
+def test_the_density_can_be_a_flow(saved, files, capsys):
+    argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
+    assert run(main, [*argv, "--density", "flow"]) == 0
+    assert "no drift to be seen: p = " in capsys.readouterr().out
+    assert run(main, [*argv, "--density", "kernel"]) == 2
+    assert capsys.readouterr().err == "error: Unknown density 'kernel'. Known: gaussian, flow.\n"
+
+
+def test_other_text_drifts(saved, files, tmp_path, capsys):
+    (tmp_path / "other.txt").write_text(
+        "\n".join("green sings . " * (1 + n % 5) + one for n, one in enumerate(sentences(60, 1)))
+    )
+    argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
+    assert run(main, [*argv, "--device", "cpu"]) == 0
+    assert "The whole text: drift: p = " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["{saved}"], 2, "There is nothing to score. Give a table of PAIRS, or a text with --domain."),
+        (["{saved}", "{files}/pairs.tsv", "--output", "o.xlsx"], 2,
+         "Unknown ending of --output '.xlsx'. Known: .tsv, .csv, .jsonl."),
+        (["{saved}", "{files}/pairs.tsv", "--save", "x"], 2,
+         "--save goes with --fit_on TEXT, which is missing. Add it, or leave --save out."),
+        (["{saved}", "{files}/pairs.tsv", "--pooling", "cls"], 2,
+         "--pooling is for an encoder as it comes; this one is calibrated. Leave it out."),
+        (["{saved}", "{files}/pairs.tsv", "--domain", "{files}/new.txt", "--output", "o.csv"], 2,
+         "--output holds one table, but both PAIRS and --domain were given. Call the command twice."),
+        (["{files}/whitened", "{files}/pairs.tsv"], 2,
+         "{files}/whitened holds no scores.json. Fit the scores to your text: add --fit_on TEXT."),
+        (["{saved}", "--domain", "{files}/new.txt"], 2,
+         "{saved} holds no domain/. Say what ordinary text is: add --fit_on TEXT."),
+        (["{saved}", "{files}/pairs.tsv", "--columns", "a"], 2,
+         "--columns takes two columns of text, as a,b or 1,2; got 'a'."),
+        (["{saved}", "{files}/labels.tsv", "--columns", "a,c"], 3,
+         "{files}/labels.tsv should have the columns a + c, but has a, b, label. Rename its columns."),
+        (["{saved}", "{files}/none.tsv"], 3, "{files}/none.tsv is missing. Give the path of an existing file."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(arguments, code, message, saved, files, capsys):
+    def spelled(text):
+        return text.replace("{saved}", str(saved)).replace("{files}", str(files))
+
+    assert run(main, [*map(spelled, arguments), "--device", "cpu"]) == code
+    assert capsys.readouterr().err == f"error: {spelled(message)}\n"
+
+
+def test_scores_of_another_encoder_are_refused(saved, files, capsys):
+    (files / "whitened" / "scores.json").write_bytes((saved / "scores.json").read_bytes())
+    record = json.loads((saved / "scores.json").read_text())
+    record["made_by"]["recipe"]["pooling"] = "cls"
+    (files / "whitened" / "scores.json").write_text(json.dumps(record))
+    assert run(main, [str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
+    (files / "whitened" / "scores.json").unlink()
+    assert (
+        "was fitted on embeddings made with pooling cls; these are made with pooling mean." in capsys.readouterr().err
+    )
+
+
+def test_text_that_the_calibrator_was_fitted_on_is_refused(files, tmp_path, capsys):
+    (tmp_path / "seen.txt").write_text("\n".join(sentences(200, 5)))
+    argv = [str(files / "whitened"), str(files / "pairs.tsv"), "--fit_on", str(tmp_path / "seen.txt")]
+    assert run(main, [*argv, "--device", "cpu"]) == 3
+    assert "sentences that the encoder was not fitted on, but holds 0" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["score", "fix"])
+def test_help_needs_no_heavy_import(command):
+    code = (
+        f"import sys\nfrom bertflow.cli.{command} import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'numpy', 'sklearn', 'transformers'} & set(sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert f"bertflow {command}" in done.stdout
