@@ -89,17 +89,25 @@ class CalibratedEncoder:
         Raises:
             DataError: If the encoder is of a kind that cannot write itself.
         """
+        with atomic_folder(folder) as aside:
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """Write encoder and calibrator into a folder that someone else makes whole.
+
+        Raises:
+            DataError: If the encoder is of a kind that cannot write itself.
+        """
         if not isinstance(self.encoder, TransformerEncoder):
             raise DataError(
                 "Only a TransformerEncoder can be saved with its calibrator, "
                 f"this one is a {type(self.encoder).__name__}. Save the calibrator alone with calibrator.save(folder)."
             )
-        with atomic_folder(folder) as aside:
-            for part in ("encoder", "calibrator"):
-                (aside / part).mkdir()
-            self.encoder.write(aside / "encoder")
-            write_calibrator(self.calibrator, aside / "calibrator")
-            write_json(aside / RECORD, {"format": 1, "describe": self.describe()})
+        for part in ("encoder", "calibrator"):
+            (folder / part).mkdir()
+        self.encoder.write(folder / "encoder")
+        write_calibrator(self.calibrator, folder / "calibrator")
+        write_json(folder / RECORD, {"format": 1, "describe": self.describe()})
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto") -> Self:
@@ -143,9 +151,13 @@ def _require_same_recipe(encoder: SentenceEncoder, calibrator: AbstractCalibrato
     fitted, used = calibrator.provenance.encoder, encoder.describe()
     different = [key for key in SAME if fitted.get(key) != used.get(key)]
     if different:
-        theirs = ", ".join(f"{key} {fitted.get(key)!r}" for key in different)
-        ours = ", ".join(f"{key} {used.get(key)!r}" for key in different)
         raise DataError(
-            f"The calibrator was fitted on an encoder with {theirs}; this one has {ours}. "
+            f"The calibrator was fitted on {_named(fitted, different)}; this is {_named(used, different)}. "
             "Use the encoder it was fitted on, or fit again."
         )
+
+
+def _named(description: Mapping[str, Any], different: Sequence[str]) -> str:
+    """An encoder by its name, its pooling, and what makes it another."""
+    facts = dict.fromkeys(("pooling", *different))
+    return f"{description.get('encoder')} with " + ", ".join(f"{key} {description.get(key)!r}" for key in facts)

@@ -87,7 +87,7 @@ def test_another_pooling_is_refused_with_both_named():
     with pytest.raises(DataError) as error:
         CalibratedEncoder(CountingEncoder("cls"), calibrator)
     assert str(error.value) == (
-        "The calibrator was fitted on an encoder with pooling 'mean'; this one has pooling 'cls'. "
+        "The calibrator was fitted on counting with pooling 'mean'; this is counting with pooling 'cls'. "
         "Use the encoder it was fitted on, or fit again."
     )
 

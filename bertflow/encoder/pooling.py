@@ -55,7 +55,8 @@ def _weighted_mean(tokens: Tensor, weights: Tensor) -> Tensor:
 
 
 def _at(tokens: Tensor, position: Tensor) -> Tensor:
-    return tokens[torch.arange(len(tokens), device=tokens.device), position]
+    # Not len(tokens): a traced graph would keep the number of the batch that it was traced with.
+    return tokens[torch.arange(tokens.shape[0], device=tokens.device), position]
 
 
 def _mean(tokens: Tensor, views: TokenViews) -> Tensor:

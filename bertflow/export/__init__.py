@@ -1,0 +1,1 @@
+"""Calibrated encoders as other tools load them."""

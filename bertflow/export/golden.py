@@ -1,0 +1,183 @@
+"""Golden vectors: what an exported encoder must answer, written beside it as ``golden.json``.
+
+    sentences, tokens   32 sentences, and how many tokens each has before it is cut
+    vectors             what the export answers; within ``tolerance`` of a row's length it is right
+    suspects            for the first 8 and the 6 long ones, what frequent mistakes would answer: no calibrator,
+                        another pooling, no prompt
+    precision           how far the other dtypes are off, as a share of a row's length (median)
+
+Numbers are kept to 7 digits, which is all that float32 has.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.devices import DTYPES
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
+from bertflow.export.golden_text import GOLDEN_SENTENCES, LONG
+from bertflow.export.parts import Exportable, raw_encoder
+from bertflow.files import read_json, write_json
+
+GOLDEN = "golden.json"
+FORMAT = 1
+TOLERANCES = (2e-5, 1e-3)
+"""Accepted distance of float32, as a share of a row's length: a third of what half precision costs, within these
+bounds. Other kernels and batches stay below it."""
+SUSPECT_ROWS = (*range(8), *range(len(GOLDEN_SENTENCES) - len(LONG), len(GOLDEN_SENTENCES)))
+"""Sentences for which the mistakes are kept."""
+POOLINGS = ("mean", "cls", "max", "last-token")
+"""What a server that does not know the pooling takes instead, from the last of the blocks it has."""
+Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What an exported encoder must answer.
+
+    Attributes:
+        sentences: As they are sent, without the prompt.
+        tokens: Of each sentence with its prompt, special ones included, before it is cut.
+        vectors: (n, dim).
+        suspects: A mistake in plain words -> what it would answer for ``SUSPECT_ROWS``.
+        precision: A dtype -> its median distance from float32, as a share of a row's length.
+        tolerance: Accepted distance, as a share of a row's length.
+        describe: Of the encoder.
+    """
+
+    sentences: list[str]
+    tokens: list[int]
+    vectors: Float32
+    suspects: Mapping[str, Float32]
+    precision: Mapping[str, float]
+    tolerance: float
+    describe: Mapping[str, Any]
+
+    @property
+    def max_length(self) -> int:
+        """Where the encoder cuts, in tokens."""
+        return int(self.describe["max_length"])
+
+    def write(self, folder: Path) -> None:
+        """Write ``golden.json`` into a folder."""
+        arrays = {"vectors": _rounded(self.vectors), "suspects": {k: _rounded(v) for k, v in self.suspects.items()}}
+        write_json(folder / GOLDEN, {"format": FORMAT, **{**asdict(self), **arrays}})
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Golden":
+        """Read a golden file, or the one in an exported folder.
+
+        Raises:
+            DataError: If there is none, or it is damaged.
+        """
+        path = Path(path)
+        record = read_json(path / GOLDEN if path.is_dir() else path)
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise DataError(f"{path} holds no golden vectors of format {FORMAT}. Write them with `bertflow export`.")
+        try:
+            return cls(
+                record["sentences"],
+                record["tokens"],
+                np.array(record["vectors"], np.float32),
+                {name: np.array(rows, np.float32) for name, rows in record["suspects"].items()},
+                record["precision"],
+                record["tolerance"],
+                record["describe"],
+            )
+        except (KeyError, ValueError, TypeError) as error:
+            raise DataError(f"{path} is damaged ({error!r}). Write it again with `bertflow export`.") from None
+
+
+def make_golden(system: Exportable, written: Path) -> Golden:
+    """Embed the golden sentences, rightly and by frequent mistakes.
+
+    Args:
+        system: What is exported.
+        written: A folder that ``TransformerEncoder.write`` wrote of its encoder, to be opened in other ways.
+    """
+    with _unsaid():  # that long sentences are cut is what they are for
+        return _make(system, raw_encoder(system), written, list(GOLDEN_SENTENCES))
+
+
+def _make(system: Exportable, encoder: TransformerEncoder, written: Path, sentences: list[str]) -> Golden:
+    some = [sentences[row] for row in SUSPECT_ROWS]
+    raw = encoder.encode(sentences)
+    vectors = _calibrate(system, raw)
+    suspects = _mistakes(system, encoder, written, some)
+    if isinstance(system, CalibratedEncoder):
+        suspects = {"it leaves the calibrator out": raw[list(SUSPECT_ROWS)], **suspects}
+    right = vectors[list(SUSPECT_ROWS)]
+    own = encoder.describe()["dtype"]
+    others = {
+        dtype: TransformerEncoder(written, dtype=dtype, device="cpu").encode(some) for dtype in DTYPES if dtype != own
+    }
+    precision = {dtype: float(np.median(distances(_calibrate(system, x), right))) for dtype, x in others.items()}
+    # Of an encoder in half precision every machine gives other last digits, as many as float32 differs in.
+    if own == "float32":
+        tolerance = float(np.clip(min(precision.values()) / 3, *TOLERANCES))
+    else:
+        tolerance = 3 * precision["float32"]
+    tokens = _count_tokens(encoder, written, sentences)
+    return Golden(sentences, tokens, vectors, suspects, precision, tolerance, system.describe())
+
+
+def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
+    """Distance of each row from the wanted one (n,), as a share of the wanted row's length."""
+    wanted = wanted.astype(np.float64)
+    length = np.linalg.norm(wanted, axis=1).clip(min=np.finfo(np.float64).tiny)
+    found: NDArray[np.float64] = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length
+    return found
+
+
+@contextmanager
+def _unsaid() -> Iterator[None]:
+    logger = logging.getLogger("bertflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def _mistakes(system: Exportable, encoder: TransformerEncoder, written: Path, some: list[str]) -> dict[str, Float32]:
+    depth = max(encoder.describe()["layers"])
+    found: dict[str, Float32] = {}
+    for tokens, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS]).items():
+        wrong = f"it pools by {tokens.split('(')[0]} over its last block"
+        if tokens in (encoder.describe()["pooling"], f"{encoder.describe()['pooling']}({depth})"):
+            continue
+        if isinstance(system, CalibratedEncoder):
+            found[f"{wrong}, and leaves the calibrator out"] = x
+            if x.shape[1] == encoder.dim:
+                found[wrong] = system.calibrate(x)
+        else:
+            found[wrong] = x
+    if encoder.describe()["prompt"]:
+        bare = TransformerEncoder(written, prompt="", device="cpu").encode(some)
+        found["it leaves the prompt out"] = _calibrate(system, bare)
+    return found
+
+
+def _calibrate(system: Exportable, x: Float32) -> Float32:
+    return system.calibrate(x) if isinstance(system, CalibratedEncoder) else x
+
+
+def _count_tokens(encoder: TransformerEncoder, written: Path, sentences: list[str]) -> list[int]:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(written, local_files_only=True)
+    texts = [encoder.describe()["prompt"] + sentence for sentence in sentences]
+    return [len(ids) for ids in tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+
+
+def _rounded(x: Float32) -> list[list[float]]:
+    return [[float(f"{value:.7g}") for value in row] for row in x.tolist()]

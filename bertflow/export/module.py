@@ -1,0 +1,183 @@
+"""Modules that sentence-transformers loads by their path, where none of its own does what is needed.
+
+    bertflow.export.module.LayerPooling     token embeddings, all layers -> sentence embedding, any of our poolings
+    bertflow.export.module.Calibration      sentence embedding -> calibrated sentence embedding, any of our maps
+
+sentence-transformers casts every module to the dtype of the transformer. In half precision a calibrator turns rounding
+into scores, so here only the move to a device acts: both modules stay and work in float32.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from bertflow.affine import AffineMap
+from bertflow.encoder.truncated import switch_off
+from bertflow.errors import DataError, MissingExtraError
+from bertflow.export.head import PoolingHead
+from bertflow.flow.map import FlowMap
+from bertflow.registry import lookup
+
+try:
+    from sentence_transformers.base.modules import Module
+except ImportError:
+    raise MissingExtraError("sentence-transformers", "st") from None
+
+FORMAT = 1
+HALF = (torch.float16, torch.bfloat16)
+MAPS: Mapping[str, type[AffineMap] | type[FlowMap]] = {"AffineMap": AffineMap, "FlowMap": FlowMap}
+
+
+class AbstractExactModule(Module):
+    """A module of sentence-transformers that stays float32, and is its config and its safetensors."""
+
+    format: int
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        super()._apply(lambda tensor: tensor.to(device=fn(tensor).device), recurse)
+        return self
+
+    def _require_single(self) -> None:
+        """Refuse what was cast from the inside, past ``_apply``."""
+        half = [name for name, tensor in self.state_dict().items() if tensor.dtype in HALF]
+        if half:
+            raise DataError(
+                f"{type(self).__name__} works in float32, but {half[0]} was cast to half precision, as by device_map. "
+                "Load the model without device_map, or in float32."
+            )
+
+    def save(self, output_path: str, *args: Any, safe_serialization: bool = True, **kwargs: Any) -> None:
+        """Write config and weights into a folder."""
+        self.save_config(output_path)
+        self.save_torch_weights(output_path, safe_serialization=safe_serialization)
+
+    @classmethod
+    def load(
+        cls,
+        model_name_or_path: str,
+        subfolder: str = "",
+        token: bool | str | None = None,
+        cache_folder: str | None = None,
+        revision: str | None = None,
+        local_files_only: bool = False,
+        init_defaults: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Self:
+        """Read what ``save`` wrote, from a folder or the hub."""
+        where: dict[str, Any] = {
+            "subfolder": subfolder,
+            "token": token,
+            "cache_folder": cache_folder,
+            "revision": revision,
+            "local_files_only": local_files_only,
+        }
+        config = cls.load_config(model_name_or_path, **where)
+        if config.get("format") != FORMAT:
+            raise DataError(
+                f"{model_name_or_path}/{subfolder} is of format {config.get('format')}, this bertflow reads {FORMAT}. "
+                "Was it written by a later one?"
+            )
+        module: Self = cls.load_torch_weights(model_name_or_path, model=cls(**config), **where)
+        return module
+
+
+class LayerPooling(AbstractExactModule):
+    """Any of our poolings, from what sentence-transformers' Transformer gives.
+
+    Args:
+        embedding_dimension: Width of what comes out.
+        layers: Indices from 0 of the layers that are read.
+        depth: The layer that the transformer calls its last.
+        join: A row of ``JOINS``.
+        tokens: A row of ``TOKEN_REDUCTIONS``.
+        before: Special tokens before the text.
+        after: Special tokens behind it.
+        vocabulary: Token ids that have a weight; 0 where tokens are not weighted.
+        final_norm: The transformer's norm that must not act, since blocks behind its last one were left out.
+        format: Of this config.
+    """
+
+    config_keys: list[str] = [  # noqa: RUF012 - as the library declares it
+        "embedding_dimension",
+        "layers",
+        "depth",
+        "join",
+        "tokens",
+        "before",
+        "after",
+        "vocabulary",
+        "final_norm",
+        "format",
+    ]
+
+    def __init__(
+        self,
+        embedding_dimension: int,
+        layers: Sequence[int],
+        depth: int,
+        join: str = "mean",
+        tokens: str = "mean",
+        before: int = 1,
+        after: int = 1,
+        vocabulary: int = 0,
+        final_norm: str | None = None,
+        format: int = FORMAT,  # noqa: A002 - the key in config.json
+    ) -> None:
+        super().__init__()
+        self.embedding_dimension, self.layers, self.depth = embedding_dimension, list(layers), depth
+        self.join, self.tokens, self.before, self.after = join, tokens, before, after
+        self.vocabulary, self.final_norm, self.format = vocabulary, final_norm, format
+        weights = torch.ones(vocabulary) if vocabulary else None
+        self.head = PoolingHead(layers, join, tokens, before, after, weights)
+
+    def on_model_ready(self, model: Any) -> None:
+        """Called by sentence-transformers when the model is whole."""
+        if self.final_norm is not None:
+            switch_off(model[0].model, self.final_norm)
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Add ``sentence_embedding``, (batch, dim), float32."""
+        self._require_single()
+        inner = [layer for layer in self.layers if layer < self.depth]
+        if inner and "all_layer_embeddings" not in features:
+            raise DataError(
+                f"LayerPooling reads the layers {inner}, but the transformer gives its last alone. "
+                "Set output_hidden_states to true in its config.json, as bertflow wrote it."
+            )
+        read = {layer: features["all_layer_embeddings"][layer] for layer in inner}
+        read[self.depth] = features["token_embeddings"]
+        features["sentence_embedding"] = self.head(read, features["input_ids"], features["attention_mask"])
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Width of what comes out."""
+        return self.embedding_dimension
+
+
+class Calibration(AbstractExactModule):
+    """A fitted map, row by row: a flow, or a closed form behind a transformer of half precision.
+
+    Args:
+        map: Its class and shape, as ``{"class": "FlowMap", **spec}``.
+        format: Of this config.
+    """
+
+    config_keys: list[str] = ["map", "format"]  # noqa: RUF012 - as the library declares it
+
+    def __init__(self, map: Mapping[str, Any], format: int = FORMAT) -> None:  # noqa: A002 - the keys in config.json
+        super().__init__()
+        self.map, self.format = dict(map), format
+        kind: Any = lookup("map", MAPS, map["class"])
+        self.calibrator = kind.from_spec(map).float().eval()
+
+    def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
+        """Calibrate ``sentence_embedding``; it leaves in float32."""
+        self._require_single()
+        features["sentence_embedding"] = self.calibrator(features["sentence_embedding"].float())
+        return features
+
+    def get_embedding_dimension(self) -> int:
+        """Width of what comes out."""
+        return int(self.calibrator.dim_out)

@@ -1,0 +1,175 @@
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bertflow
+from bertflow.cli import main
+from bertflow.export.st_load import load_sentence_transformer
+
+# One layer lies in a hyperplane, which is said and is not what is tested here.
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+NOUNS, VERBS, ENDS = ("man", "dog", "cat", "bird"), ("runs", "eats"), ("a", "in", "big")
+TEXT = [f"the {noun} {verb} {end} ." for noun in NOUNS for verb in VERBS for end in ENDS]
+
+
+@pytest.fixture(scope="module")
+def saved(tiny_bert, tmp_path_factory):
+    """A folder that CalibratedEncoder.save wrote."""
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    folder = tmp_path_factory.mktemp("saved") / "mine"
+    bertflow.CalibratedEncoder(encoder, bertflow.Whitening(4).fit_sentences(encoder, TEXT)).save(folder)
+    return folder
+
+
+def refusal(capsys, *arguments):
+    code = main(["export", *map(str, arguments)])
+    (line,) = capsys.readouterr().err.splitlines()
+    return code, line.removeprefix("error: ")
+
+
+def test_help_needs_nothing_heavy():
+    code = (
+        "import sys\nfrom bertflow.cli import main\n"
+        "try:\n    main(['export', '--help'])\nexcept SystemExit:\n    pass\n"
+        "assert not {'torch', 'transformers', 'sentence_transformers', 'onnx'} & sys.modules.keys()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "--linearize" in done.stdout
+
+
+def test_it_says_what_it_wrote_and_that_it_was_read_again(saved, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["export", str(saved), "--target", "sentence-transformers", "--output", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "modules   Transformer -> WeightedLayerPooling -> Pooling -> Dense" in said
+    assert "checked   sentence-transformers gives the golden vectors within" in said
+    found = load_sentence_transformer(out, device="cpu").encode(TEXT)
+    wanted = bertflow.CalibratedEncoder.load(saved, device="cpu").encode(TEXT)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, capsys):
+    arguments = ["export", str(tiny_bert), "--target", "sentence-transformers", "--pooling", "cls(2)"]
+    assert main([*arguments, "--max_length", "32", "--output", str(tmp_path / "out")]) == 0
+    assert "tiny-bert, cls(2), as it comes" in capsys.readouterr().out
+    assert json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())["max_seq_length"] == 32
+
+
+def test_safetensors_is_what_our_own_load_reads(saved, tmp_path):
+    out = tmp_path / "out"
+    assert main(["export", str(saved), "--target", "safetensors", "--output", str(out)]) == 0
+    np.testing.assert_array_equal(
+        bertflow.CalibratedEncoder.load(out, device="cpu").encode(TEXT),
+        bertflow.CalibratedEncoder.load(saved, device="cpu").encode(TEXT),
+    )
+    assert (out / "golden.json").is_file()
+    assert (out / "README.md").is_file()
+
+
+def test_another_dtype_is_another_encoder(saved, tmp_path):
+    out = tmp_path / "out"
+    arguments = ["export", str(saved), "--target", "sentence-transformers", "--dtype", "bfloat16", "--output", str(out)]
+    assert main(arguments) == 0
+    assert json.loads((out / "bertflow_export.json").read_text())["describe"]["dtype"] == "bfloat16"
+
+
+ST = ("--target", "sentence-transformers")
+REFUSALS = {
+    "an unknown target": (("--target", "tf"), "Unknown target 'tf'. Known: sentence-transformers, onnx, safetensors."),
+    "int8 of a folder": (
+        (*ST, "--int8"),
+        "--int8 is for the target onnx, got sentence-transformers. Leave it out.",
+    ),
+    "a stand-in for what is linear": (
+        (*ST, "--linearize"),
+        "--linearize is for a flow, but Whitening is affine already. Leave it out.",
+    ),
+    "text for nothing": (
+        (*ST, "--text", "x"),
+        "--text is what --linearize is fitted on. Add --linearize, or leave it out.",
+    ),
+    "tasks for nothing": (
+        (*ST, "--tasks", "stsb"),
+        "--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.",
+    ),
+    "private for nothing": ((*ST, "--private"), "--private is for --push. Add --push OWNER/NAME, or leave it out."),
+    "a name without owner": ((*ST, "--push", "mine"), "--push wants OWNER/NAME, got 'mine'."),
+    "a pooling of its own": (
+        (*ST, "--pooling", "cls"),
+        "{saved} is calibrated and keeps its own pooling. Leave that option out.",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_what_cannot_be_had_is_refused_in_one_line(saved, tmp_path, capsys, case, monkeypatch):
+    arguments, text = REFUSALS[case]
+    monkeypatch.setattr("bertflow.cli.export_measure.docstring_sentences", lambda: TEXT)
+    code, line = refusal(capsys, saved, *arguments, "--output", tmp_path / "out")
+    assert (code, line) == (2, text.format(saved=saved))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_calibrator_for_another_encoder_is_refused_with_both_named(saved, tiny_bert, tmp_path, capsys):
+    other = tmp_path / "other"
+    bertflow.CalibratedEncoder.load(saved, device="cpu").save(other)
+    with_cls = bertflow.TransformerEncoder(tiny_bert, pooling="cls", device="cpu")
+    with_cls.save(other / "encoder")
+    code, line = refusal(capsys, other, *ST, "--output", tmp_path / "out")
+    assert code == 3
+    assert line == (
+        "The calibrator was fitted on tiny-bert with pooling 'mean(1,2)', layers [1, 2]; this is tiny-bert with "
+        "pooling 'cls', layers [4]. Use the encoder it was fitted on, or fit again."
+    )
+
+
+def test_a_folder_that_holds_something_else_stays(saved, tmp_path, capsys):
+    (tmp_path / "thesis.txt").write_text("years of work")
+    code, line = refusal(capsys, saved, *ST, "--output", tmp_path)
+    assert (code, line) == (2, f"{tmp_path} holds something that is no earlier export. Choose another --output.")
+
+
+def test_results_of_another_encoder_are_refused(saved, tmp_path, capsys):
+    results = tmp_path / "results.json"
+    results.write_text(json.dumps({"rows": [{"system": "theirs", "pooling": "cls"}]}))
+    code, line = refusal(capsys, saved, *ST, "--results", results, "--output", tmp_path / "out")
+    assert code == 3
+    assert line.endswith("but of theirs (cls, raw). Evaluate what you export.")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, tmp_path, capsys):
+    encoder = bertflow.TransformerEncoder(tiny_bert, pooling="mean", device="cpu")
+    flow = bertflow.FlowCalibrator(trainer={"max_steps": 3, "accelerator": "cpu"}).fit_sentences(encoder, TEXT)
+    bertflow.CalibratedEncoder(encoder, flow).save(tmp_path / "flow")
+    (tmp_path / "text.txt").write_text("\n".join(TEXT))
+    arguments = ["export", str(tmp_path / "flow"), *ST, "--linearize", "--text", str(tmp_path / "text.txt")]
+    data = ["--data_dir", str(shared_data / "sts"), "--tasks", "stsb-dev,tuning"]
+    assert main([*arguments, *data, "--output", str(tmp_path / "out")]) == 0
+    said = capsys.readouterr().out
+    assert "held-out sentences" in said
+    assert "stsb-dev (all): Spearman x 100" in said
+    assert "tuning (mean): Spearman x 100" in said
+    assert "modules   Transformer -> Pooling -> Dense" in said
+    assert "It stands in for a flow: R^2" in (tmp_path / "out" / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_int8_is_written_with_its_loss(saved, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "out"
+    monkeypatch.setattr("bertflow.cli.export_run.int8_sentences", lambda: TEXT)
+    monkeypatch.setattr(
+        "bertflow.cli.export_run.int8_scores", lambda *_: lambda folder: {"hit@1": {"float32": 0.5, "int8": 0.4}}
+    )
+    assert main(["export", str(saved), "--target", "onnx", "--int8", "--output", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "hit@1 50.00 -> 40.00" in said
+    loss = json.loads((out / "onnx" / "model_int8.json").read_text())
+    assert loss["sentences"] == len(TEXT)
+    assert loss["scores"] == {"hit@1": {"float32": 0.5, "int8": 0.4}}
+    assert "is approximate: cosine to float32" in (out / "README.md").read_text()

@@ -1,0 +1,118 @@
+"""Tiny encoders with calibrators, and a server that answers as it is told."""
+
+import json
+import sysconfig
+import warnings
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import numpy as np
+import pytest
+
+import bertflow
+from bertflow.data.docstrings import read_docstrings
+from bertflow.data.prose import is_sentence, paragraphs, sentences
+from bertflow.errors import NullDirectionWarning
+from bertflow.export.golden_text import PLAIN
+
+WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
+MODULES = """argparse ast asyncio/tasks calendar cmd codecs collections/__init__ configparser contextlib csv ctypes/util
+datetime decimal difflib email/message enum fileinput fractions ftplib functools gettext hashlib heapq http/client
+http/cookiejar imaplib inspect ipaddress logging/__init__ logging/handlers mailbox mimetypes nntplib optparse os pathlib
+pdb pickle pickletools platform plistlib poplib pprint pydoc random re/__init__ sched shelve shlex shutil smtplib socket
+socketserver statistics string subprocess tarfile telnetlib tempfile textwrap threading trace traceback turtle typing
+unittest/case unittest/mock urllib/request uuid wave weakref xmlrpc/client zipfile _pydatetime _pydecimal"""
+"""Modules whose docstrings are real sentences that every machine has."""
+STEPS = {"max_steps": 3, "accelerator": "cpu"}
+
+
+def tiny_sentences(n=240, longest=12):
+    generator = np.random.default_rng(0)
+    return [" ".join(generator.choice(WORDS, generator.integers(1, longest))) for _ in range(n)]
+
+
+@pytest.fixture(scope="session")
+def tiny_text():
+    """Sentences that the tiny BERT has words for, the golden ones' words unknown to it among them."""
+    return [*tiny_sentences(), *PLAIN]
+
+
+@pytest.fixture(scope="session")
+def tiny_system(tiny_bert, tiny_text):
+    """Makes a tiny encoder, raw or calibrated by "whitening" or "flow"; each is made once."""
+    made = {}
+
+    def make(pooling="mean", calibrator=None, prompt="", model=None, dtype=None):
+        key = (pooling, calibrator, prompt, str(model), dtype)
+        if key not in made:
+            encoder = bertflow.TransformerEncoder(
+                model or tiny_bert, pooling=pooling, max_length=48, prompt=prompt, device="cpu", dtype=dtype
+            )
+            if "sif" in pooling:
+                encoder.count_tokens(tiny_text)
+            made[key] = encoder if calibrator is None else _calibrated(encoder, calibrator, tiny_text)
+        return made[key]
+
+    return make
+
+
+def _calibrated(encoder, calibrator, text):
+    kinds = {
+        "whitening": lambda: bertflow.Whitening(),
+        "center": lambda: bertflow.Center(),
+        "flow": lambda: bertflow.FlowCalibrator(trainer=STEPS),
+    }
+    with warnings.catch_warnings():  # one layer lies in a hyperplane, which is said and is not what is tested here
+        warnings.simplefilter("ignore", NullDirectionWarning)
+        return bertflow.CalibratedEncoder(encoder, kinds[calibrator]().fit_sentences(encoder, text))
+
+
+@pytest.fixture(scope="session")
+def real_sentences():
+    """1,000 distinct sentences of the standard library's prose, the same ones on one Python."""
+    root = Path(sysconfig.get_path("stdlib"))
+    found = {}
+    for module in MODULES.split():
+        path = root / f"{module}.py"
+        for text in read_docstrings(path) if path.exists() else ():
+            for paragraph in paragraphs(text):
+                found |= dict.fromkeys(sentence for sentence in sentences(paragraph) if is_sentence(sentence))
+    assert len(found) >= 1000, f"1,000 sentences are wanted, {len(found)} were found"
+    return list(found)[:: len(found) // 1000][:1000]
+
+
+@pytest.fixture
+def embedding_server():
+    """A server with /v1/embeddings that answers with what a function makes of the sentences."""
+
+    @contextmanager
+    def serve(embed, status=200, body=None):
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self):
+                request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                seen.append((self.path, dict(self.headers), request))
+                rows = embed(request["input"]) if body is None else []
+                data = [{"index": k, "embedding": row.tolist()} for k, row in enumerate(rows)]
+                answer = json.dumps({"data": data[::-1]}).encode() if body is None else body
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(answer)))
+                self.end_headers()
+                self.wfile.write(answer)
+
+            def log_message(self, *_):
+                pass
+
+        seen = []
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", seen
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join(timeout=10)
+
+    return serve

@@ -1,0 +1,112 @@
+"""The model card: read back by the hub's own library, with measured figures or none."""
+
+import json
+
+import pytest
+from huggingface_hub import ModelCard
+
+from bertflow.errors import DataError
+from bertflow.export.card import make_card, read_results
+
+
+def results_for(system, **changes):
+    row = {
+        **system.describe(),
+        "system": "mine",
+        "task": "stsb",
+        "split": "test",
+        "aggregation": "all",
+        "subset": "",
+        "metric": "cosine_spearman",
+        "n": 1379,
+        "value": 0.7012,
+        "ci_low": 0.68,
+        "ci_high": 0.72,
+        "seen": 0.25,
+    }
+    return row | changes
+
+
+@pytest.fixture
+def system(tiny_system):
+    return tiny_system("mean", "whitening")
+
+
+def test_measured_figures_are_in_the_hub_s_metadata_and_in_the_table(system):
+    card = make_card(system, "mine", "sentence-transformers", [results_for(system)], license="mit")
+    data = ModelCard(str(card)).data
+    (found,) = data.eval_results
+    assert (found.dataset_type, found.metric_type, found.metric_value) == ("stsb", "cosine_spearman", 0.7012)
+    assert (data.license, data.library_name, data.pipeline_tag) == (
+        "mit",
+        "sentence-transformers",
+        "sentence-similarity",
+    )
+    assert "| stsb | test | all | cosine_spearman | 1,379 | 70.12 | 68.00 to 72.00 | 25% |" in str(card)
+
+
+def test_without_results_nothing_is_claimed(system):
+    card = make_card(system, "mine", "sentence-transformers")
+    assert ModelCard(str(card)).data.eval_results is None
+    assert "Nothing was measured for this card." in str(card)
+
+
+def test_it_says_what_it_was_fitted_on(system, tiny_text):
+    text = str(make_card(system, "mine", "sentence-transformers"))
+    assert f"{len(set(tiny_text))} distinct sentences. No labels were used." in text
+    assert system.describe()["weights"] in text
+
+
+def test_a_raw_encoder_was_fitted_on_nothing(tiny_system):
+    assert "Nothing was fitted." in str(make_card(tiny_system("mean"), "mine", "sentence-transformers"))
+
+
+@pytest.mark.parametrize(
+    ("target", "ours", "wanted"),
+    [
+        ("sentence-transformers", (), 'SentenceTransformer("mine")'),
+        ("sentence-transformers", ("Calibration",), 'bertflow.load_sentence_transformer("mine")'),
+        ("onnx", (), 'onnxruntime.InferenceSession("onnx/model.onnx")'),
+        ("safetensors", (), 'bertflow.CalibratedEncoder.load("mine")'),
+    ],
+)
+def test_it_shows_how_each_target_is_used(system, target, ours, wanted):
+    text = str(make_card(system, "mine", target, ours=ours))
+    assert wanted in text
+    assert ("trust_remote_code=True" in text) == bool(ours)
+    assert "{{" not in text
+    assert "{%" not in text
+
+
+def test_the_prompt_is_said(tiny_system):
+    text = str(make_card(tiny_system("mean", prompt="query: "), "mine", "onnx"))
+    assert '"query: " + "A sentence."' in text
+
+
+def test_only_results_of_this_system_are_taken(system, tiny_system, tmp_path):
+    path = tmp_path / "results.json"
+    rows = [
+        results_for(system),
+        results_for(tiny_system("cls", "whitening")),
+        results_for(system, aggregation="subset"),
+    ]
+    path.write_text(json.dumps({"rows": rows}))
+    assert read_results(path, system.describe()) == rows[:1]
+
+
+def test_results_of_others_are_refused_with_both_named(system, tiny_system, tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"rows": [results_for(tiny_system("cls"))]}))
+    with pytest.raises(DataError) as error:
+        read_results(path, system.describe())
+    assert str(error.value) == (
+        f"{path} holds no results of this encoder (mean, Whitening(n_components=None)), but of mine (cls, raw). "
+        "Evaluate what you export."
+    )
+
+
+def test_a_file_that_holds_no_results_is_refused(system, tmp_path):
+    path = tmp_path / "results.json"
+    path.write_text("[]")
+    with pytest.raises(DataError, match=r"should be a results\.json of `bertflow evaluate`, but holds no rows"):
+        read_results(path, system.describe())

@@ -1,0 +1,132 @@
+"""Golden vectors, and what is found out with them: for every mistake, a server that makes it."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bertflow
+from bertflow.errors import DataError
+from bertflow.export.diagnosis import diagnose
+from bertflow.export.golden import SUSPECT_ROWS, Golden, distances, make_golden
+from bertflow.export.golden_text import GOLDEN_SENTENCES
+from bertflow.export.targets import export
+
+
+@pytest.fixture(scope="module")
+def world(tiny_system, tmp_path_factory):
+    """A whitened encoder with a prompt, its golden vectors as read from a file, and what may go wrong with it."""
+    system = tiny_system("first-last-avg", "whitening", prompt="the cat : ")
+    folder = tmp_path_factory.mktemp("golden")
+    system.encoder.write(folder)
+    make_golden(system, folder).write(folder)
+
+    def other(calibrated=True, **options):
+        encoder = bertflow.TransformerEncoder(folder, device="cpu", **options)
+        x = encoder.encode(GOLDEN_SENTENCES)
+        return system.calibrate(x) if calibrated else x
+
+    return system, Golden.read(folder), other
+
+
+def unit(x):
+    return x / np.linalg.norm(x, axis=1, keepdims=True)
+
+
+def test_there_are_32_sentences_and_the_right_vectors_are_right(world):
+    system, golden, _ = world
+    assert len(golden.sentences) == 32
+    finding = diagnose(golden, system.encode(golden.sentences))
+    assert (finding.right, finding.text) == (True, "The vectors are the golden ones.")
+
+
+def test_the_file_holds_what_float32_holds(world):
+    system, golden, _ = world
+    np.testing.assert_allclose(golden.vectors, system.encode(golden.sentences), rtol=2e-6, atol=1e-6)
+
+
+# What a server does, and how it is named.
+MISTAKES = {
+    "drops the calibrator": (lambda w: w[2](calibrated=False), "it leaves the calibrator out"),
+    "pools by mean of the last": (lambda w: w[2](pooling="mean"), "it pools by mean over its last block"),
+    "pools by cls": (lambda w: w[2](pooling="cls"), "it pools by cls over its last block"),
+    "pools by max, no calibrator": (
+        lambda w: w[2](pooling="max", calibrated=False),
+        "it pools by max over its last block, and leaves the calibrator out",
+    ),
+    "no prompt": (lambda w: w[2](prompt=""), "it leaves the prompt out"),
+    "unit length": (lambda w: unit(w[2]()), "it scales vectors to unit length"),
+    "unit length, no calibrator": (
+        lambda w: unit(w[2](calibrated=False)),
+        "it leaves the calibrator out, and scales vectors to unit length",
+    ),
+    "bfloat16": (lambda w: w[2](dtype="bfloat16"), "The server computes in lower precision: its vectors are off by"),
+    "float16": (lambda w: w[2](dtype="float16"), "The server computes in lower precision: its vectors are off by"),
+    "int8": (
+        lambda w: w[2]() * (1 + 0.3 * np.random.default_rng(0).normal(size=w[1].vectors.shape).astype(np.float32)),
+        "The server computes the right embeddings roughly: its vectors are off by",
+    ),
+    "NaN": (lambda w: np.full_like(w[1].vectors, np.nan), "usual mistakes explains it"),
+    "cuts early": (lambda w: w[2](max_length=30), "it cuts long sentences somewhere from"),
+    "cuts late": (lambda w: w[2](max_length=64), "it reads more than max_length=48 tokens of a long sentence"),
+    "another model": (
+        lambda w: np.random.default_rng(0).normal(size=w[1].vectors.shape).astype(np.float32),
+        "usual mistakes explains it",
+    ),
+    "another width": (lambda w: np.ones((32, 7), np.float32), "its vectors are 7 wide, 15 were expected"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_every_mistake_is_named(world, mistake):
+    make, text = MISTAKES[mistake]
+    finding = diagnose(world[1], make(world))
+    assert not finding.right
+    assert text in finding.text
+
+
+def test_the_precision_that_is_named_is_the_nearest(world):
+    assert "bfloat16 costs" in diagnose(world[1], world[2](dtype="bfloat16")).text
+
+
+def test_of_an_encoder_in_half_precision_every_machine_s_digits_are_right(tiny_system, tmp_path):
+    system = tiny_system("mean", "whitening", dtype="bfloat16")
+    system.encoder.write(tmp_path)
+    golden = make_golden(system, tmp_path)
+    exact = bertflow.TransformerEncoder(tmp_path, dtype="float32", device="cpu").encode(golden.sentences)
+    assert golden.precision["float32"] < golden.tolerance
+    assert np.median(distances(system.calibrate(exact), golden.vectors)) < golden.tolerance
+    assert diagnose(golden, golden.vectors).right
+
+
+def test_unit_length_is_right_where_it_is_wanted(world):
+    assert diagnose(world[1], unit(world[2]()), normalized=True).right
+    finding = diagnose(world[1], world[2](), normalized=True)
+    assert "it leaves vectors at a length of their own" in finding.text
+    assert "calibrator out" in diagnose(world[1], unit(world[2](calibrated=False)), normalized=True).text
+
+
+def test_distances_are_shares_of_the_wanted_length():
+    np.testing.assert_allclose(distances(np.array([[3, 5]], np.float32), np.array([[3, 4]], np.float32)), [0.2])
+
+
+def test_long_sentences_are_among_the_suspects(world):
+    golden = world[1]
+    assert max(golden.tokens[row] for row in SUSPECT_ROWS) == max(golden.tokens) > 200
+
+
+def test_a_file_that_is_none_is_refused(tmp_path):
+    path = tmp_path / "golden.json"
+    path.write_text("{}")
+    with pytest.raises(DataError) as error:
+        Golden.read(tmp_path)
+    assert str(error.value) == (f"{tmp_path} holds no golden vectors of format 1. Write them with `bertflow export`.")
+    path.write_text(json.dumps({"format": 1, "sentences": []}))
+    with pytest.raises(DataError, match="is damaged"):
+        Golden.read(path)
+
+
+@pytest.mark.parametrize("target", ["sentence-transformers", "safetensors"])
+def test_every_export_has_them(tiny_system, tmp_path, target):
+    folder = export(tiny_system("mean", "whitening"), tmp_path / "out", target).folder
+    assert Golden.read(folder).describe == tiny_system("mean", "whitening").describe()

@@ -1,0 +1,58 @@
+"""The affine stand-in for a flow: least squares, judged on text it was not fitted on."""
+
+import numpy as np
+import pytest
+
+from bertflow.errors import DataError, UsageError
+from bertflow.export.linear import LinearStandIn, least_squares, linearize, r2
+from bertflow.export.st_load import load_sentence_transformer
+from bertflow.export.targets import export
+
+
+def test_it_is_least_squares():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(80, 5)) @ generator.normal(size=(5, 5)) + 3
+    z = np.tanh(x @ generator.normal(size=(5, 4))) + generator.normal(size=4)
+    affine = least_squares(x, z)
+    design = np.hstack([x, np.ones((80, 1))])
+    wanted = design @ np.linalg.lstsq(design, z, rcond=None)[0]
+    np.testing.assert_allclose((x - affine.shift.numpy()) @ affine.weight.numpy(), wanted, atol=1e-9)
+
+
+def test_an_affine_map_is_found_again():
+    x = np.random.default_rng(1).normal(size=(50, 4))
+    z = (x - 2) @ np.diag([1.0, 2, 3, 4])
+    affine = least_squares(x, z)
+    np.testing.assert_allclose((x - affine.shift.numpy()) @ affine.weight.numpy(), z, atol=1e-9)
+
+
+def test_r2_is_one_for_equal_rows_and_zero_for_the_mean():
+    z = np.random.default_rng(2).normal(size=(30, 3))
+    assert r2(z, z) == 1
+    assert r2(z, np.broadcast_to(z.mean(0), z.shape)) == pytest.approx(0)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_a_stand_in_is_exported_as_built_in_modules(tiny_system, tiny_text, tmp_path):
+    flow = tiny_system("mean", "flow")
+    stand_in = linearize(flow, tiny_text)
+    calibrator = stand_in.calibrator
+    assert isinstance(calibrator, LinearStandIn)
+    assert 0.9 < calibrator.r2 < 1
+    assert stand_in.describe()["calibrator"].startswith("LinearStandIn(of=")
+    written = export(stand_in, tmp_path / "out", "sentence-transformers")
+    assert (written.ours, written.facts["modules"]) == ((), ["Pooling", "Dense"])
+    found = load_sentence_transformer(written.folder, device="cpu").encode(tiny_text[:9])
+    np.testing.assert_allclose(found, stand_in.encode(tiny_text[:9]), atol=1e-4)
+
+
+def test_what_is_affine_already_is_refused(tiny_system, tiny_text):
+    with pytest.raises(UsageError) as error:
+        linearize(tiny_system("mean", "whitening"), tiny_text)
+    assert str(error.value) == "--linearize is for a flow, but Whitening is affine already. Leave it out."
+
+
+def test_too_little_text_is_refused(tiny_system):
+    with pytest.raises(DataError) as error:
+        linearize(tiny_system("mean", "flow"), ["the cat"] * 20)
+    assert str(error.value) == "A stand-in needs at least 10 sentences, got 1. Give more text."

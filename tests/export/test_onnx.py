@@ -1,0 +1,133 @@
+"""One graph, run by onnxruntime: alone, on any shape, and equal to torch."""
+
+import subprocess
+import sys
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.export import onnx_graph
+from bertflow.export.int8 import measure_int8, write_int8
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
+from bertflow.export.onnx_graph import relative_difference
+from bertflow.export.targets import Options, export
+
+TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
+# Alone: numpy, tokenizers and onnxruntime, as the model card says.
+ALONE = """
+import sys
+from pathlib import Path
+import numpy as np, onnxruntime
+from tokenizers import Tokenizer
+folder, out, *texts = sys.argv[1:]
+rows = Tokenizer.from_file(folder + "/tokenizer.json").encode_batch(texts)
+session = onnxruntime.InferenceSession(folder + "/onnx/model.onnx")
+inputs = {"input_ids": [row.ids for row in rows], "attention_mask": [row.attention_mask for row in rows]}
+np.save(out, session.run(["sentence_embedding"], {name: np.array(rows) for name, rows in inputs.items()})[0])
+assert not {"torch", "transformers", "bertflow"} & sys.modules.keys(), sorted(sys.modules)
+"""
+
+
+@pytest.fixture(scope="module")
+def exported(tiny_system, tmp_path_factory):
+    """A flow on SIF pooling of an inner layer: the most that a graph has to hold."""
+    system = tiny_system("sif(2)", "flow")
+    return system, export(system, tmp_path_factory.mktemp("onnx") / "folder", "onnx").folder
+
+
+@pytest.mark.slow
+def test_it_needs_onnxruntime_alone(exported, tmp_path):
+    system, folder = exported
+    command = [sys.executable, "-c", ALONE, str(folder), str(tmp_path / "z.npy"), *TEXTS]
+    subprocess.run(command, check=True, timeout=100)
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), system.encode(TEXTS), atol=1e-4)
+
+
+@pytest.mark.slow
+def test_sentence_embedding_is_the_one_output_of_any_batch_and_length(exported):
+    session = onnxruntime.InferenceSession(str(exported[1] / GRAPH))
+    (output,) = session.get_outputs()
+    assert (output.name, output.shape) == ("sentence_embedding", ["batch", exported[0].dim])
+    assert [(i.name, i.shape, i.type) for i in session.get_inputs()] == [
+        ("input_ids", ["batch", "token"], "tensor(int64)"),
+        ("attention_mask", ["batch", "token"], "tensor(int64)"),
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pooling", ["cls", "last-token", "pooler"])
+def test_a_token_that_is_picked_is_picked_from_any_batch(tiny_system, tmp_path, pooling):
+    system = tiny_system(pooling)
+    found = OnnxEncoder(export(system, tmp_path / "out", "onnx").folder).encode(TEXTS)
+    np.testing.assert_allclose(found, system.encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.slow
+def test_only_the_blocks_that_are_needed_are_in_it(exported):
+    graph = onnx.load(exported[1] / GRAPH).graph
+    assert [node.op_type for node in graph.node].count("Softmax") == 2  # one attention a block
+
+
+@pytest.mark.slow
+def test_our_own_reader_puts_the_prompt_in_front(tiny_system, exported):
+    encoder = OnnxEncoder(exported[1])
+    encoder._prompt = "the man : "  # a second graph would be the same one
+    np.testing.assert_allclose(
+        encoder.encode(TEXTS), OnnxEncoder(exported[1]).encode([f"the man : {text}" for text in TEXTS]), atol=1e-5
+    )
+
+
+@pytest.mark.slow
+def test_our_own_reader_says_what_it_is(exported):
+    encoder = OnnxEncoder(exported[1])
+    assert encoder.describe() == {**exported[0].describe(), "graph": "model.onnx"}
+    assert (encoder.dim, encoder.fitted_hashes()) == (exported[0].dim, None)
+
+
+@pytest.mark.slow
+def test_int8_keeps_the_calibrator_and_measures_its_loss(exported):
+    folder = exported[1]
+    write_int8(folder)
+    integers = {w.name for w in onnx.load(folder / INT8).graph.initializer if w.data_type == onnx.TensorProto.INT8}
+    assert integers
+    assert not [name for name in integers if "glow" in name]
+    loss = measure_int8(folder, TEXTS)
+    assert 0.9 < loss.min_cosine <= loss.mean_cosine < 1 - 1e-7
+    assert (loss.sentences, loss.bytes_int8) == (len(TEXTS), (folder / INT8).stat().st_size)
+
+
+@pytest.mark.slow
+def test_a_graph_that_differs_from_torch_is_not_written(exported, tiny_system, tmp_path, monkeypatch):
+    system = tiny_system("sif(2)", "flow")
+
+    def another(model, args, path, **_):  # as an exporter that drops the calibrator would
+        onnx.save(onnx.load(exported[1] / GRAPH), path)
+
+    monkeypatch.setattr("torch.onnx.export", another)
+    monkeypatch.setattr(onnx_graph, "TOLERANCE", 0.0)
+    with pytest.raises(DataError, match=r"differs from torch by .* It was not written"):
+        export(system, tmp_path / "out", "onnx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_missing_package_is_said_with_its_extra(tiny_system, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingExtraError) as error:
+        export(tiny_system("mean"), tmp_path / "out", "onnx")
+    assert str(error.value) == "This needs the package onnxscript. Install it with: pip install 'bertflow[onnx]'"
+    assert not list(tmp_path.iterdir())
+
+
+def test_half_precision_is_refused(tiny_system, tmp_path):
+    with pytest.raises(UsageError) as error:
+        export(tiny_system("mean", dtype="bfloat16"), tmp_path / "out", "onnx", Options())
+    assert str(error.value) == "The target onnx needs an encoder in float32, this one is bfloat16. Use --dtype float32."
+
+
+def test_a_difference_is_a_share_of_a_row_s_length():
+    assert relative_difference(np.array([[3.0, 4.5]]), np.array([[3.0, 4.0]])) == pytest.approx(0.1)
+    assert relative_difference(np.zeros((1, 3)), np.zeros((1, 2))) == float("inf")
+    assert not relative_difference(np.full((1, 2), np.nan), np.ones((1, 2))) <= 1
