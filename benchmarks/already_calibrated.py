@@ -1,6 +1,6 @@
 """When should a calibrator do nothing? Label-free statistics of many poolings beside what calibration buys there.
 
-    python benchmarks/already_calibrated.py --data_dir DATA [--encoders FOLDER ...]
+    python benchmarks/already_calibrated.py --data_dir DATA [--encoders NAME=FOLDER ...]
 
 For every layer and pooling of an encoder, fitted on other text (mixture) and on the scored text itself (narrow):
 
@@ -84,7 +84,7 @@ def agreement(moments: Moments, first: Vectors, second: Vectors) -> float:
     return float(((a * b).mean(0) / np.sqrt((a * a).mean(0) * (b * b).mean(0))).mean())
 
 
-def rows(material: Material, folder: str) -> Iterable[dict[str, Any]]:
+def rows(material: Material, encoder_name: str, folder: str) -> Iterable[dict[str, Any]]:
     """All poolings of one encoder."""
     encoder = TransformerEncoder(folder, pooling="mean")
     names = poolings(encoder.describe()["blocks"])
@@ -98,7 +98,7 @@ def rows(material: Material, folder: str) -> Iterable[dict[str, Any]]:
             )
             for name in texts
         }
-        yield {"encoder": Path(folder).name, "pooling": pooling, **found}
+        yield {"encoder": encoder_name, "pooling": pooling, **found}
 
 
 def to_markdown(found: Sequence[Mapping[str, Any]]) -> str:
@@ -121,13 +121,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text, nli and encoders")
     parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings are kept")
-    parser.add_argument("--encoders", nargs="*", default=[], help="folders of more encoders, fine-tuned ones say")
+    parser.add_argument("--encoders", nargs="*", default=[], help="NAME=FOLDER of more encoders, fine-tuned ones say")
     parser.add_argument("--output", type=Path, default=HERE / "already_calibrated.json", help="and the same with .md")
     options = parser.parse_args()
     warnings.simplefilter("ignore", NullDirectionWarning)
     material, found = Material(options.data_dir, options.cache, ["tuning"]), []
-    for folder in (embedded_encoder(), str(options.data_dir / "encoders" / "mlm-4x256"), *options.encoders):
-        found += list(rows(material, folder))
+    encoders = {"minilm": embedded_encoder(), "mlm-4x256": str(options.data_dir / "encoders" / "mlm-4x256")}
+    for name, folder in (encoders | dict(one.split("=", 1) for one in options.encoders)).items():
+        found += list(rows(material, name, folder))
         options.output.write_text(json.dumps(found, indent=1) + "\n")
         options.output.with_suffix(".md").write_text(to_markdown(found))
 
