@@ -1,8 +1,8 @@
 """From sentences to padded batches of about equal cost.
 
 All sentences are tokenized first. Batches are then cut from the order of falling length, as many sentences at a time as
-fit a budget of tokens, padding included: long sentences meet few others, and little is padded. Embeddings go back to
-the order given by ``Batch.rows``.
+fit a budget of tokens, padding included, and fewer where the next ones are much shorter: so little is padded, also
+where sentences are few. Embeddings go back to the order given by ``Batch.rows``.
 
 Padding always stands on the right, whatever side the tokenizer prefers: positions are then those of the sentence alone,
 in models that count them from the left, and the mask makes the rest harmless.
@@ -23,6 +23,10 @@ from bertflow.errors import DataError, UsageError
 Scalar = TypeVar("Scalar", bound=np.generic)
 CHUNK = 4096
 """Sentences handed to the tokenizer at a time."""
+SIMILAR = 0.875
+"""A batch ends where sentences are shorter than this share of its longest, once it is worth its overhead."""
+ENOUGH = 4
+"""A batch that fills one in so many parts of the budget is worth its overhead."""
 
 
 @dataclass(frozen=True)
@@ -93,9 +97,12 @@ class TokenizedText:
     def batches(self, budget: int, pad_id: int) -> Iterator[Batch]:
         """All sentences, longest first, in batches of at most ``budget`` tokens (or of one sentence)."""
         order = np.argsort(-self.lengths, kind="stable")
+        shortness = -self.lengths[order]  # rising, as a search wants it
         start = 0
         while start < len(order):
-            size = max(1, budget // int(self.lengths[order[start]]))
+            longest = -int(shortness[start])
+            similar = int(np.searchsorted(shortness, -longest * SIMILAR, side="right")) - start
+            size = max(1, min(budget // longest, max(similar, budget // (ENOUGH * longest))))
             yield self.batch(order[start : start + size], pad_id)
             start += size
 

@@ -10,6 +10,7 @@ never looks at whether it was made.
 
 import math
 from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from nflows.transforms.base import Transform
@@ -17,6 +18,7 @@ from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
+from bertflow.flow.volume import LogAbsDet
 
 EPS = 1e-6
 """Added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -62,15 +64,15 @@ class ActNorm(Transform):
             for parameter in (self.shift, self.log_scale):
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
-        log_scale = self.factor * self.log_scale
-        return (inputs + self.shift) * log_scale.exp(), log_scale.sum().expand(inputs.shape[0])
+        log_scale = times(self.factor, self.log_scale)
+        return (inputs + self.shift) * log_scale.exp(), log_scale.sum()
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""
-        log_scale = self.factor * self.log_scale
-        return inputs * (-log_scale).exp() - self.shift, -log_scale.sum().expand(inputs.shape[0])
+        log_scale = times(self.factor, self.log_scale)
+        return inputs * (-log_scale).exp() - self.shift, -log_scale.sum()
 
     @torch.no_grad()
     def initialize(self, x: Tensor) -> None:
@@ -93,6 +95,22 @@ class ActNorm(Transform):
         self.initialized.fill_(True)
 
 
+@runtime_checkable
+class StartsFromRows(Protocol):
+    """A module with an ActNorm that it starts from the rows that reach the module."""
+
+    start: str
+
+    def initialize(self, x: Tensor) -> None:
+        """Start it from the rows ``x``."""
+        ...
+
+
+def times(factor: float, log_scale: Tensor) -> Tensor:
+    """Factor * log_scale; a factor of 1 costs no operator."""
+    return log_scale if factor == 1 else factor * log_scale
+
+
 def initialize(transform: nn.Module, x: Tensor) -> None:
     """Start every ActNorm inside ``transform`` that waits for data, each from the rows ``x`` as they reach it.
 
@@ -111,7 +129,8 @@ def initialize(transform: nn.Module, x: Tensor) -> None:
     if not x.isfinite().all():
         row = int((~x.isfinite()).any(1).nonzero()[0])
         raise DataError(f"A flow starts from finite rows, but row {row} holds a NaN or infinity. Leave it out.")
-    hooks = [part.register_forward_pre_hook(lambda part, inputs: part.initialize(inputs[0])) for part in waiting]
+    starts = [part for part in transform.modules() if isinstance(part, StartsFromRows) and part.start == "data"]
+    hooks = [part.register_forward_pre_hook(lambda part, inputs: part.initialize(inputs[0])) for part in starts]
     try:
         with torch.no_grad():
             transform(x.to(waiting[0].shift))

@@ -10,6 +10,8 @@ from nflows.transforms.base import Transform
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
+from bertflow.flow.volume import LogAbsDet
+
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
 
@@ -29,15 +31,15 @@ class AdditiveCoupling(Transform):
         self.halves = ((dim + 1) // 2, dim // 2)
         self.network = network(*self.halves)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
         first, second = inputs.split(self.halves, 1)
-        return torch.cat((first, second + self.network(first)), 1), inputs.new_zeros(inputs.shape[0])
+        return torch.cat((first, second + self.network(first)), 1), 0.0
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""
         first, second = inputs.split(self.halves, 1)
-        return torch.cat((first, second - self.network(first)), 1), inputs.new_zeros(inputs.shape[0])
+        return torch.cat((first, second - self.network(first)), 1), 0.0
 
 
 class AffineCoupling(Transform):
@@ -60,13 +62,13 @@ class AffineCoupling(Transform):
         made = self.network(first)
         return made[:, 0::2], logsigmoid(made[:, 1::2] + 2)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)
         return torch.cat((first, (second + shift) * log_scale.exp()), 1), log_scale.sum(1)
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)

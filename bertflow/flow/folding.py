@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 import torch
 from nflows.transforms.base import Transform
-from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
 
 from bertflow.flow.actnorm import ActNorm
 from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling
-from bertflow.flow.linear import LULinear
+from bertflow.flow.linear import LULinear, Reordering
 from bertflow.flow.map import FlowMap
 from bertflow.flow.multiscale import Chain, Split
 from bertflow.flow.networks import Network, NormalizedLinear, ScaledLinear
@@ -57,7 +56,7 @@ def _actnorm(part: ActNorm, waiting: Waiting) -> Iterator[nn.Module]:
     yield from ()
 
 
-def _permutation(part: Permutation, waiting: Waiting) -> Iterator[nn.Module]:
+def _reordering(part: Reordering, waiting: Waiting) -> Iterator[nn.Module]:
     order = part(torch.arange(len(waiting.scale))[None])[0][0]
     waiting.scale, waiting.shift = waiting.scale[order], waiting.shift[order]
     if waiting.matrix is None:
@@ -110,7 +109,7 @@ FOLDED: Mapping[type[Transform], Callable[..., Iterator[nn.Module]]] = {
     AffineCoupling: _affine,
     Chain: _chain,
     LULinear: _lu,
-    Permutation: _permutation,
+    Reordering: _reordering,
     Split: _split,
 }
 """For each transform, the modules that are left of it."""

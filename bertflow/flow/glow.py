@@ -18,15 +18,15 @@ from functools import partial
 
 import torch
 from nflows.transforms.base import Transform
-from nflows.transforms.permutations import Permutation
 from torch import Tensor
 
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import STARTS, ActNorm, initialize
 from bertflow.flow.coupling import COUPLINGS
-from bertflow.flow.linear import MIXINGS
+from bertflow.flow.linear import MIXINGS, Reordering
 from bertflow.flow.multiscale import Chain, Split
 from bertflow.flow.networks import ACTIVATIONS, NETWORKS, Network
+from bertflow.flow.volume import of_rows
 from bertflow.registry import lookup
 
 __all__ = ["Glow", "GlowConfig", "bits_per_dim", "build_glow", "initialize"]
@@ -107,12 +107,14 @@ class Glow(Transform):
             UsageError: If the rows are half precision: a log-determinant is a sum of hundreds of terms.
         """
         _refuse_half(inputs)
-        return self.flow(inputs)
+        z, logabsdet = self.flow(inputs)
+        return z, of_rows(logabsdet, z)
 
     def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,)."""
         _refuse_half(inputs)
-        return self.flow.inverse(inputs)
+        x, logabsdet = self.flow.inverse(inputs)
+        return x, of_rows(logabsdet, x)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density (n,) of the rows ``x`` (n, dim), in nats."""
@@ -198,5 +200,5 @@ def _level(dim: int, config: GlowConfig, generator: torch.Generator) -> dict[str
             }
         )
     if config.restore_order:
-        parts["restored"] = Permutation(order.argsort())
+        parts["restored"] = Reordering(order.argsort())
     return parts

@@ -7,6 +7,8 @@ import torch
 from nflows.transforms.base import Transform
 from torch import Tensor
 
+from bertflow.flow.volume import LogAbsDet, added
+
 
 class Chain(Transform):
     """One transform after the other, by name, so that a saved parameter says where it belongs.
@@ -19,21 +21,21 @@ class Chain(Transform):
         for name, part in parts.items():
             self.add_module(name, part)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
-        outputs, logabsdet = inputs, inputs.new_zeros(inputs.shape[0])
+        outputs, changes = inputs, []
         for part in self.children():
             outputs, change = part(outputs)
-            logabsdet = logabsdet + change
-        return outputs, logabsdet
+            changes.append(change)
+        return outputs, added(changes)
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""
-        outputs, logabsdet = inputs, inputs.new_zeros(inputs.shape[0])
+        outputs, changes = inputs, []
         for part in reversed(list(self.children())):
             outputs, change = part.inverse(outputs)
-            logabsdet = logabsdet + change
-        return outputs, logabsdet
+            changes.append(change)
+        return outputs, added(changes)
 
 
 class Split(Transform):
@@ -55,18 +57,18 @@ class Split(Transform):
         self.kept = kept
         self.factored_first = factored_first
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
-        kept, rest = inputs[:, : self.kept], inputs[:, self.kept :]
+        kept, rest = inputs.split((self.kept, inputs.shape[1] - self.kept), 1)
         kept, logabsdet = self.inner(kept)
         return torch.cat((rest, kept) if self.factored_first else (kept, rest), 1), logabsdet
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""
         gone = inputs.shape[1] - self.kept
         if self.factored_first:
-            rest, kept = inputs[:, :gone], inputs[:, gone:]
+            rest, kept = inputs.split((gone, self.kept), 1)
         else:
-            kept, rest = inputs[:, : self.kept], inputs[:, self.kept :]
+            kept, rest = inputs.split((self.kept, gone), 1)
         kept, logabsdet = self.inner.inverse(kept)
         return torch.cat((kept, rest), 1), logabsdet

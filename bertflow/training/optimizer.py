@@ -6,15 +6,17 @@ In the first steps m/sqrt(v) is near (1 - b1)/sqrt(1 - b2) = 3.2, where Adam has
 rate, as the paper's fits are, do not forget that.
 """
 
-from collections.abc import Callable
+import math
 from typing import Any
 
 import torch
-from torch.optim import Optimizer
 
 
-class ReleasedAdamW(Optimizer):
+class ReleasedAdamW(torch.optim.AdamW):
     """AdamW without bias correction; the decay is on every parameter and follows the learning rate.
+
+    The correction of step t is 1 - b^t. So this is PyTorch's AdamW, in one fused kernel, told that it has taken
+    infinitely many steps.
 
     Clipping is the caller's (released: the flow's gradients to a global norm of 1). A parameter without gradient is
     left alone, not decayed.
@@ -38,34 +40,11 @@ class ReleasedAdamW(Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient; ``closure``, if given, computes the loss first and is returned."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
         for group in self.param_groups:
-            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
-            if parameters:
-                self._move(parameters, group)
-        return loss
-
-    def _move(self, parameters: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """One step of one group, all its parameters in a few fused calls."""
-        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-        for parameter in parameters:
-            if not self.state[parameter]:
-                self.state[parameter] = {"m": torch.zeros_like(parameter), "v": torch.zeros_like(parameter)}
-        m = [self.state[parameter]["m"] for parameter in parameters]
-        v = [self.state[parameter]["v"] for parameter in parameters]
-        beta1, beta2 = group["betas"]
-        torch._foreach_mul_(m, beta1)
-        torch._foreach_add_(m, gradients, alpha=1 - beta1)
-        torch._foreach_mul_(v, beta2)
-        torch._foreach_addcmul_(v, gradients, gradients, 1 - beta2)
-        update = torch._foreach_div(m, torch._foreach_add(torch._foreach_sqrt(v), group["eps"]))
-        torch._foreach_add_(update, parameters, alpha=group["weight_decay"])
-        torch._foreach_add_(parameters, update, alpha=-group["lr"])
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.tensor(math.inf, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }

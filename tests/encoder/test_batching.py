@@ -38,3 +38,16 @@ def test_a_batch_holds_what_the_tokenizer_pads(text, tiny_bert):
 def test_content_is_what_is_no_special_token(text):
     batch = text.batch(np.array([1, 7]), pad_id=0)
     assert batch.content.tolist() == [[False, True, True, True, False], [True, True, False, False, False]]
+
+
+def test_a_batch_ends_where_sentences_are_much_shorter(tiny_bert):
+    lengths = [9] * 5 + [8] * 3 + [2] * 20
+    text = tokenize(["dog " * n for n in lengths], AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
+    first = next(text.batches(200, pad_id=0))
+    assert (text.lengths[first.rows] >= 0.875 * text.lengths.max()).all()
+
+
+def test_a_batch_is_worth_its_overhead(tiny_bert):
+    text = tokenize(["dog " * n for n in range(40, 0, -1)], AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
+    *batches, _ = text.batches(400, pad_id=0)
+    assert all(batch.ids.numel() > 400 / 4 - batch.ids.shape[1] for batch in batches)

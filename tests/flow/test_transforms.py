@@ -13,6 +13,7 @@ from bertflow.flow.glow import GlowConfig, build_glow
 from bertflow.flow.linear import MIXINGS, LULinear
 from bertflow.flow.multiscale import Chain, Split
 from bertflow.flow.networks import Network
+from bertflow.flow.volume import added, of_rows
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 DIMS = (2, 3, 65)
@@ -106,12 +107,12 @@ def test_inverse_undoes_forward_in_single_precision(transform, dim):
 def test_logabsdet_is_that_of_the_jacobian(transform, dim):
     x = rows(2, dim)
     jacobian = vmap(jacrev(lambda row: transform(row[None])[0][0]))(x)
-    torch.testing.assert_close(transform(x)[1], torch.linalg.slogdet(jacobian).logabsdet, **EXACT)
+    torch.testing.assert_close(of_rows(transform(x)[1], x), torch.linalg.slogdet(jacobian).logabsdet, **EXACT)
 
 
 def test_logabsdet_of_the_inverse_is_the_negative(transform, dim):
     z, logabsdet = transform(rows(5, dim))
-    torch.testing.assert_close(transform.inverse(z)[1], -logabsdet, **EXACT)
+    torch.testing.assert_close(of_rows(transform.inverse(z)[1], z), -of_rows(logabsdet, z), **EXACT)
 
 
 def test_rows_do_not_see_each_other(transform, dim):
@@ -132,7 +133,7 @@ def test_it_starts_as_the_identity_where_claimed(name, dim):
     x = rows(4, dim, torch.float32)
     z, logabsdet = TRANSFORMS[name](dim)(x)
     assert torch.equal(z, x)
-    assert torch.equal(logabsdet, torch.zeros(4))
+    assert torch.equal(of_rows(logabsdet, x), torch.zeros(4))
 
 
 def test_lu_starts_as_its_permutation(dim):
@@ -163,6 +164,17 @@ def test_affine_coupling_shrinks_and_never_expands():
 def test_in_an_odd_dimension_the_half_that_stays_has_one_more():
     coupling, x = pushed(AdditiveCoupling(5, network())).double(), rows(4, 5)
     assert torch.equal(coupling(x)[0][:, :3], x[:, :3])
+
+
+def test_what_keeps_volume_says_so_without_a_number_a_row(dim):
+    assert AdditiveCoupling(dim, network())(rows(4, dim, torch.float32))[1] == 0.0
+    assert mixing("random")(dim)(rows(4, dim, torch.float32))[1] == 0.0
+
+
+@pytest.mark.parametrize("changes", [(0.0, 0.0), (0.0, torch.tensor(2.0)), (torch.tensor(2.0), torch.arange(3.0), 0.0)])
+def test_log_determinants_of_any_form_add_up(changes):
+    expected = sum(torch.as_tensor(change) + torch.zeros(3) for change in changes)
+    torch.testing.assert_close(of_rows(added(changes), torch.zeros(3, 5)), expected)
 
 
 # ActNorm and its start

@@ -1,0 +1,118 @@
+"""The whole job: what a flow costs beside the encoder, and what Lightning costs beside a loop."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from bench_material import Material
+from bench_timing import Result, ratio, take_turns
+from numpy.typing import NDArray
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.training.batches import ShuffledBatches
+from bertflow.training.fit import FlowFit, fit_flow
+from bertflow.training.presets import PRESETS, Recipe
+from bertflow.training.schedule import build_optimizer
+
+ROUNDS = 3
+ROWS = 4096
+"""Embeddings that a flow is fitted to; the encoder's time on a sample is scaled to as many."""
+EPOCH_TARGETS = {1: 1.1, 10: 1.3}
+STEPS = (40, 120)
+"""Lightning is measured by the difference between a long and a short fit: what it costs to start is no step's."""
+
+
+def rows_like(x: NDArray[np.float32], n: int) -> NDArray[np.float32]:
+    """``n`` rows like those of ``x``, and of full rank: its rows, with a little noise in each coordinate."""
+    generator = np.random.default_rng(0)
+    noise = generator.standard_normal((n, x.shape[1]), dtype=np.float32)
+    rows: NDArray[np.float32] = x[generator.integers(len(x), size=n)] + 0.3 * noise * x.std(0)
+    return rows
+
+
+def job(material: Material) -> Iterator[Result]:
+    """The encoder and a fit of the paper's flow, dropout off, against the encoder alone."""
+    recipe = replace(PRESETS["paper-tf"], dropout=False)
+    encoder = TransformerEncoder(material.model, pooling=recipe.pooling, max_length=recipe.max_length, device="cpu")
+    x = rows_like(encoder.encode(material.sentences), ROWS)
+    calls: dict[str, Callable[[], object]] = {"encode": lambda: encoder.encode(material.sentences)}
+    for epochs in EPOCH_TARGETS:
+        calls[str(epochs)] = lambda epochs=epochs: fit_flow(x, replace(recipe, epochs=float(epochs)))
+    times = take_turns(calls, ROUNDS)
+    scale = len(material.sentences) / ROWS
+    for epochs, target in EPOCH_TARGETS.items():
+        cpu, wall = (1 + scale * share for share in ratio(times[str(epochs)], times["encode"]))
+        facts = {
+            "fit_ms": times[str(epochs)].milliseconds(),
+            "encode_ms": round(times["encode"].milliseconds() / scale),
+        }
+        name = f"the paper's flow, {epochs} epoch{'s' if epochs > 1 else ''}: encode and fit / encode"
+        yield Result(name, cpu, wall, target, at_most=True, facts={"rows": ROWS, **facts})
+
+
+def calibration(material: Material) -> Iterator[Result]:
+    """What calibrating adds to encoding, with the default flow."""
+    encoder = TransformerEncoder(material.model, pooling="mean", device="cpu")
+    x = encoder.encode(material.sentences)
+    calibrated = CalibratedEncoder(
+        encoder, FlowCalibrator(n_components="all", trainer={"max_steps": 5}).fit(rows_like(x, 2048))
+    )
+    calls = {"encode": lambda: encoder.encode(material.sentences), "calibrate": lambda: calibrated.calibrate(x)}
+    times = take_turns(calls, ROUNDS)
+    cpu, wall = ratio(times["calibrate"], times["encode"])
+    name = "the default flow: calibrate / encode"
+    yield Result(name, 100 * cpu, 100 * wall, 2.0, at_most=True, unit="%")
+
+
+def lightning(material: Material) -> Iterator[Result]:
+    """A step of the default recipe at batch 256 under Lightning, against the same step in a bare loop."""
+    encoder = TransformerEncoder(material.model, pooling="mean(1,2)", device="cpu")
+    x = rows_like(encoder.encode(material.sentences), ROWS)
+    recipe = replace(PRESETS["default"], held_out=0.0, keep="last")
+    short, long = STEPS
+    calls = {
+        "short": lambda: fit_flow(x, recipe, trainer={"max_steps": short, "max_epochs": -1}),
+        "long": lambda: fit_flow(x, recipe, trainer={"max_steps": long, "max_epochs": -1}),
+        "bare": bare_loop(x, recipe, long - short),
+    }
+    times = take_turns(calls)
+    for name in ("cpu", "wall"):
+        more = [a - b for a, b in zip(getattr(times["long"], name), getattr(times["short"], name), strict=True)]
+        getattr(times["long"], name)[:] = more
+    cpu, wall = ratio(times["long"], times["bare"])
+    facts = {"bare_step_ms": round(times["bare"].milliseconds() / (long - short), 2)}
+    yield Result(
+        "Lightning: a step of the default recipe over a bare loop's",
+        100 * (cpu - 1),
+        100 * (wall - 1),
+        15.0,
+        at_most=True,
+        unit="%",
+        facts=facts,
+    )
+
+
+def bare_loop(x: NDArray[np.float32], recipe: Recipe, steps: int) -> Callable[[], None]:
+    """As many steps on the same batches, with the same optimizer and schedule, and nothing around them."""
+    fit = FlowFit(x, recipe)
+    made = build_optimizer(fit.module.flow, recipe, steps)
+    optimizer, schedule = made["optimizer"], made["lr_scheduler"]["scheduler"]
+    units = np.arange(len(x))
+
+    def call() -> None:
+        batches, done = ShuffledBatches(x, units, recipe.batch_size, seed=0), 0
+        while done < steps:
+            batches.set_epoch(batches.epoch + 1)
+            for batch in batches:
+                if done == steps:
+                    return
+                optimizer.zero_grad()
+                loss = fit.module.nll(batch).mean()
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                done += 1
+
+    return call

@@ -1,0 +1,117 @@
+"""What the benchmarks compare is the same mathematics; how fast it is, is not for a test to say."""
+
+import copy
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from bertflow.affine import AffineMap
+from bertflow.flow.folding import fold
+from bertflow.flow.glow import Glow, GlowConfig, build_glow
+from bertflow.flow.map import FlowMap
+from bertflow.training.presets import RELEASED_GLOW
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+def benchmark(name):
+    """A file of the benchmarks, which are no package."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+stock, timing = benchmark("bench_stock"), benchmark("bench_timing")
+
+
+def pushed(flow, scale=0.05):
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in flow.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=generator) / parameter.shape[-1] ** 0.5)
+    return flow
+
+
+def rows(n, dim):
+    return torch.randn(n, dim, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+
+@pytest.mark.parametrize(("dim", "levels"), [(16, 1), (16, 2), (64, 3), (384, 2)])
+def test_nflows_own_parts_give_the_same_log_likelihood(dim, levels):
+    glow = pushed(build_glow(dim, GlowConfig(levels=levels, hidden=8, permutation="lu"))).double()
+    theirs, x = stock.stock_of(glow).double(), rows(9, dim)
+    torch.testing.assert_close(theirs.log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
+
+
+def test_nflows_own_parts_give_the_same_latent_as_the_folded_flow():
+    glow = pushed(build_glow(64, GlowConfig(hidden=8, permutation="lu", levels=1))).double()
+    identity = AffineMap(np.zeros(64), np.eye(64), np.eye(64))
+    x = rows(5, 64)
+    z = fold(FlowMap(identity, glow).double())(x)
+    torch.testing.assert_close(stock.stock_of(glow).double().transform_to_noise(x), z, rtol=0, atol=1e-10)
+
+
+def test_the_plain_port_is_the_released_flow():
+    ours = build_glow(32, RELEASED_GLOW)
+    port = stock.PlainPort(32)
+    with torch.no_grad():
+        for level in range(3):
+            for step in range(3):
+                part = ours.get_submodule(f"flow.{'deeper.inner.' * level}step{step}")
+                take(port.norms[level][step], part.actnorm)
+                network, stack = part.coupling.network, port.stacks[level][step]
+                for norm, layer in zip(stack.norms, (network.first, network.second), strict=True):
+                    take(norm, layer.actnorm)
+                stack.first.copy_(network.first.linear.weight.T)
+                stack.second.copy_(network.second.linear.weight.T)
+                network.last.linear.weight.copy_(torch.randn(network.last.linear.weight.shape) / 8)
+                stack.last.copy_(network.last.linear.weight.T)
+    x = rows(7, 32).float()
+    torch.testing.assert_close(port.log_prob(x), ours.log_prob(x), rtol=1e-5, atol=1e-4)
+
+
+def take(norm, actnorm):
+    norm.b.copy_(actnorm.shift)
+    norm.logs.copy_(actnorm.log_scale)
+
+
+def test_the_stock_flow_is_trained_apart_from_ours():
+    glow = build_glow(16, GlowConfig(hidden=8, permutation="lu"))
+    theirs = stock.stock_of(copy.deepcopy(glow))
+    assert isinstance(glow, Glow)
+    assert not {id(parameter) for parameter in glow.parameters()} & {id(parameter) for parameter in theirs.parameters()}
+
+
+def test_an_operator_over_a_list_counts_once_for_each_tensor():
+    x = [torch.ones(2), torch.ones(3)]
+    assert timing.count_operators(lambda: torch._foreach_add(x, 1.0)) == (2, 0)
+
+
+def test_views_are_counted_apart():
+    x = torch.ones(2, 3)
+    assert timing.count_operators(lambda: x.t() + 1) == (1, 1)
+
+
+def test_a_ratio_is_the_median_of_the_rounds():
+    above, below = timing.Times([2.0, 9.0, 4.0], [1.0, 1.0, 1.0]), timing.Times([1.0, 1.0, 2.0], [2.0, 2.0, 2.0])
+    assert timing.ratio(above, below) == (2.0, 0.5)
+
+
+@pytest.mark.parametrize(("value", "at_most", "met"), [(2.1, False, True), (1.9, False, False), (2.1, True, False)])
+def test_a_target_is_met_from_the_side_it_says(value, at_most, met):
+    assert timing.Result("row", value, target=2.0, at_most=at_most).met is met
+
+
+def test_the_page_quotes_the_results_that_are_kept():
+    pytest.importorskip("sentence_transformers", reason="the demo extra is not installed")
+    for name in ("bench_material", "bench_flow", "bench_compile", "bench_encode", "bench_fit"):
+        benchmark(name)
+    kept = json.loads((FOLDER / "results.json").read_text())
+    assert benchmark("bench").table(kept) in (FOLDER.parent / "docs" / "speed.md").read_text()
