@@ -114,7 +114,12 @@ class LabelledLinear(AbstractCalibrator):
         self.provenance_ = Provenance(known.encoder, known.text_hashes, (*known.labels, pairs.task))
         return self
 
-    def _fit_map(self, x: NDArray[np.floating]) -> NoReturn:
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        encoder: SentenceEncoder | None = None,
+        sentences: Sequence[str] | None = None,
+    ) -> NoReturn:
         raise UsageError("LabelledLinear is fitted to labelled pairs, got embeddings alone. Call fit_pairs.")
 
     def _optimized(self, x: NDArray[np.float32], questions: Questions) -> AffineMap:
