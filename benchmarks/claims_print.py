@@ -1,0 +1,104 @@
+"""The ledger as Markdown: a table, then in words what does not hold and what cannot be tested."""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from claims_rules import FAILS, HOLDS, SUBJECTS, UNTESTED, Untested, figure, result_from, spelled, why
+from claims_table import CLAIMS
+
+MARKS = {HOLDS: "holds", FAILS: "does **not** hold", UNTESTED: "untested"}
+"""Verdicts, as the table spells them."""
+HEAD = """# Claims
+
+What the papers and tutorials of this field claim, and whether it holds on the encoders at hand: inner layers of a tuned
+MiniLM standing in for a raw BERT (layers 0 to 3; scores: `mean(1,2)`); its last layers (4 to 6; scores: `mean(6)`),
+which are tuned for sentences; MLM4, a small plain BERT (layers 0 to 4; scores: `mean(1,-1)`). The first two are one
+model; BERT-base was not run here.
+"""
+RULE = """A claim **holds** where the whole 95 % interval of its effect lies beyond the boundary, it **does not hold**
+where none of it does, and it is **untested** where the interval holds the boundary or the encoder lacks what is wanted.
+A number without an interval is no estimate from a sample. Intervals cover the choice of pairs, sentences or words, not
+that of the encoder or of a flow's seed. The rule is code (`benchmarks/claims_rules.py`); nobody types a verdict.
+"""
+
+
+def to_markdown(ledger: Mapping[str, Mapping[str, Any]]) -> str:
+    """The whole page."""
+    counted = {part: _count(ledger, part) for part in SUBJECTS}
+    lines = [HEAD, RULE, f"{len(ledger)} claims:\n"]
+    lines += [f"* {SUBJECTS[part]}: {said}" for part, said in counted.items()]
+    lines += ["", *_table(ledger), "", "## What does not hold here", "", *_in_words(ledger, FAILS)]
+    lines += ["", "## What cannot be tested here", "", *_in_words(ledger, UNTESTED)]
+    lines += ["", "## The numbers", "", *_numbers(ledger), "", *_conditions(ledger)]
+    return "\n".join(lines) + "\n"
+
+
+def _count(ledger: Mapping[str, Mapping[str, Any]], part: str) -> str:
+    verdicts = [one["results"][part]["verdict"] for one in ledger.values()]
+    return ", ".join(f"{verdicts.count(name)} {mark.replace('*', '')}" for name, mark in MARKS.items())
+
+
+def _table(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    titles = ["claim", "source", "measured by", "effect", *SUBJECTS.values()]
+    lines = [f"| {' | '.join(titles)} |", "|" + " --- |" * len(titles)]
+    for name, kept in ledger.items():
+        claim = CLAIMS[name]
+        by = claim.by if "`" in claim.by else ", ".join(f"`{one}`" for one in claim.by.split(", "))
+        beyond = f"{claim.effect}; {claim.side} {claim.boundary:g}"
+        cells = [claim.says, claim.source, by, beyond, *(_cell(kept["results"][part]) for part in SUBJECTS)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(found: Mapping[str, Any]) -> str:
+    result, mark = result_from(found), MARKS[found["verdict"]]
+    return mark if isinstance(result, Untested) else f"{mark}: {spelled(result)}"
+
+
+def _in_words(ledger: Mapping[str, Mapping[str, Any]], wanted: str) -> list[str]:
+    """A line a claim and encoder."""
+    lines = []
+    for name, kept in ledger.items():
+        for part, title in SUBJECTS.items():
+            found = kept["results"][part]
+            if found["verdict"] == wanted:
+                reason = why(CLAIMS[name], result_from(found))
+                said = CLAIMS[name].otherwise if wanted == FAILS else CLAIMS[name].says
+                lines.append(f"* *{title}.* {said} ({reason}.)")
+    return lines or ["Nothing."]
+
+
+def _numbers(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = ["| claim | encoder | n | numbers |", "| --- | --- | ---: | --- |"]
+    for name, kept in ledger.items():
+        for part, title in SUBJECTS.items():
+            result = result_from(kept["results"][part])
+            if not isinstance(result, Untested):
+                numbers = ", ".join(f"{what}: {figure(value)}" for what, value in _in_order(result.numbers))
+                lines.append(f"| {name} | {title} | {result.n:,} {result.unit} | {numbers} |")
+    return lines
+
+
+def _in_order(numbers: Mapping[str, float]) -> list[tuple[str, float]]:
+    """By the first number in a name, if it has one: JSON does not keep the order of layers and of bins."""
+
+    def place(item: tuple[str, float]) -> tuple[bool, int]:
+        found = re.search(r"\d[\d,]*", item[0])
+        return found is None, int(found[0].replace(",", "")) if found else 0
+
+    return sorted(numbers.items(), key=place)
+
+
+def _conditions(ledger: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One line for each set of conditions."""
+    found: dict[str, int] = {}
+    for kept in ledger.values():
+        one = kept["conditions"]
+        versions = ", ".join(f"{name} {number}" for name, number in one["versions"].items())
+        encoders = ", ".join(f"{name} {digest[:12]}" for name, digest in one["encoders"].items())
+        said = f"seed {one['seed']}, {one['resamples']} resamples; {versions}; weights {encoders}"
+        found[said] = found.get(said, 0) + 1
+    seconds = sum(kept["cpu_seconds"] for kept in ledger.values())
+    lines = [f"Conditions of {n} claims: {said}." for said, n in found.items()]
+    return [*lines, f"CPU time, embeddings of the seven test sets and of other text made before: {seconds:.0f} s."]

@@ -1,0 +1,325 @@
+"""The ledger of claims: complete rows, verdicts that follow from their numbers, and a page that prints without data."""
+
+import dataclasses
+import importlib
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _benchmarks_on_path():
+    """The benchmarks are no package: their files import one another by name."""
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.fixture(scope="module")
+def rules(_benchmarks_on_path):
+    return importlib.import_module("claims_rules")
+
+
+@pytest.fixture(scope="module")
+def claims(_benchmarks_on_path):
+    return importlib.import_module("claims_table").CLAIMS
+
+
+@pytest.fixture(scope="module")
+def ledger():
+    return json.loads((FOLDER / "claims.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def command(_benchmarks_on_path):
+    return importlib.import_module("claims")
+
+
+def a_claim(rules, boundary=0.0, side="above"):
+    return rules.Claim("It is so.", "It is not.", "a paper", "a function", "m:f", "effect", boundary, side)
+
+
+def results(rules, ledger):
+    for name, kept in ledger.items():
+        for part, found in kept["results"].items():
+            yield name, part, found, rules.result_from(found)
+
+
+def test_there_are_at_least_25_claims(claims):
+    assert len(claims) >= 25
+
+
+def test_every_claim_was_measured_on_every_encoder(claims, ledger, rules):
+    assert set(ledger) == set(claims)
+    assert all(set(kept["results"]) == set(rules.SUBJECTS) for kept in ledger.values())
+
+
+def test_every_row_is_complete(claims):
+    for claim in claims.values():
+        for field in dataclasses.fields(claim):
+            assert getattr(claim, field.name) not in ("", None)
+        assert claim.says.endswith(".")
+        assert claim.otherwise.endswith(".")
+        assert "|" not in "".join(map(str, dataclasses.astuple(claim)))  # it would break the table
+
+
+def test_no_two_claims_say_the_same(claims):
+    assert len({claim.says for claim in claims.values()}) == len(claims)
+    assert len({claim.measure for claim in claims.values()}) == len(claims)
+
+
+def test_every_measuring_function_is_there_and_says_what_it_measures(claims):
+    for claim in claims.values():
+        module, function = claim.measure.split(":")
+        assert getattr(importlib.import_module(module), function).__doc__
+
+
+def test_every_function_of_the_package_that_a_claim_names_is_there(claims):
+    for claim in claims.values():
+        for name in claim.by.split(", ") if "`" not in claim.by else ():
+            module, _, function = name.rpartition(".")
+            assert callable(getattr(importlib.import_module(module), function)), name
+
+
+def test_what_was_measured_has_conditions(ledger):
+    for kept in ledger.values():
+        assert set(kept["conditions"]) == {"encoders", "seed", "resamples", "versions"}
+        assert kept["cpu_seconds"] >= 0
+
+
+def test_every_verdict_follows_from_its_numbers(claims, ledger, rules):
+    for name, part, found, result in results(rules, ledger):
+        assert found["verdict"] == rules.verdict(claims[name], result), (name, part)
+
+
+def test_an_effect_lies_within_its_interval(ledger, rules):
+    for name, part, _, result in results(rules, ledger):
+        if not isinstance(result, rules.Untested) and result.low is not None:
+            assert result.low <= result.value <= result.high, (name, part)
+
+
+def test_numbers_turned_round_get_the_other_verdict(claims, ledger, rules):
+    other = {rules.HOLDS: rules.FAILS, rules.FAILS: rules.HOLDS, rules.UNTESTED: rules.UNTESTED}
+    for name, part, found, result in results(rules, ledger):
+        claim = claims[name]
+        if isinstance(result, rules.Untested) or result.value == claim.boundary:
+            continue
+        mirrored = [None if end is None else 2 * claim.boundary - end for end in (result.high, result.low)]
+        turned = dataclasses.replace(result, value=2 * claim.boundary - result.value, low=mirrored[0], high=mirrored[1])
+        assert rules.verdict(claim, turned) == other[found["verdict"]], (name, part)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "side", "expected"),
+    [
+        (0.7, 0.6, 0.8, "above", "HOLDS"),
+        (0.7, 0.4, 0.9, "above", "UNTESTED"),
+        (0.3, 0.2, 0.4, "above", "FAILS"),
+        (0.7, 0.6, 0.8, "below", "FAILS"),
+        (0.3, 0.2, 0.4, "below", "HOLDS"),
+        (0.3, 0.2, 0.6, "below", "UNTESTED"),
+        (0.7, None, None, "above", "HOLDS"),
+        (0.5, None, None, "above", "FAILS"),
+        (0.5, None, None, "below", "FAILS"),
+        (0.3, None, None, "below", "HOLDS"),
+    ],
+)
+def test_the_rule_by_hand(rules, value, low, high, side, expected):
+    claim = a_claim(rules, boundary=0.5, side=side)
+    found = rules.Measured(value, low, high, 10, "pairs")
+    assert rules.verdict(claim, found) == getattr(rules, expected)
+
+
+def test_what_an_encoder_lacks_is_untested_for_the_reason_given(rules):
+    found = rules.Untested("it has no head")
+    assert rules.verdict(a_claim(rules), found) == rules.UNTESTED
+    assert rules.why(a_claim(rules), found) == "it has no head"
+
+
+def test_results_survive_json(rules):
+    for result in (rules.Measured(1.5, 1.0, 2.0, 7, "words", {"a": 1.0}), rules.Untested("no head")):
+        assert rules.result_from(json.loads(json.dumps({**result.to_dict(), "verdict": "any"}))) == result
+
+
+def test_the_printed_ledger_is_the_one_that_is_kept(command):
+    printed = importlib.import_module("claims_print").to_markdown(command.read_ledger(FOLDER / "claims.json"))
+    assert printed == (FOLDER / "claims.md").read_text(encoding="utf-8")
+
+
+def test_what_does_not_hold_is_printed_in_words(claims, ledger, rules, command, capsys):
+    assert command.main([]) == 0
+    page = capsys.readouterr().out
+    words = page[page.index("## What does not hold here") : page.index("## What cannot be tested here")]
+    for name, part, found, _ in results(rules, ledger):
+        if found["verdict"] == rules.FAILS:
+            assert f"*{rules.SUBJECTS[part]}.* {claims[name].otherwise}" in words
+
+
+def test_that_rarer_words_are_not_always_farther_out_here_is_said_with_the_numbers(ledger):
+    found = ledger["rare-far"]["results"]["inner"]
+    assert found["verdict"] == "does not hold here"
+    lengths = {name: round(value, 2) for name, value in found["numbers"].items()}
+    assert lengths == {"0 to 99": 1.05, "100 to 499": 1.25, "500 to 4,999": 1.26, "5,000 to 9,999": 1.17}
+
+
+def test_printing_needs_neither_data_nor_a_model():
+    # A fresh interpreter, in which importing torch would be noticed.
+    code = (
+        "import sys; import claims; code = claims.main([]); "
+        "assert not {'torch', 'transformers'} & set(sys.modules); sys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("# Claims")
+
+
+class Sampled:
+    """A bench that counts what is asked of it."""
+
+    folders = {}  # noqa: RUF012
+    seed, resamples = 0, 10
+
+    def __init__(self):
+        self.asked = []
+
+
+@pytest.fixture
+def measuring(command, rules, claims, monkeypatch):
+    """A bench whose every claim measures 1."""
+    bench = Sampled()
+
+    def measured(_, name):
+        bench.asked.append(name)
+        if name == getattr(bench, "stop_at", None):
+            raise KeyboardInterrupt
+        result = rules.Measured(1.0, 0.9, 1.1, 5, "pairs", {})
+        return {part: {**result.to_dict(), "verdict": rules.verdict(claims[name], result)} for part in rules.SUBJECTS}
+
+    monkeypatch.setattr(command, "measured", measured)
+    return bench
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(command, measuring, tmp_path):
+    path = tmp_path / "claims.json"
+    measuring.stop_at = "centering"
+    names = ["cone", "cls", "centering", "flow"]
+    with pytest.raises(KeyboardInterrupt):
+        command.run(measuring, {}, names, path)
+    assert set(json.loads(path.read_text())) == {"cone", "cls"}
+    measuring.asked.clear()
+    measuring.stop_at = None
+    command.run(measuring, command.read_ledger(path), names, path)
+    assert measuring.asked == ["centering", "flow"]
+
+
+def test_other_conditions_are_measured_anew(command, measuring, tmp_path):
+    path = tmp_path / "claims.json"
+    command.run(measuring, {}, ["cone"], path)
+    measuring.resamples = 20
+    command.run(measuring, command.read_ledger(path), ["cone"], path)
+    assert measuring.asked == ["cone", "cone"]
+
+
+def test_a_verdict_in_the_file_that_its_numbers_deny_is_not_believed(command, tmp_path, rules):
+    path = tmp_path / "claims.json"
+    shutil.copy(FOLDER / "claims.json", path)
+    kept = json.loads(path.read_text())
+    kept["rare-far"]["results"]["inner"]["verdict"] = rules.HOLDS
+    path.write_text(json.dumps(kept))
+    assert command.read_ledger(path)["rare-far"]["results"]["inner"]["verdict"] == rules.FAILS
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--only", "nothing"], "unknown claim 'nothing'. Known: cone, "),
+        (["--run"], "no --data_dir was given. Give --data_dir DATA."),
+        (["--ledger", "missing.json"], "missing.json holds no claim yet. Measure them: --run --data_dir DATA."),
+    ],
+)
+def test_what_cannot_be_done_is_refused_in_words(command, capsys, arguments, said):
+    with pytest.raises(SystemExit, match="2"):
+        command.main(arguments)
+    assert said in capsys.readouterr().err
+
+
+def test_weighted_mean_cosine_of_each_row_once_is_the_mean_cosine():
+    np = importlib.import_module("numpy")
+    sentences = importlib.import_module("claims_sentences")
+    x = np.random.default_rng(0).normal(1, 1, (40, 6))
+    units = x / np.linalg.norm(x, axis=1, keepdims=True)
+    cosines = units @ units.T
+    drawn = np.array([[2.0] * 20 + [0.0] * 20, [1.0] * 40])
+    found = sentences.weighted_coordinates(units, drawn).sum(1)
+    half = cosines[:20, :20]
+    for value, matrix in zip(found, (half, cosines), strict=True):
+        n = len(matrix)
+        np.testing.assert_allclose(value, (matrix.sum() - n) / (n * (n - 1)))
+
+
+def test_weighted_skewness_is_that_of_the_rows_repeated():
+    np = importlib.import_module("numpy")
+    stats = importlib.import_module("scipy.stats")
+    sentences = importlib.import_module("claims_sentences")
+    rng = np.random.default_rng(0)
+    counts, weights = rng.poisson(10, 50), rng.integers(0, 3, 50)
+    found = sentences._skewness(counts, weights[None].astype(float))
+    np.testing.assert_allclose(found, stats.skew(np.repeat(counts, weights)))
+
+
+def test_numbers_are_printed_by_the_first_number_in_their_names():
+    printing = importlib.import_module("claims_print")
+    names = ["worst", "5,000 to 9,999", "500 to 4,999", "0 to 99", "100 to 499"]
+    ordered = [name for name, _ in printing._in_order(dict.fromkeys(names, 1.0))]
+    assert ordered == ["0 to 99", "100 to 499", "500 to 4,999", "5,000 to 9,999", "worst"]
+
+
+class Alone:
+    """The resampling of a bench, without its text."""
+
+    def __init__(self):
+        np = importlib.import_module("numpy")
+        bench = importlib.import_module("claims_bench")
+        self.numpy, self.module = np, bench
+        self.bench = bench.Bench.__new__(bench.Bench)
+        self.bench.seed, self.bench.resamples = 0, 400
+
+
+def test_bootstrap_means_spread_as_the_standard_error():
+    alone = Alone()
+    values = alone.numpy.random.default_rng(0).normal(3, 2, 500)
+    drawn = alone.bench.means("any", values)
+    assert drawn.mean() == pytest.approx(3, abs=0.3)
+    assert drawn.std() == pytest.approx(values.std() / 500**0.5, rel=0.2)
+
+
+def test_redrawn_rows_give_the_mean_that_weights_give():
+    alone = Alone()
+    values = alone.numpy.random.default_rng(0).normal(3, 2, 50)
+    by_rows = alone.bench.redrawn("any", 50, lambda rows: values[rows].mean())
+    alone.numpy.testing.assert_allclose(by_rows, alone.bench.means("any", values))
+
+
+def test_choosing_the_best_system_costs_nothing_and_another_one_does():
+    alone = Alone()
+    np = alone.numpy
+    rng = np.random.default_rng(0)
+    sts = importlib.import_module("bertflow.data.sts")
+    gold = rng.uniform(0, 5, 300)
+    names = tuple(f"sentence {number}" for number in range(600))
+    pairs = sts.StsPairs("toy", "test", names[:300], names[300:], gold, ("all",) * 300, "raw", "toy")
+    alone.bench.sample = type("Sample", (), {"sets": [pairs]})()
+    figure = alone.bench.scores([[gold + rng.normal(0, noise, 300)] for noise in (0.1, 1.0, 3.0)])
+    kind, (best, worst) = alone.module, np.array([[3, 2, 1], [1, 2, 3]])
+    right, wrong = kind.chosen_by(best, figure), kind.chosen_by(worst, figure)
+    assert (right.value, right.low, right.high) == (0, 0, 0)
+    assert wrong.high < -10
+    assert right.numbers["chosen"] == wrong.numbers["best"]
+    assert kind.ranked_by(best, figure).value == 1
+    assert kind.ranked_by(worst, figure).value == -1
