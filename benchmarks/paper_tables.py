@@ -105,7 +105,7 @@ def fitted(where: Path, folder: str, text: Sequence[str], options: argparse.Name
     arguments = ["--output", str(where), "--resume", "auto", "--encoder.model", folder, *text]
     if options.max_sentences:
         arguments += ["--data.max_sentences", str(options.max_sentences)]
-    train([*arguments, "--seed_everything", str(options.seed), "--trainer.enable_progress_bar", "false"])
+    train([*arguments, "--seed_everything", str(options.seed), "--report", "false"])
     return CalibratedEncoder.load(where)
 
 
