@@ -23,7 +23,7 @@ from bertflow.integrations.mteb import mteb_model, sts_task  # noqa: E402
 SIMILARITIES = ("cosine", "euclidean", "manhattan")
 METRICS = [f"{similarity}_{name}" for similarity in SIMILARITIES for name in ("spearman", "pearson")]
 AGREE = 1e-5
-"""mteb encodes both sides apart, so other batches: the last bits of an embedding decide between ranks that nearly tie."""
+"""mteb encodes both sides apart, in other batches: last bits of an embedding decide between ranks that nearly tie."""
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore::DeprecationWarning",  # mteb's own
