@@ -2,8 +2,8 @@
 #
 #   docker build -t bertflow .                                        # PyTorch from PyPI, with CUDA
 #   docker build -t bertflow --build-arg TORCH_INDEX=https://download.pytorch.org/whl/cpu .
-#   docker run --rm -v "$PWD:/work" bertflow bertflow train --data.sentences text.txt --output runs/mine
-#   docker run --rm --gpus all -v "$PWD:/work" bertflow torchrun --nproc-per-node 4 -m bertflow train ...
+#   docker run --rm -v "$PWD:/data" bertflow bertflow train --data.sentences text.txt --output runs/mine
+#   docker run --rm --gpus all -v "$PWD:/data" bertflow torchrun --nproc-per-node 4 -m bertflow train ...
 #
 # EXTRAS are those of pyproject.toml: demo carries an encoder, so that the image works without a hub.
 FROM python:3.11-slim-bookworm
@@ -25,6 +25,6 @@ COPY configs ./configs
 RUN python -m bertflow --version
 
 # Models of the hub and runs go where the user's files are.
-WORKDIR /work
-ENV HF_HOME=/work/.huggingface
+WORKDIR /data
+ENV HF_HOME=/data/.huggingface
 CMD ["bertflow", "--help"]
