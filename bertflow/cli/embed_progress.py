@@ -3,7 +3,6 @@
 Of several processes the first one speaks.
 """
 
-import logging
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -71,18 +70,3 @@ def say(line: str) -> None:
     """A line on stderr, from the first process alone."""
     if place()[0] == 0:
         print(line, file=sys.stderr, flush=True)
-
-
-@contextmanager
-def notes_on_stderr() -> Iterator[None]:
-    """Show what the package decides for its user."""
-    logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)

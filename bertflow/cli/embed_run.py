@@ -5,7 +5,8 @@ import time
 from contextlib import ExitStack
 from typing import Any
 
-from bertflow.cli.embed_progress import Advance, counted, notes_on_stderr, progress, say
+from bertflow.cli.embed_progress import Advance, counted, progress, say
+from bertflow.cli.notes import notes_on_stderr
 from bertflow.data.corpus import stream_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling

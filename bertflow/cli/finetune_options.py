@@ -2,15 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from jsonargparse import ActionConfigFile, ArgumentError, Namespace  # type: ignore[attr-defined]  # not in its __all__
+from jsonargparse import ActionConfigFile, ArgumentError  # type: ignore[attr-defined]  # not in its __all__
 from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser
 
-from bertflow.cli.train_options import SEE, EncoderOptions, explain
+from bertflow.cli.train_options import SEE, EncoderOptions, explain, option_names, repeatable
 from bertflow.errors import BertflowError, UsageError
 from bertflow.training.siamese import require_float32_weights
 from bertflow.training.siamese_recipe import FinetuneRecipe
@@ -69,8 +68,7 @@ def parse_options(argv: Sequence[str]) -> FinetuneOptions:
     except (ArgumentError, ValueError, TypeError) as error:
         if isinstance(error, BertflowError):
             raise
-        known = [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
-        raise UsageError(explain(str(error), known).replace(SEE, HINT)) from None
+        raise UsageError(explain(str(error), option_names(parser)).replace(SEE, HINT)) from None
     trainer = {name: value for name, value in built.trainer.items() if value != parser.get_default(f"trainer.{name}")}
     if built.encoder.dtype not in (None, "float32"):
         raise UsageError(
@@ -87,8 +85,8 @@ def parse_options(argv: Sequence[str]) -> FinetuneOptions:
         built.encoder,
         built.finetune,
         trainer,
-        parser.dump(_repeatable(parsed)),
-        json.loads(parser.dump(_repeatable(parsed), format="json")),
+        parser.dump(repeatable(parsed)),
+        json.loads(parser.dump(repeatable(parsed), format="json")),
     )
 
 
@@ -106,12 +104,3 @@ def _build_parser() -> LightningArgumentParser:
     parser.add_class_arguments(FinetuneRecipe, "finetune")
     parser.add_lightning_class_args(Trainer, "trainer")
     return parser
-
-
-def _repeatable(parsed: Namespace) -> Namespace:
-    """What another run can be given: neither this run's folder, nor the files that the options came from."""
-    kept = parsed.clone()
-    kept["output"] = kept["resume"] = None
-    with suppress(KeyError):
-        del kept["config"]
-    return kept

@@ -6,9 +6,7 @@
 go on from.
 """
 
-import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
@@ -16,6 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from bertflow.cli.finetune_inputs import encoder_arguments, read_pairs
 from bertflow.cli.finetune_options import FinetuneOptions, parse_options
+from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.run_folder import RunFolder, default_path
 from bertflow.cli.train_resume import find_resumption
 from bertflow.cli.train_trainer import build_trainer
@@ -36,7 +35,7 @@ def run(argv: Sequence[str]) -> int:
     if PRINT in argv:
         print(options.config, end="")
         return 0
-    with _notes_on_stderr():
+    with notes_on_stderr():
         return _finetune(options)
 
 
@@ -105,21 +104,6 @@ def _fit_into(folder: RunFolder, fit: SiameseFit, trainer: pl.Trainer, resume: P
     _say(f"encoder   {folder.path / 'encoder'}")
     _say(f"\nnext: python train.py --encoder.model {folder.path / 'encoder'} --data.sentences FILE")
     return 0
-
-
-@contextmanager
-def _notes_on_stderr() -> Iterator[None]:
-    """Show what the package decides for its user."""
-    logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 @rank_zero_only

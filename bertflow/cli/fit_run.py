@@ -17,8 +17,9 @@ import torch.distributed as dist
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AbstractLinearCalibrator
-from bertflow.cli.embed_progress import Advance, notes_on_stderr, progress
+from bertflow.cli.embed_progress import Advance, progress
 from bertflow.cli.fit_source import Source, any_order, name_of, open_source, provenance_of
+from bertflow.cli.notes import notes_on_stderr
 from bertflow.encoder.store import EmbeddingStore
 from bertflow.encoder.store_locks import place
 from bertflow.errors import DataError, UsageError

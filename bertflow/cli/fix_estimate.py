@@ -1,9 +1,7 @@
 """How long will it take? A few sentences and a few steps of the flow are timed before the work starts."""
 
-import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +10,7 @@ from numpy.typing import NDArray
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.training.presets import resolve
+from bertflow.training.quiet import unsaid
 
 SAMPLE = 32
 """Sentences that are timed."""
@@ -54,23 +53,11 @@ def estimate(encoder: SentenceEncoder, sentences: Sequence[str], rows: int, flow
 def _flow_seconds(rows: int, dim: int) -> float:
     recipe = resolve("default")
     noise = np.random.default_rng(0).normal(size=(min(rows, 4 * recipe.batch_size), dim)).astype(np.float32)
-    with _silence():
+    with unsaid():  # what is said about noise is of no interest
         _timed(noise, 1)  # the first fit pays for what is loaded late
         few, more = (_timed(noise, steps) for steps in STEPS)
     a_step = max(more - few, 0.0) / (STEPS[1] - STEPS[0])
     return few + a_step * recipe.epochs * max(1, rows // recipe.batch_size)
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """What is said about noise is of no interest."""
-    logger = logging.getLogger("bertflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _timed(x: NDArray[np.float32], steps: int) -> float:

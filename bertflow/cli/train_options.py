@@ -93,11 +93,11 @@ def parse_options(argv: Sequence[str]) -> TrainOptions:
         parsed = parser.parse_args(list(argv))
         built = parser.instantiate(parsed)
     except ArgumentError as error:
-        raise UsageError(explain(str(error), _option_names(parser))) from None
+        raise UsageError(explain(str(error), option_names(parser))) from None
     except (ValueError, TypeError) as error:
         if isinstance(error, BertflowError):
             raise
-        raise UsageError(explain(str(error), _option_names(parser))) from None
+        raise UsageError(explain(str(error), option_names(parser))) from None
     trainer = {name: value for name, value in built.trainer.items() if value != parser.get_default(f"trainer.{name}")}
     if "precision" in trainer:
         require_precision(trainer["precision"])
@@ -111,8 +111,8 @@ def parse_options(argv: Sequence[str]) -> TrainOptions:
         encoder=built.encoder,
         recipe=built.flow,
         trainer=trainer,
-        config=parser.dump(_repeatable(parsed)),
-        values=json.loads(parser.dump(_repeatable(parsed), format="json")),
+        config=parser.dump(repeatable(parsed)),
+        values=json.loads(parser.dump(repeatable(parsed), format="json")),
     )
 
 
@@ -163,7 +163,8 @@ def _unknown(option: str, known: Sequence[str]) -> str:
     return f"There is no option {option}.{hint} {SEE}"
 
 
-def _option_names(parser: LightningArgumentParser) -> list[str]:
+def option_names(parser: LightningArgumentParser) -> list[str]:
+    """Every option of a parser."""
     return [name for action in parser._actions for name in action.option_strings if name.startswith("--")]
 
 
@@ -173,7 +174,7 @@ def _as_defaults(recipe: Recipe) -> dict[str, Any]:
     return {f"flow.{name}": value for name, value in row.items()} | {f"flow.glow.{k}": v for k, v in glow.items()}
 
 
-def _repeatable(parsed: Namespace) -> Namespace:
+def repeatable(parsed: Namespace) -> Namespace:
     """What another run can be given: neither this run's folder, nor the files that the options came from."""
     kept = parsed.clone()
     kept["output"] = kept["resume"] = None

@@ -5,10 +5,7 @@
 However the training ends, by itself, by Ctrl-C or by divergence, the best state so far is written as a calibrator.
 """
 
-import logging
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +14,7 @@ from pytorch_lightning.utilities import rank_zero_only
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
+from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.run_folder import RunFolder, default_path
 from bertflow.cli.train_inputs import Inputs
 from bertflow.cli.train_options import TrainOptions, parse_options
@@ -40,7 +38,7 @@ def train(argv: Sequence[str]) -> int:
     if PRINT in argv:
         print(options.config, end="")
         return 0
-    with _notes_on_stderr():
+    with notes_on_stderr(speaks=getattr(rank_zero_only, "rank", 0) == 0):
         return _train(options)
 
 
@@ -143,25 +141,6 @@ def _write_report(folder: RunFolder, fit: FlowFit, inputs: Inputs, calibrated: C
         _say(f"report    {path}")
     except BertflowError as error:
         _say(f"note: there is no report in pictures. {error}")
-
-
-@contextmanager
-def _notes_on_stderr() -> Iterator[None]:
-    """Show what the package decides for its user; several processes decide alike, and one of them says so."""
-    speaks = getattr(rank_zero_only, "rank", 0) == 0
-    logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("note: %(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO if speaks else logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            if not speaks:
-                warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 @rank_zero_only

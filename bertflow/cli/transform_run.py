@@ -10,8 +10,9 @@ import numpy as np
 from bertflow.calibrated import SAME
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import RECORD, load_calibrator
-from bertflow.cli.embed_progress import notes_on_stderr, progress, say
+from bertflow.cli.embed_progress import progress, say
 from bertflow.cli.fit_source import Source, name_of, open_source
+from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.transform_output import RowFile
 from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.store import EmbeddingStore

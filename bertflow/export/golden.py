@@ -9,9 +9,7 @@
 Numbers are kept to 7 digits, which is all that float32 has.
 """
 
-import logging
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from bertflow.errors import DataError
 from bertflow.export.golden_text import GOLDEN_SENTENCES, LONG
 from bertflow.export.parts import Exportable, raw_encoder
 from bertflow.files import read_json, write_json
+from bertflow.training.quiet import unsaid
 
 GOLDEN = "golden.json"
 FORMAT = 1
@@ -103,7 +102,7 @@ def make_golden(system: Exportable, written: Path) -> Golden:
         system: What is exported.
         written: A folder that ``TransformerEncoder.write`` wrote of its encoder, to be opened in other ways.
     """
-    with _unsaid():  # that long sentences are cut is what they are for
+    with unsaid():  # that long sentences are cut is what they are for
         return _make(system, raw_encoder(system), written, list(GOLDEN_SENTENCES))
 
 
@@ -135,17 +134,6 @@ def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
     length = np.linalg.norm(wanted, axis=1).clip(min=np.finfo(np.float64).tiny)
     found: NDArray[np.float64] = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length
     return found
-
-
-@contextmanager
-def _unsaid() -> Iterator[None]:
-    logger = logging.getLogger("bertflow")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
 
 
 def _mistakes(system: Exportable, encoder: TransformerEncoder, written: Path, some: list[str]) -> dict[str, Float32]:

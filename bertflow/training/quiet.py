@@ -1,9 +1,9 @@
-"""What Lightning says that its user can do nothing about."""
+"""What is said that its reader can do nothing about."""
 
 import logging
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 
 @contextmanager
@@ -16,15 +16,25 @@ def known_warnings() -> Iterator[None]:
         yield
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
+def quiet() -> AbstractContextManager[None]:
     """Without banners: which devices there are, why the fit ended, what else could be installed."""
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning_fabric")]
+    return at_level(logging.WARNING, "pytorch_lightning", "lightning_fabric")
+
+
+def unsaid() -> AbstractContextManager[None]:
+    """Without notes of our own, where nobody asked for what is done: a trial, a text made to be cut."""
+    return at_level(logging.ERROR, "bertflow")
+
+
+@contextmanager
+def at_level(level: int, *names: str) -> Iterator[None]:
+    """These loggers say nothing below ``level``."""
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
-            logger.setLevel(logging.WARNING)
+            logger.setLevel(level)
         yield
     finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.setLevel(before)
