@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bertflow.cli.arguments import Parser
+from bertflow.cli.arguments import Parser, add_rows
 
 DESCRIPTION = """\
 Fit a calibrator to embeddings that are there already: a store that `bertflow embed` made, or plain vectors (.npy, or a
@@ -34,10 +34,7 @@ def _parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = parser.add_argument
-    rows = parser.add_mutually_exclusive_group(required=True)
-    rows.add_argument("--store", type=Path, metavar="DIR", help="a finished store")
-    rows.add_argument("--vectors", type=Path, metavar="FILE", help=".npy or .parquet")
-    add("--column", help="of a parquet file: where the vectors stand (default: the only column of lists)")
+    add_rows(parser)
     add("--calibrator", required=True, metavar="C", help="center, standardize, abtt(K), whitening(N), flow or flow(N)")
     add("--output", type=Path, required=True, metavar="FOLDER", help="must not exist or be empty")
     add("--preset", help="of a flow: default, paper-tf, ... (default: default)")
