@@ -3,7 +3,8 @@
 For so many phrases that comparing a question with all of them takes too long. The graph is derived: the truth is
 the index file, and the graph lies beside it as ``<index>.<name>-<calibrator>.usearch``. Whenever the index was changed
 the graph is brought up to date by the numbers of its phrases, and written aside, then renamed; a graph that is missing
-is made again. What it finds is scored again exactly, so scores are exact; it may only miss an answer.
+is made again. What it finds is scored again exactly, so scores are exact; it may only miss an answer, and where few
+phrases are held, or nearly all are wanted, every one is looked at and none is missed.
 
     AnswerIndex.open("faq.index", encoder, search=UsearchSearch())
 """
@@ -27,6 +28,9 @@ ROWS = 8192
 """Phrases that are added at a time."""
 LOOK = 256
 """How many neighbors a search keeps in view (``expansion_search``); more finds more, slower."""
+FEW = 20_000
+"""Up to so many phrases, looking at each (at 384 dimensions) takes no longer than walking the graph; and up to so many
+are added by one thread, since several threads that build a small graph leave nodes out of reach."""
 MORE = 4
 """How many phrases are looked at for each answer that is wanted, to begin with."""
 
@@ -54,7 +58,8 @@ class UsearchSearch:
             graph.remove(gone.astype(np.uint64))
         for start in range(0, len(new), ROWS):
             part = new[start : start + ROWS]
-            graph.add(part.astype(np.uint64), storage.vectors(part.tolist()))
+            threads = 1 if len(graph) < FEW else 0
+            graph.add(part.astype(np.uint64), storage.vectors(part.tolist()), threads=threads)
         if len(gone) or len(new):
             with atomic_file(path) as aside:
                 graph.save(str(aside))
@@ -72,7 +77,8 @@ class UsearchSearch:
         assert self._graph is not None, "refreshed before the first question"
         count = MORE * k
         while True:
-            numbers: list[int] = self._graph.search(question, count).keys.astype(np.int64).tolist()
+            exact = len(self._graph) <= max(FEW, count)
+            numbers: list[int] = self._graph.search(question, count, exact=exact).keys.astype(np.int64).tolist()
             answers = {name for name, _ in self._storage.phrases(numbers).values()}
             if len(answers) >= k or count >= len(self._graph):
                 return numbers

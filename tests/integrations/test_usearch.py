@@ -14,6 +14,7 @@ from bertflow.retrieval.index import AnswerIndex
 
 pytest.importorskip("usearch", reason="the search extra is not installed")
 
+from bertflow.integrations import usearch
 from bertflow.integrations.usearch import UsearchSearch
 
 QUESTIONS = [f"new {number}" for number in range(40)]
@@ -57,12 +58,20 @@ def graphs(index):
     return sorted(path.name for path in index.path.parent.glob("*.usearch"))
 
 
-def test_it_finds_what_the_exact_search_finds(exact, graph):
+def test_the_graph_finds_what_the_exact_search_finds(exact, graph, monkeypatch):
+    graph.search("new")
+    monkeypatch.setattr(usearch, "FEW", 0)
     ours, theirs = graph.search_many(QUESTIONS, 5), exact.search_many(QUESTIONS, 5)
     assert np.mean([one == other for one, other in zip(ours, theirs, strict=True)]) >= 0.95
 
 
-def test_it_finds_as_many_answers_as_there_are(exact, graph):
+def test_few_phrases_are_searched_exactly(exact, graph):
+    assert graph.search_many(QUESTIONS, 5) == exact.search_many(QUESTIONS, 5)
+
+
+def test_it_finds_as_many_answers_as_there_are(exact, graph, monkeypatch):
+    graph.search("new")
+    monkeypatch.setattr(usearch, "FEW", 0)
     assert [hit.id for hit in graph.search("new", 300)] == [hit.id for hit in exact.search("new", 300)]
 
 
