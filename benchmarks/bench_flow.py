@@ -77,15 +77,19 @@ def steps() -> Iterator[Result]:
         calls = {
             "nflows": training_step(stock, x, torch.optim.Adam(stock.parameters(), lr=1e-6)),
             "ours": training_step(glow, x, OPTIMIZERS["adam"](glow.parameters(), lr=1e-6, weight_decay=0.0)),
-            "products": matmuls(of_a_step(products(glow, batch))),
+            "products": matmuls(of_a_step(products(glow, batch)), nn.functional.linear),
+            "onednn": matmuls(of_a_step(products(glow, batch))),
         }
         times = take_turns(calls, repeat=REPEAT[batch])
         facts = {f"{name}_ms": found.milliseconds() for name, found in times.items()}
         value, wall = ratio(times["nflows"], times["ours"])
         yield Result(f"flow step, batch {batch}: nflows / ours", value, wall, target, facts=facts)
         if batch == max(STEP_TARGETS):
+            name = f"flow step, batch {batch}: ours / its matrix products"
             value, wall = ratio(times["ours"], times["products"])
-            yield Result(f"flow step, batch {batch}: ours / its matrix products", value, wall, FLOOR, at_most=True)
+            yield Result(f"{name}, by PyTorch", value, wall, FLOOR, at_most=True)
+            value, wall = ratio(times["ours"], times["onednn"])
+            yield Result(f"{name}, by oneDNN", value, wall)
 
 
 def inference() -> Iterator[Result]:

@@ -11,8 +11,8 @@ from bertflow.data.sts import StsPairs, load_sts, unique_sentences
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.embedded import embedded_encoder
 
-SENTENCES = 256
-"""Enough for batches of every length; more would only take longer."""
+SENTENCES = 1024
+"""Enough for full batches of every length, as in a job of many sentences."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertflow.onednn import linear
 
 ROUNDS = 5
 
@@ -114,12 +117,15 @@ def count_operators(call: Callable[[], object]) -> tuple[int, int]:
     return operators.count.total(), operators.views
 
 
-def matmuls(shapes: Iterable[tuple[int, int, int]]) -> Callable[[], None]:
+def matmuls(
+    shapes: Iterable[tuple[int, int, int]], product: Callable[[Tensor, Tensor], Tensor] = linear
+) -> Callable[[], None]:
     """Nothing but the matrix products (rows, inner, columns), each of matrices of its own."""
-    pairs = [(torch.randn(rows, inner), torch.randn(inner, columns)) for rows, inner, columns in shapes]
+    pairs = [(torch.randn(rows, inner), torch.randn(columns, inner)) for rows, inner, columns in shapes]
 
+    @torch.no_grad()
     def call() -> None:
         for left, right in pairs:
-            torch.mm(left, right)
+            product(left, right)
 
     return call

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.moments import Float64, Moments
+from bertflow.onednn import linear
 
 NULL_SHARE = 1e-5
 """Standard deviation below this share of the root mean square norm: a null direction."""
@@ -76,12 +77,12 @@ class AffineMap(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
         x = x if x.dtype == torch.float64 else x.float()
-        return (x - self.shift.to(x.dtype)) @ self.weight.to(x.dtype)
+        return linear(x - self.shift.to(x.dtype), self.weight.to(x.dtype).t())
 
     def inverse(self, z: Tensor) -> Tensor:
         """(n, dim_out) -> (n, dim_in)."""
         z = z if z.dtype == torch.float64 else z.float()
-        return z @ self.inverse_weight.to(z.dtype) + self.shift.to(z.dtype)
+        return linear(z, self.inverse_weight.to(z.dtype).t(), self.shift.to(z.dtype))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density (n,) of rows, in nats, when the non-zero columns of z are standard normal."""

@@ -21,6 +21,7 @@ from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedM
 from transformers.utils import logging as transformers_logging
 
 from bertflow.errors import DataError, UsageError
+from bertflow.onednn import use_onednn
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,7 @@ class BlockStack:
         model = _load_exactly(folder, config=config, dtype=dtype, **options)
         if depth < blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
+        use_onednn(model)
         return cls(model.eval(), depth, pooler)
 
     @property

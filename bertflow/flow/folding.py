@@ -20,6 +20,7 @@ from bertflow.flow.linear import LULinear, Reordering
 from bertflow.flow.map import FlowMap
 from bertflow.flow.multiscale import Chain, Split
 from bertflow.flow.networks import Network, NormalizedLinear, ScaledLinear
+from bertflow.onednn import Linear
 
 
 @torch.no_grad()
@@ -134,7 +135,7 @@ def folded_network(network: nn.Module, scale: Tensor, shift: Tensor, out: Tensor
     return nn.Sequential(first, nn.ReLU(), hidden, last)
 
 
-def folded_linear(layer: nn.Module) -> nn.Linear:
+def folded_linear(layer: nn.Module) -> Linear:
     """A layer of a network as a plain one with a bias, of its own."""
     if isinstance(layer, NormalizedLinear):
         scale = (layer.actnorm.factor * layer.actnorm.log_scale).exp()
@@ -148,9 +149,9 @@ def folded_linear(layer: nn.Module) -> nn.Linear:
     return linear(layer.weight * scale[..., None], layer.bias * scale)
 
 
-def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
+def linear(weight: Tensor, bias: Tensor) -> Linear:
     """Rows x -> x @ weight.T + bias."""
-    made = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)
+    made = nn.utils.skip_init(Linear, weight.shape[1], weight.shape[0], dtype=weight.dtype)
     made.weight.copy_(weight)
     made.bias.copy_(bias)
     return made

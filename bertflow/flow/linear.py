@@ -13,6 +13,7 @@ from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
 
 from bertflow.flow.volume import LogAbsDet
+from bertflow.onednn import linear
 
 
 class Reordering(Permutation):
@@ -77,11 +78,11 @@ class LULinear(Transform):
     def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows x -> z."""
         x = inputs.index_select(1, self.permutation)
-        x = torch.addmm(x, x, self.factors.tril(-1))
+        x = x + linear(x, self.factors.tril(-1).t())
         log_diagonal = self.factors.diagonal()
         # The diagonal goes into the matrix: rows are many, and a pass over them costs more than one over it.
         upper = self.factors.triu(1) + torch.diag(self.signs * log_diagonal.exp())
-        return x @ upper, log_diagonal.sum()
+        return linear(x, upper.t()), log_diagonal.sum()
 
     def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
         """Rows z -> x."""

@@ -12,18 +12,18 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear
 
 from bertflow.flow.actnorm import ActNorm, times
+from bertflow.onednn import Linear, linear
 from bertflow.registry import lookup
 
 ACTIVATIONS = ("relu", "gatu")
 """The second activation: relu, or the gate tanh(a) sigmoid(b) of the released code."""
 
 
-def _linear(dim_in: int, dim_out: int, bias: bool) -> nn.Linear:
+def _linear(dim_in: int, dim_out: int, bias: bool) -> Linear:
     """A linear layer whose numbers the caller sets: the global random state is not touched."""
-    return nn.utils.skip_init(nn.Linear, dim_in, dim_out, bias=bias)
+    return nn.utils.skip_init(Linear, dim_in, dim_out, bias=bias)
 
 
 class NormalizedLinear(nn.Module):
