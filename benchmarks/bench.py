@@ -95,6 +95,7 @@ def main() -> None:
     chosen = options.only or [name for name in BENCHMARKS if name not in ON_REQUEST]
     if unknown := [name for name in chosen if name not in BENCHMARKS]:
         parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHMARKS)}")
+    torch.set_num_threads(1)  # ratios of work, not of how two threads wait for each other
     logging.getLogger("bertflow").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
     material = Material(options.data_dir)

@@ -2,9 +2,10 @@
 
     python benchmarks/nli.py --data_dir DATA --work FOLDER
 
-The start is the first three blocks of the embedded MiniLM as a BERT of its own. It is fine-tuned twice, by the command
-that users have: on NLI pairs as the paper does, and on docstrings, whose summary line must find the paragraph that
-follows it. Pairs that hold a sentence of any scored task are left out by key, and counted. Then:
+The start is the first three blocks of the embedded MiniLM as a BERT of its own. It is fine-tuned by the command that
+users have: on NLI pairs as the paper does (all there are, and those of SNLI alone), by in-batch negatives on the pairs
+that are entailed, and on docstrings, whose summary line must find the paragraph that follows it. Pairs that hold a
+sentence of any scored task are left out by key, and counted. Then:
 
     tuning   everything that is chosen is chosen here: which closed form stands beside the flow
     sts7     reported once, with paired bootstrap intervals
@@ -57,6 +58,14 @@ CLOSED_FORMS: Mapping[str, AbstractCalibrator] = {
     "whitening(128)": Whitening(128),
     "whitening(64)": Whitening(64),
 }
+CONTRAST = ("--finetune.objective=in-batch-negatives", "--finetune.learning_rate=5e-5")
+NLI_RUNS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
+    "all": (("cad", "conjnli", "snli"), ()),
+    "snli": (("snli",), ()),
+    "entailed": (("cad", "snli"), ("--data.only=entailment", *CONTRAST)),
+}
+"""Stages of supervision by name: whose pairs, and what is not as in the paper. Entailed pairs are not those of ConjNLI:
+a sentence with a conjunct left out is no paraphrase."""
 SETTINGS = ("inductive", "transductive")
 """Fitted on a mixture of text that holds no scored sentence; on the scored sentences without their scores."""
 
@@ -79,13 +88,14 @@ def finetuned(run: Path, start: Path, options: Sequence[str]) -> dict[str, Any]:
     return {name: facts[name] for name in ("fit", "pairs", "resumed")}
 
 
-def tune_on_nli(options: argparse.Namespace, start: Path) -> dict[str, Any]:
-    """The paper's supervised stage, on a sample of the pairs."""
-    files = sorted((options.data_dir / "nli").glob("*.tsv.gz"))
+def tune_on_nli(options: argparse.Namespace, start: Path, name: str) -> dict[str, Any]:
+    """A row of ``NLI_RUNS``, on a sample of its pairs."""
+    sources, given = NLI_RUNS[name]
+    files = [file for source in sources for file in sorted((options.data_dir / "nli").glob(f"{source}_*.tsv.gz"))]
     pairs = load_nli(files)
     scored = unique_sentences(load_sts(task, options.data_dir / "sts") for task in SUITES["sts7"])
     facts = finetuned(
-        options.work / "nli",
+        options.work / name,
         start,
         [
             f"--config={HERE.parent / 'configs' / 'nli-siamese.yaml'}",
@@ -94,6 +104,7 @@ def tune_on_nli(options: argparse.Namespace, start: Path) -> dict[str, Any]:
             f"--data.data_dir={options.data_dir / 'sts'}",
             f"--data.max_pairs={options.nli_pairs}",
             f"--trainer.precision={options.precision}",
+            *given,
         ],
     )
     would_be_seen = seen_share(scored, hash_texts((*pairs.first, *pairs.second)))
@@ -122,9 +133,8 @@ def tune_on_docstrings(options: argparse.Namespace, start: Path, pairs: Path) ->
         options.work / "docstrings",
         start,
         [
-            "--finetune.objective=in-batch-negatives",
+            *CONTRAST,
             "--finetune.two_sided=true",
-            "--finetune.learning_rate=5e-5",
             "--finetune.held_out=0",
             f"--data.pairs={pairs}",
             f"--data.max_pairs={options.docstring_pairs}",
@@ -206,7 +216,8 @@ def scored_on_sts(options: argparse.Namespace, stages: Mapping[str, Remembering]
         for stage, systems in every.items()
     }
     report = scored(kept, "sts7", options)
-    wanted = [("nli raw", "start raw")]
+    gains = [(f"{stage} raw", "start raw") for stage in NLI_RUNS]
+    wanted = list(gains)
     for stage in stages:
         wanted += [(f"{stage} flow", f"{stage} {form}") for form in dict.fromkeys(("whitening", chosen[stage], "raw"))]
     return {
@@ -215,7 +226,7 @@ def scored_on_sts(options: argparse.Namespace, stages: Mapping[str, Remembering]
         "tuning": values,
         "sts7": figures(report, "sts7"),
         "differences": [
-            *(between(tuning, "tuning", *pair) for pair in wanted[:1]),
+            *(between(tuning, "tuning", *pair) for pair in gains),
             *(between(report, "sts7", *pair) for pair in wanted),
         ],
     }
@@ -317,8 +328,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text and nli")
     parser.add_argument("--work", type=Path, required=True, help="where runs are kept")
-    parser.add_argument("--nli_pairs", type=int, default=12_000, help="a random sample of so many")
-    parser.add_argument("--docstring_pairs", type=int, default=2_400, help="likewise")
+    parser.add_argument("--nli_pairs", type=int, default=20_000, help="a random sample of at most so many")
+    parser.add_argument("--docstring_pairs", type=int, default=4_800, help="likewise")
     parser.add_argument("--precision", default="bf16-mixed", help="of the fine-tuning")
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=SETTINGS, help="of the STS tasks")
     parser.add_argument("--mixture", type=int, default=6_000, help="sentences of each of four kinds of text to fit on")
@@ -331,11 +342,13 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     start = write_start(options.work / "start")
     path, text, scored_pairs = write_docstrings(options.work, options.docstring_text)
-    runs = {"nli": tune_on_nli(options, start), "docstrings": tune_on_docstrings(options, start, path)}
+    runs = {name: tune_on_nli(options, start, name) for name in NLI_RUNS}
+    runs["docstrings"] = tune_on_docstrings(options, start, path)
     if options.only_train:
         return
     plain = Remembering(start, options.work)
-    stages = {"start": plain, "nli": Remembering(options.work / "nli" / "encoder", options.work)}
+    stages = {"start": plain}
+    stages |= {name: Remembering(options.work / name / "encoder", options.work) for name in NLI_RUNS}
     answers = {"start": plain, "tuned": Remembering(options.work / "docstrings" / "encoder", options.work)}
     conditions = {name: getattr(options, name) for name in ("precision", "mixture", "docstring_text", "resamples")}
     results: dict[str, Any] = {"conditions": conditions, "runs": runs, "sts": []}

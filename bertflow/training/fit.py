@@ -33,6 +33,7 @@ from bertflow.training.quiet import known_warnings, quiet
 from bertflow.training.record import FitRecord
 from bertflow.training.reduction import kept_directions, participation_ratio, plain_spread, reason_to_leave
 from bertflow.training.start import affine_start, gathered, moments_of_rows
+from bertflow.training.threads import threads_for
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -136,7 +137,7 @@ class FlowFit:
             logger.warning("%d rows are too few to hold some out and judge a flow by: its start is kept.", len(self.x))
             return
         try:
-            with known_warnings():
+            with known_warnings(), threads_for(self._numbers_a_step()):
                 trainer.fit(self.module, datamodule=self.data, ckpt_path=resume, weights_only=True if resume else None)
             self.finished = True
         except SystemExit:
@@ -147,6 +148,10 @@ class FlowFit:
         finally:
             self.steps, self.seconds = trainer.global_step, self.module.states.seconds
         require_finite_end(self)
+
+    def _numbers_a_step(self) -> float:
+        """Rows x dimensions of a batch; no end of them where the encoder is in the loop."""
+        return math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank
 
     def result(self) -> FittedFlow:
         """The state that the recipe chooses among those there are, and what there is to say about it."""
