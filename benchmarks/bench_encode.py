@@ -68,6 +68,15 @@ def sentence_transformer(material: Material, max_length: int) -> SentenceTransfo
     return encoder
 
 
+def without_onednn(call: Callable[[], object]) -> None:
+    """Make a call with PyTorch's own products: what processors get on which oneDNN is no faster."""
+    torch.backends.mkldnn.enabled = False
+    try:
+        call()
+    finally:
+        torch.backends.mkldnn.enabled = True
+
+
 def fast_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 faster than float32."""
     known = Path("/proc/cpuinfo")  # elsewhere than on Linux it is not known, and there is no target
@@ -86,6 +95,7 @@ def encoding(material: Material) -> Iterator[Result]:
             "theirs": lambda: theirs.encode(sentences, show_progress_bar=False),
             "naive": naive(material),
             "ours": lambda: ours.encode(sentences),
+            "without_onednn": lambda: without_onednn(lambda: ours.encode(sentences)),
             "bfloat16": lambda: half.encode(sentences),
         },
         ROUNDS,
@@ -96,6 +106,8 @@ def encoding(material: Material) -> Iterator[Result]:
     close = {"mean_cosine_to_float32": round(float(cosine.mean()), 6), "least": round(float(cosine.min()), 6)}
     value, wall = ratio(times["theirs"], times["ours"])
     yield Result("encode, float32: sentence-transformers / ours", value, wall, 1.25, facts=facts)
+    value, wall = ratio(times["theirs"], times["without_onednn"])
+    yield Result("encode, float32, without oneDNN: sentence-transformers / ours", value, wall)
     value, wall = ratio(times["naive"], times["ours"])
     yield Result("encode, float32: naive padded loop / ours", value, wall, 2.0)
     value, wall = ratio(times["theirs"], times["bfloat16"])

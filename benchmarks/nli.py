@@ -330,7 +330,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True, help="where runs are kept")
     parser.add_argument("--nli_pairs", type=int, default=20_000, help="a random sample of at most so many")
     parser.add_argument("--docstring_pairs", type=int, default=4_800, help="likewise")
-    parser.add_argument("--precision", default="bf16-mixed", help="of the fine-tuning")
+    parser.add_argument("--precision", default="32-true", help="of the fine-tuning")
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=SETTINGS, help="of the STS tasks")
     parser.add_argument("--mixture", type=int, default=6_000, help="sentences of each of four kinds of text to fit on")
     parser.add_argument("--docstring_text", type=int, default=12_000, help="sentences of docstrings to fit on")

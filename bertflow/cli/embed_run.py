@@ -3,6 +3,8 @@
 import argparse
 import time
 from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertflow.cli.embed_progress import Advance, counted, progress, say
@@ -12,6 +14,7 @@ from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.store import EmbeddingStore
 from bertflow.encoder.store_locks import place
+from bertflow.encoder.store_text import SpooledText, TextIndex
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 
@@ -72,8 +75,10 @@ def _open(options: argparse.Namespace, columns: list[str] | None) -> Transformer
     model = embedded_encoder() if embedded else options.model
     encoder = TransformerEncoder(model, options.pooling or (RAW_POOLING if embedded else None), **given)
     if parse_pooling(encoder.describe()["pooling"]).counted:
-        # Its counts are of the whole text, which is why this pooling needs all of it in memory, once.
-        encoder.count_tokens(list(dict.fromkeys(stream_sentences(options.text, columns))))
+        # Its counts are of the whole text, each distinct sentence once, so that is read before anything is embedded.
+        with TemporaryDirectory() as folder:
+            distinct = TextIndex.read(stream_sentences(options.text, columns), Path(folder))
+            encoder.count_tokens(SpooledText(Path(folder)).rows(0, distinct.n) if distinct.n else [])
     return encoder
 
 

@@ -6,7 +6,7 @@ What ``mean(0)`` pools is something else: the output of the embedding layer, whi
 normalizes. Static vectors need no pass through the model.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,9 +20,7 @@ from bertflow.encoder.folders import open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
 from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
-from bertflow.errors import DataError
 from bertflow.registry import lookup
-from bertflow.text_keys import hash_texts
 
 REDUCTIONS: Mapping[str, Pooling] = {name: Pooling((0,), tokens=name) for name in ("content", "mean", "sif", "max")}
 """How the vectors of the tokens become one; ``mean`` and ``max`` count special tokens, the others do not."""
@@ -86,18 +84,16 @@ class StaticEncoder:
                 advance(len(batch.rows))
         return x
 
-    def count_tokens(self, sentences: Sequence[str]) -> Self:
-        """Count the tokens of a corpus, for ``sif``; earlier counts are replaced.
+    def count_tokens(self, sentences: Iterable[str]) -> Self:
+        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
 
         Raises:
             DataError: If there are no tokens to count.
         """
-        check_sentences(sentences)
         tokenizer = self._checkpoint.tokenizer
-        counts = tokenize(sentences, tokenizer, self._max_length).count(vocabulary_size(tokenizer))
-        if not counts.any():
-            raise DataError(f"Token counts need text, but {len(sentences)} sentences hold no tokens. Give a corpus.")
-        self._counts = TokenCounts(counts, hash_texts(sentences))
+        self._counts = TokenCounts.of_text(
+            sentences, lambda chunk: tokenize(chunk, tokenizer, self._max_length), vocabulary_size(tokenizer)
+        )
         return self
 
     def describe(self) -> dict[str, Any]:

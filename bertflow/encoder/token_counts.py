@@ -9,10 +9,10 @@ Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence emb
 
 import functools
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -21,10 +21,15 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.encoder.batching import TokenizedText, check_sentences
 from bertflow.encoder.pooling import COUNTED
+from bertflow.encoder.store_text import chunks
 from bertflow.errors import DataError
+from bertflow.text_keys import hash_texts
 
 COUNTS_FILE = "token_counts.safetensors"
+CHUNK = 65536
+"""Sentences that are counted at a time."""
 
 
 def vocabulary_size(tokenizer: PreTrainedTokenizerBase) -> int:
@@ -43,6 +48,29 @@ class TokenCounts:
 
     counts: NDArray[np.int64]
     text_hashes: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def of_text(cls, sentences: Iterable[str], tokenize: Callable[[list[str]], TokenizedText], size: int) -> Self:
+        """Counts of the tokens of a corpus, which may be a stream: ``CHUNK`` sentences are held in memory at a time.
+
+        Args:
+            sentences: The corpus.
+            tokenize: Makes tokens of some sentences.
+            size: Of the vocabulary.
+
+        Raises:
+            UsageError: If a single string is given.
+            DataError: If something is no text, or there are no tokens to count.
+        """
+        if isinstance(sentences, Sequence):
+            check_sentences(sentences)
+        counts, n, hashes = np.zeros(size, dtype=np.int64), 0, np.empty(0, dtype=np.uint64)
+        for chunk in chunks(sentences, CHUNK):
+            counts += tokenize(chunk).count(size)
+            n, hashes = n + len(chunk), np.union1d(hashes, hash_texts(chunk))
+        if not counts.any():
+            raise DataError(f"Token counts need text, but {n} sentences hold no tokens. Give a corpus.")
+        return cls(counts, hashes)
 
     @classmethod
     def of_words(cls, words: Mapping[str, int], tokenizer: PreTrainedTokenizerBase) -> "TokenCounts":

@@ -6,7 +6,7 @@
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -28,7 +28,6 @@ from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transform
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.registry import lookup
-from bertflow.text_keys import hash_texts
 
 logger = logging.getLogger("bertflow")
 
@@ -187,16 +186,14 @@ class TransformerEncoder:
         """One batch (n, dim), float32, with gradients where torch keeps them; the model is run in the mode it is in."""
         return self._run(self._stack, batch, [self._pooling])[0]
 
-    def count_tokens(self, sentences: Sequence[str]) -> Self:
-        """Count the tokens of a corpus, for ``sif``; earlier counts are replaced.
+    def count_tokens(self, sentences: Iterable[str]) -> Self:
+        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
 
         Raises:
             DataError: If there are no tokens to count.
         """
-        counts = self._tokenize(sentences).count(vocabulary_size(self._checkpoint.tokenizer))
-        if not counts.any():
-            raise DataError(f"Token counts need text, but {len(sentences)} sentences hold no tokens. Give a corpus.")
-        self._token_counts = TokenCounts(counts, hash_texts(sentences))
+        size = vocabulary_size(self._checkpoint.tokenizer)
+        self._token_counts = TokenCounts.of_text(sentences, self._tokenize, size)
         return self
 
     def describe(self) -> dict[str, Any]:

@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
+from bertflow.encoder import token_counts
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
+from bertflow.text_keys import hash_texts
 
 
 @pytest.fixture
@@ -73,3 +75,21 @@ def test_a_corpus_without_tokens_is_refused(tiny_bert):
     with pytest.raises(DataError) as caught:
         TransformerEncoder(tiny_bert, "sif").count_tokens(["", " "])
     assert str(caught.value) == "Token counts need text, but 2 sentences hold no tokens. Give a corpus."
+
+
+def test_a_stream_is_counted_as_a_list_is(tiny_bert, monkeypatch):
+    monkeypatch.setattr(token_counts, "CHUNK", 2)
+    text = ["the dog", "the dogs", "", "the xyz", "a cat"]
+    streamed = TransformerEncoder(tiny_bert, "sif").count_tokens(iter(text))
+    assert streamed.describe() == TransformerEncoder(tiny_bert, "sif").count_tokens(text).describe()
+    np.testing.assert_array_equal(streamed.fitted_hashes(), hash_texts(text))
+
+
+def test_a_single_text_is_no_corpus(tiny_bert):
+    with pytest.raises(UsageError, match=r"got a single text"):
+        TransformerEncoder(tiny_bert, "sif").count_tokens("the dog")
+
+
+def test_what_is_no_text_is_named_in_a_stream_too(tiny_bert):
+    with pytest.raises(DataError, match=r"Sentence 1 must be text, got int"):
+        TransformerEncoder(tiny_bert, "sif").count_tokens(iter(["the dog", 7]))
