@@ -57,7 +57,7 @@ def _flow_seconds(rows: int, dim: int) -> float:
         _timed(noise, 1)  # the first fit pays for what is loaded late
         few, more = (_timed(noise, steps) for steps in STEPS)
     a_step = max(more - few, 0.0) / (STEPS[1] - STEPS[0])
-    return few + a_step * recipe.epochs * max(1, rows // recipe.batch_size)
+    return few + a_step * min(recipe.steps, recipe.epochs * max(1, rows // recipe.batch_size))
 
 
 def _timed(x: NDArray[np.float32], steps: int) -> float:

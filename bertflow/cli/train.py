@@ -35,7 +35,7 @@ encoder
 
 flow
   --flow.preset NAME       default, paper-tf, paper-tf-nli, paper-text, paper-text-nli
-  --flow.n_components K    directions the embedding keeps (default: 128); all is better for search
+  --flow.n_components K    directions the embedding keeps (default: auto); all is better for search
   --flow.epochs, .batch_size, .learning_rate, .glow.hidden, ...   any field of the preset
 
 training

@@ -88,8 +88,9 @@ def parse_options(argv: Sequence[str]) -> TrainOptions:
     """
     parser = build_parser()
     try:
-        preset = parser.parse_args(list(argv)).flow.preset
-        parser.set_defaults(_as_defaults(resolve(preset)))
+        first = parser.parse_args(list(argv)).flow
+        named = {} if first.epochs == Recipe.epochs else {"epochs": first.epochs}  # which lifts the limit of steps
+        parser.set_defaults(_as_defaults(resolve(first.preset, named)))
         parsed = parser.parse_args(list(argv))
         built = parser.instantiate(parsed)
     except ArgumentError as error:

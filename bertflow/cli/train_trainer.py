@@ -12,14 +12,12 @@ from pytorch_lightning.plugins.io import CheckpointIO
 
 from bertflow.errors import UsageError
 from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
+from bertflow.training.fit import LIMITS, with_limits
 from bertflow.training.launch import launched
 from bertflow.training.metrics_file import ContinuedCSV
 from bertflow.training.progress import WholeRunBar
 from bertflow.training.quiet import quiet
 from bertflow.training.requeue import RequeueBetweenSteps
-
-LIMITS = ("max_epochs", "max_steps", "max_time")
-"""Options that end a training: one of them replaces all that the recipe says about its end."""
 
 
 def build_trainer(
@@ -41,8 +39,7 @@ def build_trainer(
     Raises:
         UsageError: If Lightning refuses the options.
     """
-    if any(name in given for name in LIMITS):
-        recipe = {name: value for name, value in recipe.items() if name not in LIMITS}
+    recipe = with_limits(recipe, given)
     callbacks = [*callbacks, *_listed(given.get("callbacks"))]
     if given.get("barebones"):  # refuses all that takes time
         ours = {name: value for name, value in recipe.items() if name in LIMITS}

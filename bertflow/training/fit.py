@@ -31,7 +31,13 @@ from bertflow.training.module import BertFlow
 from bertflow.training.presets import Recipe, resolve
 from bertflow.training.quiet import known_warnings, quiet
 from bertflow.training.record import FitRecord
-from bertflow.training.reduction import kept_directions, participation_ratio, plain_spread, reason_to_leave
+from bertflow.training.reduction import (
+    effective_rank,
+    kept_directions,
+    participation_ratio,
+    plain_spread,
+    reason_to_leave,
+)
 from bertflow.training.start import affine_start, gathered, moments_of_rows
 from bertflow.training.threads import threads_for
 
@@ -48,6 +54,17 @@ class FittedFlow:
     map: FlowMap | AffineMap
     """The flow; the identity where the record says that the embeddings are left alone."""
     record: FitRecord
+
+
+LIMITS = ("max_epochs", "max_steps", "max_time")
+"""Options of a Trainer that end a training."""
+
+
+def with_limits(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options of a Trainer, then the user's; one limit of the user's replaces all of the recipe's."""
+    if any(name in given for name in LIMITS):
+        recipe = {name: value for name, value in recipe.items() if name not in LIMITS}
+    return {**recipe, **given}
 
 
 class FlowFit:
@@ -90,7 +107,8 @@ class FlowFit:
         spread = spread or plain_spread(encoder, sentences) or participation_ratio(moments)
         self.left_alone = reason_to_leave(recipe, spread)
         glow = build_glow(affine.dim_out, recipe.glow, seed)
-        self.module = BertFlow(FlowMap(affine, glow, kept_directions(recipe, affine.dim_out)), recipe, encoder)
+        kept = kept_directions(recipe, affine.dim_out, effective_rank(moments))
+        self.module = BertFlow(FlowMap(affine, glow, kept), recipe, encoder)
         rows = sentences if on_the_fly and sentences is not None else x
         self.data = TrainingData(rows, units, self.held_out, recipe.batch_size, seed, recipe.unit)
         self.steps, self.seconds, self.finished = 0, 0.0, False
@@ -105,9 +123,10 @@ class FlowFit:
     def trainer_options(self) -> dict[str, Any]:
         """What the recipe asks of a Trainer; whoever makes one may override any of it."""
         epochs, batches = self.recipe.epochs, len(self.data.train_dataloader())
+        steps = min(max(1, int(batches * epochs)), self.recipe.steps or math.inf)
         return {
             "max_epochs": math.ceil(epochs),
-            "max_steps": -1 if float(epochs).is_integer() else max(1, int(batches * epochs)),
+            "max_steps": -1 if steps == batches * math.ceil(epochs) else steps,
             "gradient_clip_val": self.recipe.clip_norm or None,
             "num_sanity_val_steps": 0,
             "log_every_n_steps": min(50, batches),
@@ -270,8 +289,7 @@ def fit_flow(
         "enable_checkpointing": False,
         "enable_progress_bar": False,
         "enable_model_summary": False,
-        **fit.trainer_options(),
-        **(trainer or {}),
+        **with_limits(fit.trainer_options(), trainer or {}),
     }
     options["callbacks"] = [*fit.callbacks(), *(options.get("callbacks") or [])]
     with quiet():

@@ -1,9 +1,13 @@
 """How many directions an embedding keeps, and whether it is better left alone.
 
-The flow acts on all directions; the embedding keeps the first k of its coordinates, largest variance of x first. Fewer
-are better for similarity, more for search. None of the criteria that were tried finds k without labels (shares of
-variance, participation ratio, effective rank, the knee of the spectrum, penalized likelihood, the contrast of nearest
-neighbors): the encoder with the steepest spectrum wants the most directions. So k is one number, which loses nowhere.
+The flow acts on all directions; the embedding keeps the first k of its coordinates, largest variance of x first. What
+k should be, the spectrum says in most of what was measured:
+
+    effective rank = exp(entropy of the shares of variance),   from 1 to dim          (Roy & Vetterli 2007)
+
+Where a few directions hold the variance (a plain masked-language-model BERT, [CLS] of an inner layer), meaning lies in
+the others, and all are kept. Where it is spread, the tail is noise to similarity, and "auto" keeps ``KEPT``. Search
+wants all in any case.
 
 Whether a calibrator is needed, the spread of the plain mean pooling says in most of what was measured:
 
@@ -28,20 +32,28 @@ from bertflow.training.presets import Recipe
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import SentenceEncoder
 
-KEPT = 128
-"""Directions that "auto" keeps, where there are as many."""
+KEPT = 96
+"""Directions that "auto" keeps of a spectrum that is spread."""
+STEEP = 62.0
+"""Effective rank up to which "auto" keeps all directions."""
 CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration costs similarity, as far as was seen."""
 LOOKED_AT = 4096
 """Sentences that a plain mean is computed of."""
 
 
-def kept_directions(recipe: Recipe, rank: int) -> int:
-    """How many of the flow's ``rank`` coordinates the embedding keeps."""
+def kept_directions(recipe: Recipe, rank: int, spectrum: float) -> int:
+    """How many of the flow's coordinates the embedding keeps.
+
+    Args:
+        recipe: May name a number, or all.
+        rank: Of the flow.
+        spectrum: Effective rank of the rows.
+    """
     wanted = recipe.n_components
     if not isinstance(wanted, str):
         return wanted
-    return min(rank, KEPT) if _chooses(recipe) else rank
+    return min(rank, KEPT) if _chooses(recipe) and spectrum > STEEP else rank
 
 
 def reason_to_leave(recipe: Recipe, spread: float) -> str | None:
@@ -64,6 +76,13 @@ def participation_ratio(moments: Moments) -> float:
     """Over how many directions the variance is spread."""
     covariance = moments.covariance
     return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+
+
+def effective_rank(moments: Moments) -> float:
+    """How many directions the variance takes, by its entropy."""
+    variances = np.linalg.eigvalsh(moments.covariance)
+    shares = variances[variances > 0] / variances[variances > 0].sum()
+    return float(np.exp(-(shares * np.log(shares)).sum()))
 
 
 def plain_spread(encoder: "SentenceEncoder | None", sentences: Sequence[str] | None) -> float | None:

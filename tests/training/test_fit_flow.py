@@ -257,3 +257,19 @@ def test_a_record_is_json_and_markdown(fitted):
     assert "| held out | 75 | " in fitted.record.to_markdown()
     assert fitted.record.summary().startswith("held out: ")
     assert dataclasses.replace(fitted.record, held_out_bits=None).summary().startswith("training: ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "trainer", "steps"),
+    [
+        ({}, {}, 22 * 4),
+        ({"steps": 30}, {}, 30),
+        ({"epochs": 5}, {}, 22 * 5),
+        ({"epochs": 0.5}, {}, 11),
+        ({"steps": 30}, {"max_epochs": 3}, 22 * 3),
+        ({"steps": 30}, {"max_steps": 40}, 40),
+    ],
+)
+def test_a_fit_ends_where_the_recipe_or_the_user_says(embeddings, changes, trainer, steps):
+    changes = {"batch_size": 64, "keep": "last", "glow": {"hidden": 4}, **changes}
+    assert fit_flow(embeddings, changes=changes, trainer=trainer).record.steps == steps

@@ -18,6 +18,16 @@ def test_a_recipe_comes_back_from_what_it_changes(name):
     assert resolve(name, differences(changed)) == changed
 
 
+@pytest.mark.parametrize(
+    ("changes", "epochs", "steps"),
+    [({}, 4, 375), ({"epochs": 9}, 9, 0), ({"steps": 10}, 4, 10), ({"epochs": 9, "steps": 50}, 9, 50)],
+)
+def test_whoever_names_epochs_alone_gets_them(changes, epochs, steps):
+    recipe = resolve("default", changes)
+    assert (recipe.epochs, recipe.steps) == (epochs, steps)
+    assert resolve("default", differences(recipe)) == recipe
+
+
 def test_a_preset_unchanged_has_no_differences():
     assert differences(PRESETS["paper-tf"]) == {}
 

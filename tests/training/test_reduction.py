@@ -1,26 +1,46 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.presets import PRESETS, resolve
-from bertflow.training.reduction import KEPT, kept_directions, participation_ratio, plain_spread
+from bertflow.training.reduction import (
+    KEPT,
+    STEEP,
+    effective_rank,
+    kept_directions,
+    participation_ratio,
+    plain_spread,
+)
 
 
 @pytest.mark.parametrize(("rank", "kept"), [(2, 2), (KEPT, KEPT), (KEPT + 1, KEPT), (4096, KEPT)])
-def test_the_default_keeps_one_number_of_directions_or_all_there_are(rank, kept):
-    assert kept_directions(PRESETS["default"], rank) == kept
+def test_of_a_spectrum_that_is_spread_the_default_keeps_one_number_of_directions(rank, kept):
+    assert kept_directions(PRESETS["default"], rank, STEEP + 1) == kept
 
 
+def test_of_a_steep_spectrum_the_default_keeps_all():
+    assert kept_directions(PRESETS["default"], 384, STEEP) == 384
+
+
+@pytest.mark.parametrize("spectrum", [1, 384])
 @pytest.mark.parametrize("name", ["paper-tf", "paper-text"])
-def test_the_paper_keeps_all(name):
-    assert kept_directions(PRESETS[name], 768) == 768
+def test_the_paper_keeps_all(name, spectrum):
+    assert kept_directions(PRESETS[name], 768, spectrum) == 768
 
 
+@pytest.mark.parametrize("spectrum", [1, 384])
 @pytest.mark.parametrize(("wanted", "kept"), [(7, 7), (np.int64(7), 7), ("all", 4096)])
-def test_what_is_asked_for_is_kept(wanted, kept):
-    assert kept_directions(resolve("default", {"n_components": wanted}), 4096) == kept
+def test_what_is_asked_for_is_kept(wanted, kept, spectrum):
+    assert kept_directions(resolve("default", {"n_components": wanted}), 4096, spectrum) == kept
+
+
+def test_the_effective_rank_is_that_of_the_entropy_of_the_spectrum():
+    x = np.random.default_rng(0).normal(size=(300, 5)) * [5, 3, 1, 1, 0]
+    variances = np.linalg.eigvalsh(np.cov(x.T, bias=True))
+    assert effective_rank(Moments.of(x)) == pytest.approx(np.exp(stats.entropy(variances[1:])))
 
 
 def test_another_word_is_refused():
