@@ -197,6 +197,11 @@ class Material:
             for pairs in self.sets
         ]
 
+    @property
+    def folders(self) -> Mapping[str, str]:
+        """The models by name."""
+        return self._embedder.folders
+
     def embedded(self, encoder: str, setting: str) -> Embedded:
         """Embeddings of one encoder in one setting."""
         if setting == "docstrings":

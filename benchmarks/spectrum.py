@@ -1,0 +1,118 @@
+"""How many directions to keep: whitening to k of them, for every pooling of two encoders, beside its spectrum.
+
+    python benchmarks/spectrum.py --data_dir DATA
+
+Scored on ``tuning`` (the mean of its two Spearman correlations x 100), fitted on its own sentences (transductive) and
+on a mixture without them (inductive). ``bertflow.training.reduction`` reads its bound off this table: up to which
+effective rank to keep all directions. Writes spectrum.json and spectrum.md beside this file.
+"""
+
+import argparse
+import logging
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from closed_forms import applied
+from material import SETTINGS, Material
+
+from bertflow.affine import whitening_map
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.files import write_json, write_text
+from bertflow.moments import Moments
+from bertflow.training.reduction import KEPT, STEEP, effective_rank, participation_ratio
+
+HERE = Path(__file__).parent
+BLOCKS: Mapping[str, int] = {"minilm": 6, "mlm4": 4}
+WIDTHS = (64, KEPT, 128, 192, None)
+"""Directions that are kept; None for all."""
+GAIN = 0.5
+"""Points that say that all directions, or ``KEPT`` of them, are better."""
+
+
+def poolings(blocks: int) -> list[str]:
+    """Every single layer, by token frequency too, and two pairs of layers."""
+    single = [f"{tokens}({k})" for k in range(blocks + 1) for tokens in ("mean", "sif", "soft-sif", "cls")]
+    single.remove("cls(0)")  # the same vector for every sentence
+    return single + [f"{tokens}({pair})" for pair in ("1,2", "1,-1") for tokens in ("mean", "sif", "soft-sif")]
+
+
+def rows(material: Material, folders: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """One row a pooling and setting."""
+    for encoder, blocks in BLOCKS.items():
+        names = poolings(blocks)
+        for setting in SETTINGS[:2]:
+            counted = material.sentences if setting == "transductive" else material.mixture
+            model = TransformerEncoder(folders[encoder], pooling="sif").count_tokens(counted)
+            scored = model.encode_poolings(material.sentences, names)
+            fitted = scored if setting == "transductive" else model.encode_poolings(counted, names)
+            for name in names:
+                logging.info("%s %s %s", encoder, setting, name)
+                moments = Moments.of(fitted[name])
+                z = applied(whitening_map(moments), scored[name])
+                yield {
+                    "encoder": encoder,
+                    "setting": setting,
+                    "pooling": name,
+                    "effective rank": effective_rank(moments),
+                    "participation ratio": participation_ratio(moments),
+                    "scores": {str(k or "all"): float(np.mean(material.sts(z[:, :k]))) for k in WIDTHS},
+                }
+
+
+def to_markdown(found: list[dict[str, Any]]) -> str:
+    """The rows by effective rank, and how the bound sorts them."""
+    names = [str(k or "all") for k in WIDTHS]
+    lines = [f"| encoder | pooling | fitted | effective rank | {' | '.join(names)} | all - {KEPT} |"]
+    lines += ["|---|---|---|---:" + "|---:" * (len(names) + 1) + "|"]
+    for row in sorted(found, key=lambda row: row["effective rank"]):
+        cells = [f"{row['scores'][name]:.1f}" for name in names]
+        lines.append(
+            f"| {row['encoder']} | {row['pooling']} | {row['setting']} | {row['effective rank']:.1f} "
+            f"| {' | '.join(cells)} | {gain(row):+.1f} |"
+        )
+    return "\n".join([*summary(found), "", *lines]) + "\n"
+
+
+def gain(row: Mapping[str, Any]) -> float:
+    """What keeping all directions gives over keeping ``KEPT``."""
+    return float(row["scores"]["all"] - row["scores"][str(KEPT)])
+
+
+def summary(found: list[dict[str, Any]]) -> Iterator[str]:
+    """How many poolings the bound sorts as their scores do, by encoder and setting."""
+    yield f"Sorted right by an effective rank of {STEEP:g}, of the poolings for which it matters by {GAIN} points:"
+    yield ""
+    for encoder in BLOCKS:
+        for setting in SETTINGS[:2]:
+            here = [row for row in found if (row["encoder"], row["setting"]) == (encoder, setting)]
+            matters = [row for row in here if abs(gain(row)) >= GAIN]
+            right = sum((row["effective rank"] <= STEEP) == (gain(row) > 0) for row in matters)
+            more, fewer = ([row["effective rank"] for row in matters if (gain(row) > 0) == wanted] for wanted in (1, 0))
+            yield (
+                f"* {encoder}, {setting}: {right} of {len(matters)}; all are better at {span(more)}, "
+                f"{KEPT} at {span(fewer)}."
+            )
+
+
+def span(ranks: list[float]) -> str:
+    """From the least to the largest."""
+    return f"effective ranks of {min(ranks):.0f} to {max(ranks):.0f}" if ranks else "none"
+
+
+def main() -> None:
+    """Whiten, score, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text, nli and encoders")
+    parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings are kept")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    material = Material(options.data_dir, options.cache, ["tuning"])
+    found = list(rows(material, material.folders))
+    write_json(HERE / "spectrum.json", found)
+    write_text(HERE / "spectrum.md", to_markdown(found))
+
+
+if __name__ == "__main__":
+    main()
