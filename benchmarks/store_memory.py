@@ -190,6 +190,7 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
     from bertflow.training.batches import ShuffledBatches
     from bertflow.training.fit import FlowFit
     from bertflow.training.presets import resolve
+    from bertflow.training.threads import threads_for
 
     store = EmbeddingStore.open(folder / "store")
     facts: dict[str, Any] = {"batch": BATCH}
@@ -211,7 +212,8 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
         loss.backward()
         optimizer.step()
 
-    facts["flow_step_rows_per_s"] = rate(step, BATCH)
+    with threads_for(BATCH * dim):  # as a fit does
+        facts["flow_step_rows_per_s"] = rate(step, BATCH)
     ratio = facts["random_batches_of_256_rows_per_s"] / facts["flow_step_rows_per_s"]
     return facts | {"store_over_flow": round(ratio, 1)}
 
