@@ -128,8 +128,8 @@ def _run(options: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> L
     try:
         return run(bench, kept, names, options.ledger)
     finally:
-        if kept:
-            write_text(options.ledger.with_suffix(".md"), to_markdown({n: kept[n] for n in CLAIMS if n in kept}))
+        if kept := read_ledger(options.ledger):
+            write_text(options.ledger.with_suffix(".md"), to_markdown(kept))
 
 
 if __name__ == "__main__":
