@@ -22,6 +22,7 @@ from bertflow.affine import principal_directions
 from bertflow.analysis.cloud import Cloud, Float64
 from bertflow.errors import DataError
 from bertflow.moments import Moments
+from bertflow.training.reduction import entropy_rank
 
 OUTLIER = 3.0
 """Standard deviations, over the coordinates, above which a coordinate is an outlier."""
@@ -76,9 +77,7 @@ def gaussian_participation(n: int, dim: int) -> float:
 
 def effective_rank(cloud: Cloud) -> float:
     """Exponential of the entropy of the variance shares, 1 to d: small directions count more than in participation."""
-    shares = _shares(cloud)
-    shares = shares[shares > 0]
-    return float(np.exp(-(shares * np.log(shares)).sum()))
+    return entropy_rank(_shares(cloud))
 
 
 def gaussian_effective_rank(n: int, dim: int) -> float:

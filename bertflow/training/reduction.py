@@ -24,9 +24,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy.special import entr
 
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.moments import Moments
+from bertflow.moments import Float64, Moments
 from bertflow.training.presets import Recipe
 
 if TYPE_CHECKING:
@@ -80,9 +81,13 @@ def participation_ratio(moments: Moments) -> float:
 
 def effective_rank(moments: Moments) -> float:
     """How many directions the variance takes, by its entropy."""
-    variances = np.linalg.eigvalsh(moments.covariance)
-    shares = variances[variances > 0] / variances[variances > 0].sum()
-    return float(np.exp(-(shares * np.log(shares)).sum()))
+    variances = np.linalg.eigvalsh(moments.covariance).clip(0)
+    return entropy_rank(variances / variances.sum())
+
+
+def entropy_rank(shares: Float64) -> float:
+    """The exponential of the entropy of some shares of variance, which sum to 1."""
+    return float(np.exp(entr(shares).sum()))
 
 
 def plain_spread(encoder: "SentenceEncoder | None", sentences: Sequence[str] | None) -> float | None:
