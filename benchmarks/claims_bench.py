@@ -20,25 +20,25 @@ from closed_forms import applied
 from material import MIXTURE, Embedder, Material, Vectors
 from numpy.typing import NDArray
 
-from bertflow.analysis.contextuality import LayerGeometry, contextuality
-from bertflow.analysis.token_states import read_token_states
-from bertflow.analysis.vocabulary import Vocabulary, read_vocabulary
-from bertflow.analysis.words import StudyResult, run_study
-from bertflow.analysis.words_study import load_study
 from bertflow.correlation import percentile_interval, spearman
 from bertflow.data.frequencies import read_frequencies
 from bertflow.data.sts import load_sts, unique_sentences
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.words import WordEncoder
 from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.figures import Figure, suite_figures
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.retrieval import right_ranks
+from bertflow.geometry.contextuality import LayerGeometry, contextuality
+from bertflow.geometry.token_states import read_token_states
+from bertflow.geometry.vocabulary import Vocabulary, read_vocabulary
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.training.fit import FittedFlow, fit_flow
+from bertflow.words.compare import StudyResult, run_study
+from bertflow.words.encoder import WordEncoder
+from bertflow.words.study import load_study
 
 Float64 = NDArray[np.float64]
 SAMPLE_TASKS = ("stsb", "sts16")

@@ -12,13 +12,13 @@ from claims_systems import FORMS, PARTS
 from closed_forms import applied
 from numpy.typing import NDArray
 
-from bertflow.analysis.cloud import Cloud
-from bertflow.analysis.cosine import cosine_by_coordinate, mean_cosine
-from bertflow.analysis.frequency import explained_by, fifths, log_frequencies, plane
-from bertflow.analysis.neighbors import hubness, nearest
-from bertflow.analysis.spectrum import iso_score
-from bertflow.analysis.uniformity import uniformity
 from bertflow.evaluation.figures import Figure
+from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.cosine import cosine_by_coordinate, mean_cosine
+from bertflow.geometry.frequency import explained_by, fifths, log_frequencies, plane
+from bertflow.geometry.neighbors import hubness, nearest
+from bertflow.geometry.spectrum import iso_score
+from bertflow.geometry.uniformity import uniformity
 from bertflow.moments import Moments
 
 LOOKED_AT, ALL_PAIRS = 3_000, 1_500

@@ -10,12 +10,12 @@ from claims_systems import PARTS
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from bertflow.analysis.contextuality import LayerGeometry
-from bertflow.analysis.frequency import LOOKED_AT, RANKS
-from bertflow.analysis.masked_words import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
-from bertflow.analysis.neighbors import nearest
-from bertflow.analysis.words_study import STATIC
+from bertflow.geometry.contextuality import LayerGeometry
+from bertflow.geometry.frequency import LOOKED_AT, RANKS
+from bertflow.geometry.masked_words import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
+from bertflow.geometry.neighbors import nearest
 from bertflow.training.batches import seeded_order
+from bertflow.words.study import STATIC
 
 NEIGHBORS = 5
 CONTEXTS = 1_000

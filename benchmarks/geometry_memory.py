@@ -14,8 +14,8 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.analysis.cloud import ROWS, Cloud
-from bertflow.analysis.measures import MEASURES
+from bertflow.geometry.cloud import ROWS, Cloud
+from bertflow.geometry.measures import MEASURES
 
 
 class GeneratedRows:

@@ -107,7 +107,7 @@ def sentences(n: int) -> Iterator[str]:
 
 def embed(folder: Path, n: int, dim: int) -> dict[str, Any]:
     """Memory and time of a store of ``n`` rows."""
-    from bertflow.encoder.store import EmbeddingStore
+    from bertflow.store.store import EmbeddingStore
 
     encoder = AtOnce(dim)
     with Peak() as peak:
@@ -121,7 +121,7 @@ def fit(folder: Path, n: int, dim: int) -> dict[str, Any]:
     import_module("bertflow.cli.fit_run")  # what it costs to load is not what is measured
     from bertflow.cli import main
     from bertflow.data.vectors import write_parquet
-    from bertflow.encoder.store import EmbeddingStore
+    from bertflow.store.store import EmbeddingStore
 
     store = EmbeddingStore.open(folder / "store")
     rows = np.concatenate(list(store.blocks(stop=n // 10)))
@@ -162,7 +162,7 @@ def transform(folder: Path, n: int, dim: int) -> dict[str, Any]:
 def write_flow(folder: Path) -> None:
     """A flow of the default shape, hardly trained: its speed does not depend on its weights."""
     from bertflow.calibration.flow import FlowCalibrator
-    from bertflow.encoder.store import EmbeddingStore
+    from bertflow.store.store import EmbeddingStore
 
     x = next(iter(EmbeddingStore.open(folder / "store").blocks()))
     FlowCalibrator(n_components="all", trainer={"max_steps": 5}).fit(x).save(folder / "by-flow")
@@ -186,7 +186,7 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
     """Rows a second from the store in random batches, and rows a second that the default flow trains on."""
     import torch
 
-    from bertflow.encoder.store import EmbeddingStore
+    from bertflow.store.store import EmbeddingStore
     from bertflow.training.batches import ShuffledBatches
     from bertflow.training.fit import FlowFit
     from bertflow.training.presets import resolve

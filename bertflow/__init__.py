@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from bertflow.calibrated import CalibratedEncoder as CalibratedEncoder
     from bertflow.calibration.base import Provenance as Provenance
-    from bertflow.calibration.domain import DomainCheck as DomainCheck
     from bertflow.calibration.flow import FlowCalibrator as FlowCalibrator
     from bertflow.calibration.linear import AllButTheTop as AllButTheTop
     from bertflow.calibration.linear import Center as Center
     from bertflow.calibration.linear import Standardize as Standardize
     from bertflow.calibration.linear import Whitening as Whitening
     from bertflow.calibration.saving import load_calibrator as load_calibrator
-    from bertflow.calibration.scores import ScoreCalibrator as ScoreCalibrator
     from bertflow.data.answers import Answer as Answer
     from bertflow.data.corpus import load_sentences as load_sentences
-    from bertflow.encoder.store import EmbeddingStore as EmbeddingStore
     from bertflow.encoder.transformer import SentenceEncoder as SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
     from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
@@ -28,6 +25,9 @@ if TYPE_CHECKING:
     from bertflow.export.st_load import load_sentence_transformer as load_sentence_transformer
     from bertflow.moments import Moments as Moments
     from bertflow.retrieval.index import AnswerIndex as AnswerIndex
+    from bertflow.scoring.domain import DomainCheck as DomainCheck
+    from bertflow.scoring.scores import ScoreCalibrator as ScoreCalibrator
+    from bertflow.store.store import EmbeddingStore as EmbeddingStore
     from bertflow.training.module import BertFlow as BertFlow
 
 __version__ = version("bertflow")
@@ -39,12 +39,12 @@ _HOMES = {
     "BertFlow": "bertflow.training.module",
     "CalibratedEncoder": "bertflow.calibrated",
     "Center": "bertflow.calibration.linear",
-    "DomainCheck": "bertflow.calibration.domain",
-    "EmbeddingStore": "bertflow.encoder.store",
+    "DomainCheck": "bertflow.scoring.domain",
+    "EmbeddingStore": "bertflow.store.store",
     "FlowCalibrator": "bertflow.calibration.flow",
     "Moments": "bertflow.moments",
     "Provenance": "bertflow.calibration.base",
-    "ScoreCalibrator": "bertflow.calibration.scores",
+    "ScoreCalibrator": "bertflow.scoring.scores",
     "SentenceEncoder": "bertflow.encoder.transformer",
     "Standardize": "bertflow.calibration.linear",
     "TransformerEncoder": "bertflow.encoder.transformer",

@@ -20,7 +20,6 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.cli.arguments import Parser
-from bertflow.cli.inspecting import write_report
 from bertflow.cli.printing import print_table
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.retrieval import RetrievalPairs
@@ -30,6 +29,7 @@ from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.files import write_text
+from bertflow.geometry.inspecting import write_report
 from bertflow.similarity import SIMILARITIES
 
 SIF_POOLING = RAW_POOLING.replace("mean", "sif")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bertflow.encoder.store_locks import place
+from bertflow.store.locks import place
 
 EVERY = 15.0
 """Seconds between two lines."""

@@ -12,11 +12,11 @@ from bertflow.cli.notes import notes_on_stderr
 from bertflow.data.corpus import stream_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.encoder.store import EmbeddingStore
-from bertflow.encoder.store_locks import place
-from bertflow.encoder.store_text import SpooledText, TextIndex
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.store.locks import place
+from bertflow.store.store import EmbeddingStore
+from bertflow.store.text import SpooledText, TextIndex
 
 OF_ENCODER = ("max_length", "dtype", "device", "revision", "prompt")
 

@@ -12,13 +12,13 @@ from rich.console import Console
 from bertflow.calibrated import RECORD as CALIBRATED
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import load_calibrator
-from bertflow.cli.export_measure import int8_scores, int8_sentences, linearized, scored_sets
 from bertflow.cli.printing import print_lines
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.evaluation.systems import open_system
 from bertflow.export.card import read_results
 from bertflow.export.golden import Golden, distances
+from bertflow.export.measure import int8_scores, int8_sentences, linearized, scored_sets
 from bertflow.export.onnx_graph import require_onnx
 from bertflow.export.parts import Exportable
 from bertflow.export.st_load import load_sentence_transformer

@@ -9,10 +9,10 @@ from bertflow.data.pairs import TrainingPairs, load_graded, load_related, sample
 from bertflow.data.sts import expand_tasks, load_sts, unique_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
+from bertflow.finetuning.objectives import OBJECTIVES
+from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
-from bertflow.training.siamese_objectives import OBJECTIVES
-from bertflow.training.siamese_recipe import FinetuneRecipe
 
 
 def encoder_arguments(options: FinetuneOptions) -> dict[str, Any]:

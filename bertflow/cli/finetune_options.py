@@ -11,8 +11,8 @@ from pytorch_lightning.cli import LightningArgumentParser
 
 from bertflow.cli.train_options import SEE, EncoderOptions, explain, option_names, repeatable
 from bertflow.errors import BertflowError, UsageError
-from bertflow.training.siamese import require_float32_weights
-from bertflow.training.siamese_recipe import FinetuneRecipe
+from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning.siamese import require_float32_weights
 
 
 @dataclass(frozen=True)

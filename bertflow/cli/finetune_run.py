@@ -15,16 +15,16 @@ from pytorch_lightning.utilities import rank_zero_only
 from bertflow.cli.finetune_inputs import encoder_arguments, read_pairs
 from bertflow.cli.finetune_options import FinetuneOptions, parse_options
 from bertflow.cli.notes import notes_on_stderr
-from bertflow.cli.run_folder import RunFolder, default_path
-from bertflow.cli.train_resume import find_resumption
-from bertflow.cli.train_trainer import build_trainer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.finetuning.fit import SiameseFit
+from bertflow.runs.folder import RunFolder, default_path
+from bertflow.runs.resume import find_resumption
+from bertflow.runs.trainer import build_trainer
 from bertflow.training.keeping import DivergenceError
 from bertflow.training.metrics_file import NAME as METRICS
 from bertflow.training.metrics_file import keep_metrics
 from bertflow.training.quiet import quiet
-from bertflow.training.siamese_fit import SiameseFit
 
 PRINT = "--print_config"
 

@@ -20,12 +20,12 @@ from bertflow.calibration.linear import AbstractLinearCalibrator
 from bertflow.cli.embed_progress import Advance, progress
 from bertflow.cli.fit_source import Source, any_order, name_of, open_source, provenance_of
 from bertflow.cli.notes import notes_on_stderr
-from bertflow.encoder.store import EmbeddingStore
-from bertflow.encoder.store_locks import place
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.baselines import BASELINES
 from bertflow.moments import Moments
 from bertflow.registry import lookup
+from bertflow.store.locks import place
+from bertflow.store.store import EmbeddingStore
 
 OF_FLOW = ("preset", "seed")
 _SPELLING = re.compile(r"(?P<name>[a-z]+)(\((?P<number>\d+|all)\))?")

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.base import Provenance
 from bertflow.data.vectors import Vectors, open_vectors
-from bertflow.encoder.store import EmbeddingStore
 from bertflow.errors import UsageError
+from bertflow.store.store import EmbeddingStore
 
 Source = EmbeddingStore | Vectors
 """Both have n, dim and blocks(size, start, stop)."""

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bertflow.cli.fix_candidates import Candidates, fit_candidates, parse_candidates, pooling_of, possible
-from bertflow.cli.fix_estimate import estimate
-from bertflow.cli.fix_evidence import BINARY, MINED, Evidence, load_evidence
-from bertflow.cli.fix_geometry import Geometry
-from bertflow.cli.fix_model import ModelSource, Source, VectorSource, resolve_prompt
-from bertflow.cli.fix_text import Document, SplitText, read_documents, split_text
-from bertflow.cli.fix_verdict import Judged, Verdict, decide, judge
-from bertflow.cli.fix_write import Outcome, result_table, write
+from bertflow.advise.candidates import Candidates, fit_candidates, parse_candidates, pooling_of, possible
+from bertflow.advise.estimate import estimate
+from bertflow.advise.evidence import BINARY, MINED, Evidence, load_evidence
+from bertflow.advise.geometry import Geometry
+from bertflow.advise.source import ModelSource, Source, VectorSource, resolve_prompt
+from bertflow.advise.text import Document, SplitText, read_documents, split_text
+from bertflow.advise.verdict import Judged, Verdict, decide, judge
+from bertflow.advise.write import Outcome, result_table, write
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.binary import BinaryPairs
 from bertflow.errors import UsageError

@@ -12,10 +12,6 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
-from bertflow.analysis.measures import MEASURES
-from bertflow.analysis.report import GeometryReport, number
-from bertflow.cli.inspect_pairs import Pairs, load_pairs
-from bertflow.cli.inspecting import FEWEST, make_report, require_sentences, save_report
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
@@ -25,6 +21,10 @@ from bertflow.errors import UsageError
 from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.evaluation.systems import Opened, build_systems, open_system
 from bertflow.evaluation.tables import Table
+from bertflow.geometry.inspecting import FEWEST, make_report, require_sentences, save_report
+from bertflow.geometry.measures import MEASURES
+from bertflow.geometry.pairs import Pairs, load_pairs
+from bertflow.geometry.report import GeometryReport, number
 from bertflow.training.batches import seeded_order
 
 FITTED = 6000

@@ -8,18 +8,18 @@ import numpy as np
 from rich.console import Console
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.domain import DOMAIN, DomainCheck
-from bertflow.calibration.scores import SCORES, ScoreCalibrator
-from bertflow.calibration.scores_random import FEWEST
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.cli.score_domain import HEADER, check_domain, fit_domain
-from bertflow.cli.score_pairs import ScoredPairs, pair_cosines, raw_encoder, read_pairs, require_writable, write_rows
 from bertflow.data.binary import BinaryPairs, load_binary
 from bertflow.data.corpus import load_sentences
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import open_system
 from bertflow.files import atomic_folder
+from bertflow.scoring.domain import DOMAIN, DomainCheck
+from bertflow.scoring.drift import HEADER, check_domain, fit_domain
+from bertflow.scoring.pairs import ScoredPairs, pair_cosines, raw_encoder, read_pairs, require_writable, write_rows
+from bertflow.scoring.random_pairs import FEWEST
+from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.text_keys import hash_text
 
 OF_ENCODERS = ("pooling", "max_length", "prompt")

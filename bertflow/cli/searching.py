@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.cli.search_scores import score
 from bertflow.data.answers import Answer, answer_row, load_answer_labels, load_answers
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.errors import UsageError
 from bertflow.files import to_json, write_text
-from bertflow.integrations.opening import open_encoder
+from bertflow.opening import open_encoder
 from bertflow.registry import lookup
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import ExactSearch, Search
+from bertflow.retrieval.scores import score
 from bertflow.retrieval.storage import Storage
 
 OPTIONS = ("pooling", "max_length", "dtype")

@@ -10,9 +10,9 @@ from pathlib import Path
 from types import FrameType
 
 from bertflow.errors import DataError, UsageError
-from bertflow.integrations.serving import HOSTS, PATH, build_server
-from bertflow.integrations.serving_model import ModelOptions
-from bertflow.integrations.serving_protocol import Limits
+from bertflow.serve.model import ModelOptions
+from bertflow.serve.protocol import Limits
+from bertflow.serve.server import HOSTS, PATH, build_server
 
 
 def serve(options: argparse.Namespace) -> int:

@@ -103,7 +103,7 @@ def _write(result: Sweep | Probe, folder: Path, argv: Sequence[str], seconds: fl
 def _draw(result: Sweep | Probe, path: Path) -> None:
     grid = result.grid()
     try:
-        from bertflow.analysis.plots import heatmaps, save_figure
+        from bertflow.plots import heatmaps, save_figure
     except MissingExtraError as error:
         print(f"note: no heatmap was drawn. {error}", file=sys.stderr)
         return

@@ -9,11 +9,11 @@ from rich.markup import escape
 
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.encoder.words import WordEncoder
-from bertflow.encoder.words_rows import InputRows, RowPair, take_apart
-from bertflow.encoder.words_vocabulary import KINDS, Vocabulary, read_vocabulary
 from bertflow.evaluation.tables import MISSING, Table
 from bertflow.files import to_json
+from bertflow.words.encoder import WordEncoder
+from bertflow.words.rows import InputRows, RowPair, take_apart
+from bertflow.words.vocabulary import KINDS, Vocabulary, read_vocabulary
 
 EXAMPLES = 8
 """Tokens of each kind that are shown."""

@@ -15,9 +15,9 @@ from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.encoder.store import EmbeddingStore
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.batches import Embeddings, rows_of
 from bertflow.training.presets import Recipe

@@ -65,7 +65,7 @@ class TrainOptions:
 
     output: str | None
     resume: str | None
-    """"auto", or a checkpoint; see ``bertflow.cli.train_resume``."""
+    """"auto", or a checkpoint; see ``bertflow.runs.resume``."""
     seed: int
     save_encoder: bool
     report: bool

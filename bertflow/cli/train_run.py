@@ -15,12 +15,12 @@ from pytorch_lightning.utilities import rank_zero_only
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.cli.notes import notes_on_stderr
-from bertflow.cli.run_folder import RunFolder, default_path
 from bertflow.cli.train_inputs import Inputs
 from bertflow.cli.train_options import TrainOptions, parse_options
-from bertflow.cli.train_resume import Resumption, find_resumption, require_same_inputs
-from bertflow.cli.train_trainer import build_trainer
 from bertflow.errors import BertflowError, UsageError
+from bertflow.runs.folder import RunFolder, default_path
+from bertflow.runs.resume import Resumption, find_resumption, require_same_inputs
+from bertflow.runs.trainer import build_trainer
 from bertflow.training.checkpoints import prune_requeue_checkpoints
 from bertflow.training.fit import FlowFit
 from bertflow.training.keeping import DivergenceError
@@ -134,7 +134,7 @@ def fit_into(
 
 def _write_report(folder: RunFolder, fit: FlowFit, inputs: Inputs, calibrated: CalibratedEncoder) -> None:
     """The geometry before and after, in pictures; a run whose text is too short for them is whole all the same."""
-    from bertflow.cli.inspecting import write_run_report
+    from bertflow.geometry.inspecting import write_run_report
 
     try:
         path = write_run_report(folder.path, calibrated, fit.x, inputs.sentences, inputs.arguments)

@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.data.vectors import Vectors, write_parquet
-from bertflow.encoder.store_locks import Locks
 from bertflow.errors import DataError
 from bertflow.files import atomic_file, read_json, write_json
+from bertflow.store.locks import Locks
 
 EVERY = 256 * 2**20
 """Bytes between two entries of the journal."""

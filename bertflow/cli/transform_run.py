@@ -15,10 +15,10 @@ from bertflow.cli.fit_source import Source, name_of, open_source
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.transform_output import RowFile
 from bertflow.data.vectors import FORMATS, Vectors
-from bertflow.encoder.store import EmbeddingStore
-from bertflow.encoder.store_locks import place
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256
+from bertflow.store.locks import place
+from bertflow.store.store import EmbeddingStore
 
 IDENTITY = (*SAME, "calibrator")
 """What must be equal between the rows a calibrator was fitted on and those it is used on."""

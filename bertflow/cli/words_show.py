@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator, Mapping
 from rich.console import Console
 from rich.markup import escape
 
-from bertflow.analysis.words import Offset, Panel, StudyResult, rank, run_study
-from bertflow.analysis.words_study import STATIC, Labels, load_study, word_study
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.encoder.words import WordEncoder
 from bertflow.evaluation.tables import MISSING, Table
 from bertflow.files import to_json, write_json
+from bertflow.words.compare import Offset, Panel, StudyResult, rank, run_study
+from bertflow.words.encoder import WordEncoder
+from bertflow.words.study import STATIC, Labels, load_study, word_study
 
 NAMED = 3
 """So many poolings are named in a sentence."""

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from bertflow.analysis.plots import save_figure, to_svg
-from bertflow.analysis.words import StudyResult
-from bertflow.analysis.words_plots import MEASURES, Figure, layer_heatmaps, similarity_heatmaps
 from bertflow.files import atomic_file
+from bertflow.plots import save_figure, to_svg
+from bertflow.words.compare import StudyResult
+from bertflow.words.plots import MEASURES, Figure, layer_heatmaps, similarity_heatmaps
 
 
 def write_pictures(result: StudyResult, folder: Path, kind: str) -> list[Path]:

@@ -8,9 +8,10 @@ Padding always stands on the right, whatever side the tokenizer prefers: positio
 in models that count them from the left, and the mask makes the rest harmless.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from itertools import islice
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -157,3 +158,10 @@ def _count_longer(sentences: list[str], tokenizer: PreTrainedTokenizerBase, max_
         return 0
     whole = tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
     return sum(len(tokens) > max_length for tokens in whole)
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of ``size`` items, the last one shorter."""
+    left = iter(items)
+    while chunk := list(islice(left, size)):
+        yield chunk

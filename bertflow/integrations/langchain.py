@@ -26,7 +26,7 @@ class BertflowEmbeddings(Embeddings):
 
     def __init__(self, encoder: SentenceEncoder | str) -> None:
         if isinstance(encoder, str):
-            from bertflow.integrations.opening import open_encoder
+            from bertflow.opening import open_encoder
 
             encoder = open_encoder(encoder)
         self.encoder = encoder

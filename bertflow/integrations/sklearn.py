@@ -20,7 +20,7 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.encoder.batching import check_sentences
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError
-from bertflow.integrations.opening import open_encoder
+from bertflow.opening import open_encoder
 
 
 @functools.lru_cache(maxsize=2)

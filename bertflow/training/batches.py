@@ -20,7 +20,7 @@ from bertflow.errors import UsageError
 
 @runtime_checkable
 class Store(Protocol):
-    """Embeddings on disk, as ``bertflow.encoder.store.EmbeddingStore`` keeps them."""
+    """Embeddings on disk, as ``bertflow.store.store.EmbeddingStore`` keeps them."""
 
     def __len__(self) -> int:
         """How many there are."""

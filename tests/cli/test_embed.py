@@ -10,9 +10,9 @@ import pytest
 
 from bertflow.cli import main
 from bertflow.cli.embed_progress import Lines
-from bertflow.encoder.store import EmbeddingStore
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import read_json
+from bertflow.store.store import EmbeddingStore
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]

@@ -108,7 +108,7 @@ REFUSALS = {
 @pytest.mark.parametrize("case", REFUSALS)
 def test_what_cannot_be_had_is_refused_in_one_line(saved, tmp_path, capsys, case, monkeypatch):
     arguments, text = REFUSALS[case]
-    monkeypatch.setattr("bertflow.cli.export_measure.docstring_sentences", lambda: TEXT)
+    monkeypatch.setattr("bertflow.export.measure.docstring_sentences", lambda: TEXT)
     code, line = refusal(capsys, saved, *arguments, "--output", tmp_path / "out")
     assert (code, line) == (2, text.format(saved=saved))
     assert not list(tmp_path.iterdir())

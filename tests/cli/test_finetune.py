@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(arguments, tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys
-import bertflow.training.siamese_fit as siamese
+import bertflow.finetuning.fit as siamese
 from bertflow.cli import main
 
 class Module(siamese.Siamese):

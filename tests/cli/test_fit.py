@@ -12,9 +12,9 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main
 from bertflow.cli.fit_run import moments_of_share
 from bertflow.data.vectors import open_vectors
-from bertflow.encoder.store import EmbeddingStore
 from bertflow.files import read_json
 from bertflow.moments import Moments
+from bertflow.store.store import EmbeddingStore
 
 X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype(
     "float32"

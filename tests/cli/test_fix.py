@@ -4,19 +4,20 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from bertflow.advise import candidates as fix_candidates
+from bertflow.advise.evidence import GRADED, load_evidence
+from bertflow.advise.source import resolve_prompt
+from bertflow.advise.text import read_documents, split_text
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import load_calibrator
-from bertflow.calibration.scores import ScoreCalibrator
-from bertflow.cli import fix_candidates, run
+from bertflow.cli import run
 from bertflow.cli.fix import main
-from bertflow.cli.fix_evidence import GRADED, load_evidence
-from bertflow.cli.fix_model import resolve_prompt
-from bertflow.cli.fix_text import read_documents, split_text
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.retrieval import RetrievalPairs
 from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.text_keys import text_key
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]

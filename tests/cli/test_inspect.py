@@ -10,11 +10,11 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.cli import run
 from bertflow.cli.inspect import main
-from bertflow.cli.inspect_parts import read_history
-from bertflow.cli.inspecting import write_report, write_run_report
 from bertflow.data.retrieval import RetrievalPairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
+from bertflow.geometry.inspecting import write_report, write_run_report
+from bertflow.geometry.parts import read_history
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -61,7 +61,7 @@ def inspect(files, tmp_path, capsys):
 @pytest.fixture
 def blank_pictures(monkeypatch):
     """Pictures are made, but not drawn, which is what takes the time."""
-    plots = pytest.importorskip("bertflow.analysis.plots", reason="the plots extra is not installed")
+    plots = pytest.importorskip("bertflow.plots", reason="the plots extra is not installed")
     monkeypatch.setattr(plots, "to_svg", lambda figure: b"<svg/>")
 
 

@@ -8,10 +8,10 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
-from bertflow.calibration.scores import ScoreCalibrator
 from bertflow.cli import run
 from bertflow.cli.score import main
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.scoring.scores import ScoreCalibrator
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")

@@ -9,9 +9,9 @@ from sklearn.metrics import average_precision_score
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.cli import main
-from bertflow.cli.search_scores import average_precision, right_ranks
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases
+from bertflow.retrieval.scores import average_precision, right_ranks
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},

@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from bertflow.cli.train_options import parse_options
-from bertflow.encoder.store import EmbeddingStore
 from bertflow.files import read_json
+from bertflow.store.store import EmbeddingStore
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = {path.stem: path for path in sorted((ROOT / "configs" / "slurm").glob("*.sbatch"))}

@@ -64,7 +64,7 @@ def test_a_heatmap_is_drawn(tiny_bert, task, tmp_path):
 
 
 def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task, tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "bertflow.analysis.plots", raising=False)
+    monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "1", "--tokens", "mean"]
     assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0

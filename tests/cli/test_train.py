@@ -18,9 +18,9 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli.train_inputs import read_text
 from bertflow.cli.train_options import DataOptions, parse_options
-from bertflow.cli.train_trainer import build_trainer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.runs.trainer import build_trainer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]

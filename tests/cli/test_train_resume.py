@@ -10,8 +10,9 @@ import torch
 
 from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
-from bertflow.cli import train_run, train_trainer
+from bertflow.cli import train_run
 from bertflow.files import read_json
+from bertflow.runs import trainer as train_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]

@@ -13,8 +13,8 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.calibration.linear import Center, Whitening
 from bertflow.cli import main, transform_output
 from bertflow.data import vectors
-from bertflow.encoder import store_build
-from bertflow.encoder.store import EmbeddingStore
+from bertflow.store import build as store_build
+from bertflow.store.store import EmbeddingStore
 
 FORK = multiprocessing.get_context("fork")
 N = 300

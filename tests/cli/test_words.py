@@ -66,7 +66,7 @@ def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts
 
 
 def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_path, capsys, monkeypatch):
-    for name in ("bertflow.analysis.plots", "bertflow.analysis.words_plots", "bertflow.cli.words_write"):
+    for name in ("bertflow.plots", "bertflow.words.plots", "bertflow.cli.words_write"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

@@ -1,1 +1,0 @@
-"""What a space of embeddings looks like."""

@@ -1,0 +1,1 @@
+"""The encoder itself, trained with labels."""

@@ -1,0 +1,1 @@
+"""Measures of geometry, each with its section of the report beside it."""

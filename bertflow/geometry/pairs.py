@@ -1,0 +1,108 @@
+"""Pairs of sentences for a report on the geometry: read, embedded by every system, scored.
+
+Pairs come with a human score (an STS task, a table), where the highest fifth of the scale counts as a paraphrase; or
+as queries with their right text, which are paraphrase-like by nature.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertflow.calibrated import encode_systems
+from bertflow.data.retrieval import PAIR_COLUMNS, RetrievalPairs, load_retrieval
+from bertflow.data.sts import StsPairs, expand_tasks, load_sts
+from bertflow.data.tables import open_table, table_suffix
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import UsageError
+from bertflow.evaluation.lexical import LEVELS, edit_distance
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.evaluation.sts import score_sets
+from bertflow.geometry.material import PairCosines, Scores
+from bertflow.similarity import SIMILARITIES
+
+ALIKE = 0.8
+"""Share of the range of the human scores from which a pair counts as a paraphrase: 4 on the scale from 0 to 5."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Pairs of sentences.
+
+    Attributes:
+        first: One side.
+        second: The other.
+        source: STS or retrieval pairs.
+    """
+
+    first: Sequence[str]
+    second: Sequence[str]
+    source: StsPairs | RetrievalPairs
+
+    @classmethod
+    def of(cls, source: StsPairs | RetrievalPairs) -> "Pairs":
+        """The sides of STS or retrieval pairs."""
+        if isinstance(source, StsPairs):
+            return cls(source.sentence1, source.sentence2, source)
+        return cls(source.queries, source.texts, source)
+
+
+def load_pairs(name: str, data_dir: str) -> Pairs:
+    """An STS task, or a table with a human score, or with query and text.
+
+    Raises:
+        UsageError: If several tasks are named.
+        DataError: For data that is missing or damaged.
+    """
+    if table_suffix(name) and any(open_table(name).find(columns) for columns in PAIR_COLUMNS):
+        return Pairs.of(load_retrieval(name))
+    tasks = expand_tasks(name, data_dir)
+    if len(tasks) > 1:
+        raise UsageError(f"--pairs takes one task, got {len(tasks)}: {', '.join(tasks)}. Choose one.")
+    return Pairs.of(load_sts(tasks[0], data_dir))
+
+
+def pair_cosines(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progress: bool = False) -> PairCosines:
+    """The cosine of every pair by every system, and its edit distance in words."""
+    sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
+    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    first, second = ([row_of[sentence] for sentence in side] for side in (pairs.first, pairs.second))
+    cosine, cut = SIMILARITIES["cosine"].paired, LEVELS["words"]
+    embeddings = encode_systems(systems, sentences, progress=progress)
+    gold, alike, rule = None, np.ones(len(first), dtype=bool), "a query and its text"
+    if isinstance(pairs.source, StsPairs):
+        gold = pairs.source.gold
+        bound = gold.min() + ALIKE * np.ptp(gold)
+        alike, rule = gold >= bound, f"human score of at least {bound:g}"
+    return PairCosines(
+        name=pairs.source.task,
+        cosines={name: cosine(x[first], x[second]) for name, x in embeddings.items()},
+        alike=alike,
+        rule=rule,
+        edits=np.array([edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]),
+        gold=gold,
+    )
+
+
+def pair_scores(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Scores:
+    """Spearman with the human scores, or hit@1 of the queries, with 95 % intervals.
+
+    Raises:
+        DataError: If a system was trained on labels of these pairs.
+    """
+    if isinstance(pairs.source, StsPairs):
+        return _scores(score_sets(systems, [pairs.source]), "cosine_spearman", f"Spearman on {pairs.source.task}")
+    return _scores(evaluate_retrieval(systems, pairs.source), "hit@1", f"hit@1 on {pairs.source.task}")
+
+
+def _scores(report: Report, metric: str, title: str) -> Scores:
+    rows = [row for row in report.rows if row.metric == metric and row.aggregation == "all"]
+    return Scores(
+        title,
+        {
+            row.system: (row.value, row.ci_low, row.ci_high)
+            for row in rows
+            if row.ci_low is not None and row.ci_high is not None
+        },
+    )

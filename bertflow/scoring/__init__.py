@@ -1,0 +1,1 @@
+"""Percentiles, probabilities, thresholds; in or out of domain."""

@@ -1,0 +1,239 @@
+"""In or out of domain? How likely a sentence is under the density of a text.
+
+    u = x / |x|            embeddings scaled to length one
+    log-likelihood l(u)    under a Gaussian (Whitening: -1/2 Mahalanobis^2 + constant) or a flow, fitted on some text
+    percentile             100 (1 + held-out sentences with l or less) / (1 + N): low is strange, 50 is ordinary
+    drift                  is a whole batch another text? its l against those held out, two samples
+
+Without the scaling it is the length of an embedding that decides on a tuned encoder, and long sentences, whose
+embeddings are short, look more ordinary than the text itself (docs/fix.md has the figures). The N sentences must be
+held out: those that a density was fitted on look too likely, the more so the fewer they were.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.stats import ks_2samp, rankdata
+
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.linear import Whitening
+from bertflow.calibration.saving import load_calibrator, write_calibrator
+from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.files import atomic_folder, read_json, write_json
+from bertflow.scoring.identity import Identity
+from bertflow.similarity import unit_rows
+
+if TYPE_CHECKING:
+    from bertflow.encoder.transformer import SentenceEncoder
+
+Float64 = NDArray[np.float64]
+DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
+"""The folder in an encoder's folder, and what is in it."""
+FORMAT = 1
+FEWEST = 50
+"""Held-out sentences below which a percentile says too little."""
+MOST = 5000
+"""Held-out sentences that are kept."""
+LEVEL = 0.01
+"""A batch has drifted if its p-value is below this."""
+
+
+@runtime_checkable
+class Density(Protocol):
+    """A calibrator that can say how likely a raw embedding is: Whitening, Standardize, FlowCalibrator."""
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Log density (n,) of the rows, in nats."""
+        ...
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A batch against the held-out text.
+
+    Attributes:
+        n: Sentences of the batch.
+        held_out: Sentences it is compared with.
+        p_value: Of the two-sample Kolmogorov-Smirnov test, exact for small samples: chance alone gives as much.
+        ks: Its statistic: largest gap between both distributions, in [0, 1].
+        shift: Mean of the batch less that of the held-out text, in standard deviations of the latter; below 0: strange.
+        auroc: How often a sentence of the batch is less likely than one held out; 0.5 is no difference.
+    """
+
+    n: int
+    held_out: int
+    p_value: float
+    ks: float
+    shift: float
+    auroc: float
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the difference is more than chance; how large it is, ``auroc`` says."""
+        return self.p_value < LEVEL
+
+    def __str__(self) -> str:
+        """One line."""
+        verdict = "drift" if self.drifted else "no drift to be seen"
+        return (
+            f"{verdict}: p = {self.p_value:.2g} (Kolmogorov-Smirnov {self.ks:.3f}, {self.n:,} sentences against "
+            f"{self.held_out:,} held out); mean shifted by {self.shift:+.2f} standard deviations; a sentence of this "
+            f"text is the stranger one in {self.auroc:.0%} of couples"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "drifted": self.drifted}
+
+
+class DomainCheck:
+    """Percentiles of log-likelihoods among held-out text.
+
+    Args:
+        density: A calibrator that has a density: Whitening (the default), Standardize or FlowCalibrator. ``fit`` fits
+            it; to ask one that is fitted already, call ``hold`` alone.
+        unit: Whether rows are scaled to length one first, in fitting as in asking.
+
+    Attributes:
+        held_out_: Log-likelihoods of held-out sentences, rising.
+
+    Raises:
+        UsageError: If the calibrator has no density.
+    """
+
+    def __init__(self, density: AbstractCalibrator | None = None, unit: bool = True) -> None:
+        density = Whitening() if density is None else density
+        if not isinstance(density, Density):
+            raise UsageError(
+                f"A domain check needs a density, which {type(density).__name__} has not. "
+                "Use Whitening, Standardize or FlowCalibrator."
+            )
+        self.density: AbstractCalibrator = density
+        self.unit = unit
+        self.held_out_: Float64 = np.empty(0)
+        self.made_by_ = Identity()
+
+    def fit(self, X: ArrayLike, held_out: ArrayLike) -> Self:
+        """Fit the density to raw embeddings (n, dim), and remember the log-likelihoods of others.
+
+        Raises:
+            DataError: If fewer than 50 are held out, or the density cannot be fitted.
+        """
+        self.density.fit(self._scaled(X))
+        return self.hold(held_out)
+
+    def hold(self, held_out: ArrayLike) -> Self:
+        """Remember the log-likelihoods of raw embeddings (n, dim) that the density was not fitted on.
+
+        Raises:
+            DataError: If there are fewer than 50.
+        """
+        x = np.asarray(held_out)[:MOST]
+        if len(x) < FEWEST:
+            raise DataError(f"A domain check needs at least {FEWEST} held-out sentences, got {len(x)}. Give more text.")
+        self.held_out_ = np.sort(self.log_likelihood(x))
+        return self
+
+    def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], held_out: Sequence[str]) -> Self:
+        """Fit to sentences as the raw ``encoder`` embeds them, compare with others, and remember the encoder."""
+        with _within_the_span():
+            self.fit(encoder.encode(list(sentences)), encoder.encode(list(held_out)[:MOST]))
+        self.made_by_ = Identity.of(encoder)
+        return self
+
+    def log_likelihood(self, X: ArrayLike) -> Float64:
+        """Log density (n,) of raw embeddings, in nats."""
+        assert isinstance(self.density, Density)
+        with _within_the_span():
+            return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
+
+    def _scaled(self, X: ArrayLike) -> ArrayLike:
+        return unit_rows(np.asarray(X)) if self.unit else X
+
+    def percentile(self, log_likelihoods: ArrayLike) -> Float64:
+        """Percent of held-out sentences that are as strange or stranger; in (0, 100]."""
+        self._require_fitted()
+        at_most = np.searchsorted(self.held_out_, np.asarray(log_likelihoods, dtype=np.float64), side="right")
+        return 100 * (1 + at_most) / (1 + len(self.held_out_))
+
+    def drift(self, log_likelihoods: ArrayLike) -> Drift:
+        """Compare the log-likelihoods (n,) of a new batch with the held-out ones.
+
+        Raises:
+            DataError: For fewer than two sentences.
+        """
+        self._require_fitted()
+        batch, kept = np.asarray(log_likelihoods, dtype=np.float64), self.held_out_
+        if len(batch) < 2:
+            raise DataError(f"Drift is a matter of several sentences, got {len(batch)}. Give at least 2.")
+        test = ks_2samp(kept, batch)
+        return Drift(
+            n=len(batch),
+            held_out=len(kept),
+            p_value=float(test.pvalue),
+            ks=float(test.statistic),
+            shift=float((batch.mean() - kept.mean()) / kept.std()),
+            auroc=auroc(kept, batch),
+        )
+
+    def _require_fitted(self) -> None:
+        if not len(self.held_out_):
+            raise UsageError("This DomainCheck is not fitted. Call fit with embeddings of held-out text first.")
+
+    def save(self, folder: str | Path) -> None:
+        """Write ``domain/`` into an encoder's folder, whole or not at all."""
+        self._require_fitted()
+        with atomic_folder(Path(folder) / DOMAIN) as aside:
+            (aside / DENSITY).mkdir()
+            write_calibrator(self.density, aside / DENSITY)
+            record = {"unit": self.unit, "held_out": self.held_out_.tolist(), "made_by": self.made_by_.as_dict()}
+            write_json(aside / RECORD, {"format": FORMAT, **record})
+
+    @classmethod
+    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None") -> Self:
+        """Read what ``save`` wrote.
+
+        Args:
+            folder: Of the encoder.
+            encoder: The raw encoder whose embeddings will be asked about; None where they come from elsewhere.
+
+        Raises:
+            DataError: If it is missing or damaged, or the encoder or its pooling is another one.
+        """
+        path = Path(folder) / DOMAIN
+        record = read_json(path / RECORD)
+        if not isinstance(record, dict) or record.get("format") != FORMAT:
+            raise DataError(
+                f"{path / RECORD} is no domain check of format {FORMAT}. Was it written by a later bertflow?"
+            )
+        density = load_calibrator(path / DENSITY)
+        try:
+            check = cls(density, bool(record["unit"]))
+            check.made_by_ = Identity.from_dict(record["made_by"])
+            check.held_out_ = np.array(record["held_out"], dtype=np.float64)
+            check._require_fitted()
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{path / RECORD} is damaged ({error}). Fit the domain check again.") from None
+        if encoder is not None:
+            check.made_by_.require(encoder, str(path / RECORD))
+        return check
+
+
+@contextmanager
+def _within_the_span() -> Iterator[None]:
+    """A density is one within the span of the directions that are not null: that they were left out needs no saying."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullDirectionWarning)
+        yield
+
+
+def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:
+    """How often a log-likelihood of ``outside`` lies below one of ``inside``, ties counting half; in [0, 1]."""
+    ranks = rankdata(np.concatenate([inside, outside]))[: len(inside)]
+    return float((ranks.mean() - (len(inside) + 1) / 2) / len(outside))

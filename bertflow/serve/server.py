@@ -1,0 +1,213 @@
+"""An encoder over HTTP, as OpenAI's ``/v1/embeddings``, on LitServe.
+
+    clients --> HTTP process --> queue --> worker process, the encoder --> HTTP process --> clients
+                refuses what is wrong      takes all that waits, at once
+
+LitServe has the processes, the queue, the health check and the graceful stop. Two parts are our own: its OpenAI
+specification refuses lists of texts once requests are batched, and its batching loop asks an empty queue without end.
+
+    GET /health   GET /v1/models   POST /v1/embeddings
+"""
+
+import asyncio
+import math
+import signal
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty
+from typing import Any
+
+from bertflow.errors import BertflowError, MissingExtraError, UsageError
+from bertflow.serve.model import Found, ModelOptions, ServedModel
+from bertflow.serve.protocol import (
+    Limits,
+    RequestError,
+    Served,
+    Wanted,
+    answer_body,
+    models_body,
+    parse_request,
+)
+
+try:
+    from fastapi import HTTPException, Request, Response
+    from litserve import Callback, LitAPI, LitServer
+    from litserve.loops.simple_loops import BatchedLoop
+    from litserve.specs.base import LitSpec
+    from litserve.transport.base import MessageTransport
+    from litserve.utils import LitAPIStatus, ResponseBufferItem
+    from starlette.exceptions import HTTPException as HttpError
+    from starlette.middleware.gzip import GZipMiddleware
+except ImportError:
+    raise MissingExtraError("litserve", "serve") from None
+
+PATH = "/v1/embeddings"
+HOSTS = ("127.0.0.1", "0.0.0.0", "::")
+"""What LitServe can listen on."""
+IDLE = 1.0
+"""Seconds that the worker sleeps on an empty queue before it looks up."""
+BUSY = "The server has more to do than it can. Try again in a second."
+
+
+class WaitingLoop(BatchedLoop):
+    """Takes the first request, and all that came while the last batch was computed."""
+
+    def get_batch_requests(
+        self, lit_api: LitAPI, request_queue: Any, transport: MessageTransport
+    ) -> tuple[list[Any], list[Any]]:
+        """Requests as (response queue, id, texts), and those that waited too long, as (response queue, id)."""
+        taken: list[Any] = []
+        with suppress(Empty):  # when all that waited is taken
+            taken.append(request_queue.get(timeout=IDLE))
+            while len(taken) < lit_api.max_batch_size:
+                taken.append(request_queue.get_nowait())
+        late = time.monotonic() - lit_api.request_timeout
+        good = [(queue, name, texts) for queue, name, came, texts in taken if came >= late]
+        return good, [(queue, name) for queue, name, came, _ in taken if came < late]
+
+
+class EmbeddingSpec(LitSpec):
+    """What happens in the HTTP process: read, refuse, queue, answer."""
+
+    def __init__(self, served: Served, limits: Limits) -> None:
+        super().__init__()
+        self.api_path = PATH
+        self._served, self._limits = served, limits
+        self.add_endpoint(PATH, self.embeddings, ["POST"])
+        self.add_endpoint("/v1/models", self.models, ["GET"])
+
+    async def embeddings(self, request: Request) -> Response:
+        """``POST /v1/embeddings``."""
+        try:
+            wanted = parse_request(await request.body(), self._served, self._limits)
+            found = await self._answer(wanted)
+            return _json(answer_body(self._served, wanted, found.embeddings, found.tokens))
+        except RequestError as error:
+            return _refusal(error)
+        except BertflowError as error:
+            return _refusal(RequestError(str(error), param="input"))
+
+    async def models(self) -> Response:
+        """``GET /v1/models``."""
+        return _json(models_body(self._served))
+
+    def decode_request(self, request: Sequence[str], context_kwargs: Any = None) -> Sequence[str]:
+        """The texts as they were queued."""
+        return request
+
+    def encode_response(self, output: Found | RequestError, context_kwargs: Any = None) -> Found | RequestError:
+        """What was found, or the refusal, as it goes back to the HTTP process."""
+        return output
+
+    async def _answer(self, wanted: Wanted) -> Found:
+        if len(self.response_buffer) >= self._limits.waiting:
+            raise RequestError(BUSY, 503, code="overloaded", kind="server_error")
+        name, event = uuid.uuid4(), asyncio.Event()
+        self.response_buffer[name] = ResponseBufferItem(event=event)
+        try:
+            self.request_queue.put_nowait((self.response_queue_id, name, time.monotonic(), wanted.texts))
+            await asyncio.wait_for(event.wait(), self._limits.seconds)
+            response, status = self.response_buffer[name].response
+        except TimeoutError:
+            response, status = None, LitAPIStatus.ERROR
+        finally:
+            del self.response_buffer[name]
+        if isinstance(response, RequestError):
+            raise response
+        if status == LitAPIStatus.OK and isinstance(response, Found):
+            return response
+        if response is None or isinstance(response, HTTPException):
+            raise RequestError(
+                f"No answer within {self._limits.seconds:g} seconds.", 504, code="timeout", kind="server_error"
+            )
+        raise RequestError("The model failed; the server's log says why.", 500, kind="server_error")
+
+
+class EmbeddingApi(LitAPI):
+    """What happens in the worker process: open the encoder once, answer batches."""
+
+    def __init__(self, options: ModelOptions, served: Served, limits: Limits) -> None:
+        super().__init__(max_batch_size=limits.batch, loop=WaitingLoop(), spec=EmbeddingSpec(served, limits))
+        self._options = options
+
+    def setup(self, device: str) -> None:
+        """Open the encoder."""
+        # Ctrl-C reaches every process of a terminal; the worker is stopped when the last request is answered.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        self._model = ServedModel(self._options)
+
+    def predict(self, x: Sequence[Sequence[str]], **_: Any) -> list[Found | RequestError]:
+        """The answers to a batch of requests."""
+        return self._model.answer(x)
+
+
+class Ready(Callback):
+    """Tells when the worker has opened its encoder."""
+
+    def __init__(self, tell: Callable[[], object]) -> None:
+        super().__init__()
+        self._tell = tell
+
+    def on_after_setup(self, lit_api: LitAPI) -> None:
+        """Called by LitServe in the worker process."""
+        self._tell()
+
+
+def build_server(options: ModelOptions, limits: Limits, tell: Callable[[], object]) -> LitServer:
+    """A server that is ready to run.
+
+    Args:
+        options: What is served.
+        limits: What may be asked for.
+        tell: Called when requests are answered; in a process of its own, so it must pickle.
+
+    Raises:
+        UsageError: If a limit cannot be kept, or what is named is no transformer.
+        DataError: If the folder is missing, incomplete or damaged.
+    """
+    if limits.batch < 2 or min(limits.texts, limits.body, limits.waiting, limits.seconds) <= 0:
+        raise UsageError(f"Limits should be above zero, and a batch 2 requests or more, got {limits}.")
+    # Opened here as well, so that what cannot be served is refused in one line before a process is started.
+    served = ServedModel(options).served
+    server = LitServer(
+        EmbeddingApi(options, served, limits),
+        accelerator="cpu",  # one worker; the encoder finds its device by itself
+        timeout=limits.seconds,
+        max_payload_size=limits.body,
+        callbacks=[Ready(tell)],
+        disable_openapi_url=True,
+        model_metadata={"name": served.name, "dim": served.dim},
+    )
+    # What was accepted may take as long when the server is told to stop.
+    server.uvicorn_graceful_timeout = math.ceil(limits.seconds) + 1
+    # Compressing numbers takes as long as embedding a sentence, and saves little.
+    server.app.user_middleware = [one for one in server.app.user_middleware if one.cls is not GZipMiddleware]
+    server.app.add_exception_handler(HttpError, _http_error)
+    server.app.add_exception_handler(Exception, _failure)
+    return server
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    """LitServe's and FastAPI's own refusals, in OpenAI's form."""
+    assert isinstance(error, HttpError)
+    response = _refusal(RequestError(f"{request.method} {request.url.path}: {error.detail}.", error.status_code))
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def _failure(request: Request, error: Exception) -> Response:
+    message = f"{request.method} {request.url.path} failed; the server's log says why."
+    return _refusal(RequestError(message, 500, kind="server_error"))
+
+
+def _refusal(error: RequestError) -> Response:
+    response = _json(error.body(), error.status)
+    if error.status == 503:
+        response.headers["Retry-After"] = "1"
+    return response
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, media_type="application/json")

@@ -1,0 +1,1 @@
+"""Embeddings at rest: embed once, read many times, by several processes."""

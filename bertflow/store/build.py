@@ -1,0 +1,247 @@
+"""How a store comes to be: begun once, checked by whoever comes later, filled by as many processes as there are.
+
+plan                what a store is to hold
+begin               write it down, or see that the store that is there is the same
+StreamedText        sentences that are too many for memory, by their rows
+fill                compute every shard that nobody has computed
+"""
+
+import json
+import logging
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.encoder.batching import chunks
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_folder, read_json, to_json, write_json
+from bertflow.registry import lookup
+from bertflow.store.locks import POLL, SHARDS, TEXT, Locks, place
+from bertflow.store.shards import DTYPES, Shard, counted, default_shards, layout
+from bertflow.store.text import HASHES, ROW_IDS, SpooledText, TextIndex, exact_hashes, text_digest
+
+logger = logging.getLogger("bertflow")
+
+FORMAT = 2
+MANIFEST = "store.json"
+SPOOL = "text"
+OWN = (SPOOL, ROW_IDS, HASHES)
+"""What may lie in a folder before ``store.json`` does."""
+CHUNK = 8192
+"""Sentences encoded, or rows read, at a time; memory grows with this, not with the corpus."""
+VERSIONED = ("bertflow", "torch", "transformers")
+Blocks = Callable[[int, int], Iterable[NDArray[np.float32]]]
+"""Rows ``start`` to ``stop`` of a store to be, in blocks."""
+Read = Callable[[], Iterable[str]]
+"""Starts a text from the top."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a store is to hold.
+
+    Attributes:
+        recipe: What the encoder says of itself.
+        dim: Width of a row.
+        text: Digest of the distinct sentences; None where only ``corpus`` is known.
+        corpus: Digest of all sentences; None where only ``text`` matters.
+        n: Distinct sentences, where known.
+        shards: Into how many files; None for those of the store that is there, else ``default_shards``.
+        dtype: How rows rest, a row of ``DTYPES``; None for that of the store that is there, else float32.
+    """
+
+    recipe: Mapping[str, Any]
+    dim: int
+    text: str | None = None
+    corpus: str | None = None
+    n: int | None = None
+    shards: int | None = None
+    dtype: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.dtype is not None:
+            lookup("store dtype", DTYPES, self.dtype)
+
+    def manifest(self) -> dict[str, Any]:
+        """What ``store.json`` of a new store says."""
+        assert self.n is not None, "a store is begun when its text was read"
+        return {
+            "format": FORMAT,
+            "recipe": dict(self.recipe),
+            "versions": {name: version(name) for name in VERSIONED},
+            "text": self.text,
+            "corpus": self.corpus,
+            "n": self.n,
+            "dim": self.dim,
+            "shards": default_shards(self.n) if self.shards is None else self.shards,
+            "storage": self.dtype or "float32",
+        }
+
+    def check(self, folder: Path) -> None:
+        """See that the store in ``folder`` is the planned one.
+
+        Raises:
+            DataError: If it is another one; the message gives what differs, as it is there and as it is wanted.
+        """
+        old = read_manifest(folder)
+        finished = all(shard.is_done() for shard in layout(folder, old["n"], old["shards"]))
+        new = {"text": self.text, "corpus": self.corpus, "n": self.n, "shards": self.shards, "storage": self.dtype}
+        wanted = {name: value for name, value in new.items() if value is not None} | {"dim": self.dim}
+        now, before = (
+            json.loads(to_json(dict(self.recipe))) | wanted,
+            old["recipe"] | {name: old[name] for name in wanted},
+        )
+        changed = _changes(before, now)
+        newer = _changes(old["versions"], {name: version(name) for name in VERSIONED})
+        if changed or (newer and not finished):
+            raise DataError(
+                f"{folder} holds a store of something else: {', '.join(changed + newer)}. "
+                "Choose another folder, or delete this one."
+            )
+        if newer:
+            logger.warning("%s was made by another version: %s.", folder, ", ".join(newer))
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """What ``store.json`` says.
+
+    Raises:
+        DataError: If the folder is no store, or one of another format.
+    """
+    manifest: dict[str, Any] = read_json(folder / MANIFEST)
+    if manifest.get("format") != FORMAT:
+        raise DataError(
+            f"{folder} should be a store of format {FORMAT}, but its store.json says {manifest.get('format')}. "
+            "Build it again."
+        )
+    return manifest
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether a store was begun there."""
+    return (folder / MANIFEST).exists()
+
+
+def begin(folder: Path, locks: Locks, create: Callable[[], Plan], check: Callable[[], Plan]) -> None:
+    """Write down a new store, or check the one that is there.
+
+    Args:
+        folder: Of the store.
+        locks: Of the store.
+        create: Writes the corpus of a new store and says what it will hold.
+        check: Says what a store that is there should hold.
+
+    Raises:
+        DataError: If it holds something else, or the folder other files.
+    """
+    with locks.waiting(TEXT, "begins the store"):
+        new = not is_begun(folder)
+        if new:
+            _require_empty(folder)
+            write_json(folder / MANIFEST, create().manifest())
+    if not new:
+        check().check(folder)
+
+
+def _require_empty(folder: Path) -> None:
+    """A new store is not put between other files; what a store that was begun and killed left is its own."""
+    others = sorted(path.name for path in folder.iterdir() if path.name not in OWN and path.name[0] != ".")
+    if others:
+        raise DataError(f"{folder} should be a store, new or begun, but holds {others[0]}. Name another folder.")
+
+
+class StreamedText:
+    """A text that is read as a stream, once; and its distinct sentences by their rows.
+
+    The first process to come writes the sentences into the folder, for all; those that come later only see whether
+    theirs is the same text.
+
+    Args:
+        read: Starts the text from the top.
+        folder: Of the store.
+        locks: Of the store.
+    """
+
+    def __init__(self, read: Read, folder: Path, locks: Locks) -> None:
+        self.read, self.folder, self.locks = read, folder, locks
+
+    def spool(self) -> TextIndex:
+        """Write the sentences into the folder; only for whoever holds the lock ``TEXT``."""
+        for leftover in self.folder.glob(f".{SPOOL}.*"):
+            shutil.rmtree(leftover)  # of a process that was killed while it read
+        with atomic_folder(self.folder / SPOOL) as aside:
+            index = TextIndex.read(self.read(), aside)
+            if not index.n:
+                raise UsageError("A store needs sentences, got none. Give text.")
+        return index
+
+    def digest(self) -> str:
+        """Fingerprint of all sentences, repeats included."""
+        return text_digest(exact_hashes(chunk) for chunk in chunks(self.read(), CHUNK))
+
+    def rows(self, start: int, stop: int) -> Iterator[str]:
+        """Distinct sentences ``start`` to ``stop``."""
+        with self.locks.waiting(TEXT, "reads the text"):
+            if not (self.folder / SPOOL).is_dir():
+                self.spool()
+            text = SpooledText(self.folder / SPOOL)
+        return text.rows(start, stop)
+
+
+def encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
+    """The blocks of a store that ``encoder`` makes of ``sentences(start, stop)``."""
+
+    def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
+        for chunk in chunks(sentences(start, stop), CHUNK):
+            yield encoder.encode(chunk)
+
+    return blocks
+
+
+def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Callable[[int], None]) -> None:
+    """Compute the shards that are not there, and wait for those that other processes compute.
+
+    A shard that was there before is read and checked, by the process whose share it is; a damaged one is computed
+    again.
+    """
+    manifest = read_manifest(folder)
+    shards = layout(folder, manifest["n"], manifest["shards"])
+    rank, world = place()
+    inherited = {number for number, shard in enumerate(shards) if number % world == rank and shard.is_done()}
+    left = sorted(range(len(shards)), key=lambda number: ((number - rank) % world, number))
+
+    def finish(number: int) -> bool:
+        """Whether a shard is there at last; False if another process is at it."""
+        if not locks.take(SHARDS + number):
+            return False
+        shard: Shard = shards[number]
+        try:
+            if shard.is_whole() if number in inherited else shard.is_done():
+                advance(shard.rows)
+            else:
+                rows = counted(blocks(shard.start, shard.stop), advance)
+                shard.write(rows, manifest["dim"], DTYPES[manifest["storage"]])
+        finally:
+            locks.give_back(SHARDS + number)
+        return True
+
+    while left:
+        busy = [number for number in left if not finish(number)]
+        if len(busy) == len(left):
+            time.sleep(POLL)
+        left = busy
+    with locks.waiting(TEXT, "tidies up"):
+        shutil.rmtree(folder / SPOOL, ignore_errors=True)
+
+
+def _changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    keys = [key for key in sorted({**before, **now}) if before.get(key) != now.get(key)]
+    return [f"{key} {before.get(key)!r} (now {now.get(key)!r})" for key in keys]

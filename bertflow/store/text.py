@@ -1,0 +1,203 @@
+"""Text on its way into a store: read once as a stream, each distinct sentence kept track of by a 64-bit hash.
+
+    sentences.txt     the text as it came, one sentence a line; read again shard by shard, then deleted
+    starts.npy        where each distinct sentence starts in it, in order of first appearance
+    row_ids.npy       for each sentence of the text, which distinct one it is
+    text_hashes.npy   sorted hashes of the text's keys, for provenance (``bertflow.text_keys``)
+
+What grows with the text is written to files and mapped, so memory does not: 48 bytes a sentence on disk, besides
+the text. Two different sentences among ten million share a hash, and so an embedding, with a probability of 3e-6, among
+a billion of 0.03.
+"""
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.encoder.batching import chunks
+from bertflow.errors import DataError
+from bertflow.files import atomic_file
+from bertflow.text_keys import hash_text
+
+CHUNK = 65536
+"""Sentences, or numbers, that are held in memory at a time."""
+BUCKET = 2**20
+"""Hashes that are compared at a time, up to ``BUCKETS`` buckets of them."""
+BUCKETS = 64
+RAW = ("hashes.raw", "offsets.raw", "keys.raw")
+SENTENCES, STARTS, ROW_IDS, HASHES = "sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"
+
+
+def exact_hashes(sentences: Iterable[str]) -> NDArray[np.uint64]:
+    """64-bit hashes of some sentences as they stand: equal text, equal hash."""
+    digests = (hashlib.blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences)
+    return np.frombuffer(b"".join(digests), dtype="<u8")
+
+
+def text_digest(hashes: Iterable[NDArray[np.uint64]]) -> str:
+    """One fingerprint for the same distinct sentences in the same order, from their hashes, chunk by chunk."""
+    sha = hashlib.sha256()
+    for chunk in hashes:
+        sha.update(chunk.astype("<u8").tobytes())
+    return sha.hexdigest()
+
+
+def save_array(path: Path, array: NDArray[Any]) -> None:
+    """Write an array, whole or not at all; one that is mapped is not loaded."""
+    with atomic_file(path) as aside, aside.open("wb") as file:
+        np.save(file, array)
+
+
+@dataclass(frozen=True)
+class TextIndex:
+    """A text that was read.
+
+    Attributes:
+        n: Distinct sentences.
+        text: ``text_digest`` of the distinct sentences.
+        corpus: ``text_digest`` of all of them, repeats included.
+    """
+
+    n: int
+    text: str
+    corpus: str
+
+    @classmethod
+    def read(cls, sentences: Iterable[str], folder: Path) -> "TextIndex":
+        """Read a text, sentences of one line, into an empty folder."""
+        total = _spool(sentences, folder)
+        if not total:
+            return cls(0, text_digest([]), text_digest([]))
+        hashes, first = _mapped(folder / "hashes.raw"), _scratch(folder / "first.raw", total)
+        row_ids = np.lib.format.open_memmap(folder / ROW_IDS, mode="w+", dtype=np.int64, shape=(total,))
+        first_appearances(hashes, first)
+        n = number_rows(first, row_ids)
+        starts = np.lib.format.open_memmap(folder / STARTS, mode="w+", dtype=np.int64, shape=(n,))
+        _fill_from(starts, _at_first(_mapped(folder / "offsets.raw", np.int64), first))
+        _write_distinct(_mapped(folder / "keys.raw"), folder / HASHES)
+        index = cls(n, text_digest(_at_first(hashes, first)), text_digest(_parts(hashes)))
+        for path in folder.glob("*.raw"):
+            path.unlink()
+        return index
+
+
+class SpooledText:
+    """The distinct sentences of a text that was read, by their rows."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / SENTENCES
+        self._starts = np.load(folder / STARTS, mmap_mode="r")
+
+    def rows(self, start: int, stop: int) -> Iterator[str]:
+        """Sentences ``start`` to ``stop``, one at a time."""
+        with self._path.open("rb") as file:
+            for offset in self._starts[start:stop]:
+                file.seek(offset)
+                yield file.readline().removesuffix(b"\n").decode()
+
+
+def first_appearances(hashes: NDArray[np.uint64], first: NDArray[np.int64]) -> None:
+    """Write to ``first``, for each hash, the position where it stands first; memory grows with a bucket."""
+    for where in _buckets(hashes):
+        _, index, inverse = np.unique(hashes[where], return_index=True, return_inverse=True)
+        first[where] = where[index][inverse]
+
+
+def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
+    """Write to ``row_ids`` the rank of each sentence among the distinct ones; returns how many these are."""
+    n = 0
+    for start in range(0, len(first), CHUNK):
+        part = first[start : start + CHUNK]
+        new = part == np.arange(start, start + len(part))
+        rank = n - 1 + np.cumsum(new)
+        # A repeat looks up the row of its first appearance, which stands before it: written already, or in this part.
+        here = part >= start
+        ids = np.where(here, rank[np.where(here, part - start, 0)], 0)
+        ids[~here] = row_ids[part[~here]]
+        row_ids[start : start + len(part)] = ids
+        n += int(new.sum())
+    return n
+
+
+def _spool(sentences: Iterable[str], folder: Path) -> int:
+    """Write the text, and what is known of each sentence; returns how many there are."""
+    total = offset = 0
+    with ExitStack() as stack:
+        text = stack.enter_context((folder / SENTENCES).open("wb"))
+        hashes, offsets, keys = (stack.enter_context((folder / name).open("wb")) for name in RAW)
+        for chunk in chunks(sentences, CHUNK):
+            lines = [sentence.encode() + b"\n" for sentence in chunk]
+            _require_lines(lines, total)
+            starts = offset + np.cumsum([0] + [len(line) for line in lines])
+            text.writelines(lines)
+            exact_hashes(chunk).tofile(hashes)
+            starts[:-1].astype(np.int64).tofile(offsets)
+            np.array([hash_text(sentence) for sentence in chunk], dtype=np.uint64).tofile(keys)
+            total, offset = total + len(chunk), int(starts[-1])
+    return total
+
+
+def _require_lines(lines: list[bytes], first: int) -> None:
+    for number, line in enumerate(lines, start=first):
+        if b"\n" in line[:-1]:
+            raise DataError(f"Sentence {number} of the stream has several lines. Replace its line ends by spaces.")
+
+
+def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
+    """Positions of the hashes of each bucket, rising; hashes of a later bucket are larger."""
+    bits = min(BUCKETS, max(1, len(hashes) // BUCKET)).bit_length() - 1
+    shift = np.uint64(64 - bits)
+    for bucket in range(2**bits):
+        parts = []
+        for start in range(0, len(hashes), CHUNK):
+            chunk = hashes[start : start + CHUNK]
+            here = chunk >> shift == bucket if bits else np.ones(len(chunk), dtype=bool)
+            parts.append(start + np.flatnonzero(here))
+        yield np.concatenate(parts)
+
+
+def _write_distinct(keys: NDArray[np.uint64], path: Path) -> None:
+    """The distinct ones of ``keys``, sorted, as a .npy file; a bucket at a time."""
+    raw = path.with_suffix(".raw")
+    with raw.open("wb") as file:
+        for where in _buckets(keys):
+            np.unique(keys[where]).tofile(file)
+    save_array(path, _mapped(raw))
+
+
+def _at_first(values: NDArray[Any], first: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
+    """Those of ``values`` that belong to a first appearance, in order, chunk by chunk."""
+    for start in range(0, len(first), CHUNK):
+        part = first[start : start + CHUNK]
+        yield values[start : start + len(part)][part == np.arange(start, start + len(part))]
+
+
+def _parts(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
+
+
+def _fill_from(array: NDArray[Any], parts: Iterator[NDArray[Any]]) -> None:
+    start = 0
+    for part in parts:
+        array[start : start + len(part)] = part
+        start += len(part)
+
+
+def _mapped(path: Path, dtype: type = np.uint64) -> NDArray[Any]:
+    return np.memmap(path, dtype=dtype, mode="r")
+
+
+def _scratch(path: Path, n: int) -> NDArray[np.int64]:
+    return np.memmap(path, dtype=np.int64, mode="w+", shape=(n,))
+
+
+def distinct_rows(sentences: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """The distinct ones of sentences in memory, and the row of each sentence among them."""
+    rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
+    return list(rows), np.array([rows[sentence] for sentence in sentences], dtype=np.int64)

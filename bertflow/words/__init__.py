@@ -1,0 +1,1 @@
+"""Tokens, words in sentences, static against contextual vectors."""

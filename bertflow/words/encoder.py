@@ -1,0 +1,204 @@
+"""A word in its sentence, and its static vector.
+
+    static       the word alone          -> its pieces -> rows of the embedding matrix     -> reduce -> one vector
+    contextual   the word in a sentence  -> its pieces -> layers, at those pieces alone    -> pool   -> one vector
+
+A pooling is the row that it is for sentences, with the pieces of one word in the place of a sentence's tokens: by
+``mean(3)`` a word is the mean of its pieces at layer 3, by ``cls(3)`` the first of them.
+"""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from bertflow.encoder.checkpoint import Checkpoint
+from bertflow.encoder.folders import open_model
+from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.truncated import BlockStack
+from bertflow.errors import DataError, UsageError
+from bertflow.words.find import Mention, find_word, spelled_alike
+from bertflow.words.inputs import InputSum, count_segments
+from bertflow.words.tokens import TokenBatch, Tokens, read_tokens, stack_tokens
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a mention was found: the tokens of its sentence, and which of them are the word's."""
+
+    tokens: Tokens
+    at: tuple[int, ...]
+
+    @property
+    def pieces(self) -> tuple[str, ...]:
+        """The word's pieces."""
+        return tuple(self.tokens.pieces[index] for index in self.at)
+
+
+class WordEncoder:
+    """A transformer that is asked about words and tokens rather than sentences; on the CPU, in float32.
+
+    Args:
+        model: A hub id or a folder.
+        revision: Branch, tag or commit, for a hub id.
+
+    Attributes:
+        blocks: Blocks that are in the folder; layers go from 0 (embedding layer) to this.
+
+    Raises:
+        UsageError: If the model cannot be had, or is no single stack of blocks.
+        DataError: For a folder that is missing, incomplete or damaged.
+    """
+
+    def __init__(self, model: str | Path, revision: str | None = None) -> None:
+        self._checkpoint = Checkpoint.read(open_model(model, revision))
+        self.blocks = int(self._checkpoint.config.num_hidden_layers)
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's own."""
+        return self._checkpoint.tokenizer
+
+    @property
+    def family(self) -> str:
+        """The type of the model, as transformers calls it."""
+        return str(self._checkpoint.config.model_type)
+
+    @functools.cached_property
+    def stack(self) -> BlockStack:
+        """All blocks of the model; loaded when they are needed."""
+        return self._checkpoint.load([Pooling((self.blocks,))], torch.float32, torch.device("cpu"))
+
+    @functools.cached_property
+    def input_sum(self) -> InputSum:
+        """What the model's input embedding is made of.
+
+        Raises:
+            UsageError: If it cannot be taken apart.
+        """
+        return InputSum.find(self.stack.model)
+
+    def tokenize(self, text: str, second: str | None = None, segment: int | None = None) -> Tokens:
+        """Cut a text, or a pair, as the model reads it.
+
+        Args:
+            text: The text, or the first of a pair.
+            second: The second of a pair.
+            segment: Given to every token; by default the model's own way: 0, and 1 in the second of a pair.
+
+        Raises:
+            UsageError: If the model does not know that segment.
+            DataError: If the text is longer than the model can read, or has no tokens.
+        """
+        known = count_segments(self.stack.model)
+        if segment is not None and not 0 <= segment < known:
+            has = f"it knows segments 0 to {known - 1}" if known else "it has no segments"
+            raise UsageError(f"Segment {segment} was asked for, but this is a {self.family}, and {has}. Leave it out.")
+        # Tokenizers count the texts of a pair also for models that are not told.
+        own = 0 if known < 2 else None
+        tokens = read_tokens(self.tokenizer, text, second, own if segment is None else segment)
+        longest = self.stack.longest_input()
+        if len(tokens) > longest:
+            raise DataError(
+                f"The text {_shortened(text)!r} has {len(tokens)} tokens, and this model reads {longest}. Shorten it."
+            )
+        return tokens
+
+    def batch(self, rows: Sequence[Tokens]) -> TokenBatch:
+        """Several texts side by side."""
+        return stack_tokens(rows, self._checkpoint.pad_id)
+
+    @torch.no_grad()
+    def layers(self, batch: TokenBatch) -> list[Tensor]:
+        """All layers from 0, each (text, token, dim)."""
+        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
+        if count_segments(self.stack.model):
+            inputs["token_type_ids"] = batch.segments
+        states = self.stack.read(inputs, range(self.blocks + 1))
+        return [states.layers[layer] for layer in range(self.blocks + 1)]
+
+    def find(self, mention: Mention) -> Place:
+        """Where a word stands among the tokens of its sentence.
+
+        Raises:
+            DataError: If it does not stand there, or not that often; the message names word, sentence and pieces.
+        """
+        tokens = self.tokenize(mention.sentence, segment=mention.segment)
+        return Place(tokens, find_word(tokens, mention, self.tokenizer))
+
+    def contextual(self, mentions: Sequence[Mention], poolings: Sequence[str]) -> dict[str, NDArray[np.float32]]:
+        """One vector a mention by each pooling; mentions of one sentence that follow one another share a pass.
+
+        Args:
+            mentions: Words in their sentences.
+            poolings: Names or rows written out; the keys of what comes back, each (n, dim of the row).
+
+        Raises:
+            UsageError: For a layer out of range, and a pooling that a word has no use for.
+            DataError: If a word is not in its sentence.
+        """
+        rows = [self._parse(spelling) for spelling in poolings]
+        found: list[list[NDArray[np.float32]]] = [[] for _ in rows]
+
+        @functools.lru_cache(maxsize=1)
+        def layers(tokens: Tokens) -> list[Tensor]:
+            return self.layers(self.batch([tokens]))
+
+        for place in map(self.find, mentions):
+            mask = torch.zeros(1, len(place.tokens), dtype=torch.bool)
+            mask[0, list(place.at)] = True
+            states = layers(place.tokens)
+            for vectors, row in zip(found, rows, strict=True):
+                read = [states[layer] for layer in row.resolve(self._checkpoint.blocks)]
+                vectors.append(pool(read, TokenViews(mask, mask), row)[0].numpy())
+        return {name: np.array(vectors) for name, vectors in zip(poolings, found, strict=True)}
+
+    def static(self, words: Sequence[str], pooling: str = "mean") -> NDArray[np.float32]:
+        """One vector a word: rows of the embedding matrix, no position, no segment, no LayerNorm; (n, dim).
+
+        Args:
+            words: Without a sentence; cut as they would be inside one.
+            pooling: How several pieces become one vector; the layers of a row do not matter here.
+
+        Raises:
+            DataError: If a word has no pieces.
+        """
+        row = Pooling((0,), tokens=self._parse(pooling).tokens)
+        embeddings: Any = self.stack.model.get_input_embeddings()
+        matrix = embeddings.weight.detach()
+        vectors = []
+        for word in words:
+            ids = torch.tensor([spelled_alike(self.tokenizer, word)])
+            mask = torch.ones_like(ids, dtype=torch.bool)
+            vectors.append(pool([matrix[ids]], TokenViews(mask, mask), row)[0].numpy())
+        return np.array(vectors)
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the numbers, ready for JSON."""
+        return {
+            "encoder": self._checkpoint.folder.name,
+            "weights": self._checkpoint.weights_hash,
+            "blocks": self.blocks,
+            "family": self.family,
+        }
+
+    def _parse(self, spelling: str) -> Pooling:
+        row = parse_pooling(spelling)
+        if row.tokens in ("pooler", *COUNTED):
+            raise UsageError(
+                f"The pooling {spelling} is for sentences: {row.tokens} has no meaning for the pieces of one word. "
+                "Use mean, max, cls (the first piece) or last-token, as in mean(3)."
+            )
+        self._checkpoint.depth([row])
+        return row
+
+
+def _shortened(text: str, width: int = 60) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."

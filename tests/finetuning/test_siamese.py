@@ -1,0 +1,287 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import pytorch_lightning as pl
+import torch
+from torch.nn.functional import cross_entropy
+from transformers import BertModel, BertTokenizerFast
+
+from bertflow.data.pairs import TrainingPairs
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.leaks import SystemFacts, refuse_label_leaks
+from bertflow.finetuning.fit import SiameseFit, finetune
+from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
+from bertflow.text_keys import hash_texts
+from bertflow.training.keeping import DivergenceError
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+WORDS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red") for noun in NOUNS
+         for place in NOUNS]  # fmt: skip
+FIRST, SECOND = zip(*WORDS, strict=True)
+CLASSES = ("animal", "person", "thing")
+LABELS = np.array([{"man": 1, "house": 2, "garden": 2}.get(first.split()[2], 0) for first in FIRST])
+PAIRS = TrainingPairs(FIRST, SECOND, LABELS, CLASSES, ("nouns",))
+GRADED = TrainingPairs(FIRST, SECOND, (LABELS / 2).astype(np.float32), (), ("stsb-train",))
+RELATED = TrainingPairs(FIRST, SECOND, None, (), ("answers",))
+BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
+
+
+@pytest.fixture
+def steady_bert(tiny_bert, tmp_path):
+    """The tiny BERT without dropout."""
+    folder = shutil.copytree(tiny_bert, tmp_path / "steady-bert")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def opened(folder, pooling="mean(2)"):
+    return TransformerEncoder(folder, pooling, device="cpu")
+
+
+def weights(fit):
+    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
+
+
+def assert_close(first, second, atol=1e-6):
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(second[name], tensor, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize(("objective", "pairs"), [("classification", PAIRS), ("regression", GRADED)])
+def test_what_is_learned_holds_for_pairs_that_were_held_out(objective, pairs, tiny_bert):
+    changes = {"objective": objective, "learning_rate": 5e-3, "held_out": 0.3}
+    start, end = (finetune(opened(tiny_bert), pairs, epochs=epochs, **changes) for epochs in (0.2, 12.0))
+    assert end.held_out["held_out_loss"] < 0.5 * start.held_out["held_out_loss"]
+
+
+def test_answers_are_found_after_training_with_other_answers_as_wrong_ones(tiny_bert):
+    def found(encoder):
+        sides = ("the small {} sleeps .", "a {} in the house")
+        questions, answers = (encoder.encode([side.format(noun) for noun in NOUNS]) for side in sides)
+        return (questions @ answers.T / np.linalg.norm(answers, axis=1)).argmax(1).tolist()
+
+    encoder = opened(tiny_bert)
+    fit = finetune(encoder, RELATED, objective="in-batch-negatives", two_sided=True, epochs=12.0, **BRISK)
+    fit.module.eval()
+    assert found(encoder) == list(range(len(NOUNS)))
+
+
+def test_a_step_is_what_a_plain_loop_takes(steady_bert):
+    fit = finetune(opened(steady_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    fresh = SiameseFit(opened(steady_bert), PAIRS, FinetuneRecipe(**BRISK))
+    loader, head = iter(fresh.data.train_dataloader()), fresh.module.objective.weight.detach().clone().requires_grad_()
+    tokenizer = BertTokenizerFast.from_pretrained(steady_bert)
+    model = BertModel.from_pretrained(steady_bert, add_pooling_layer=False, num_hidden_layers=2)
+    every = [*model.parameters(), head]
+    groups = [{"params": [p for p in every if p.ndim > 1], "weight_decay": 0.01},
+              {"params": [p for p in every if p.ndim == 1], "weight_decay": 0.0}]  # fmt: skip
+    optimizer = torch.optim.AdamW(groups)
+    for share in (0.0, 1.0, 0.5):  # one step of warm-up, then down from three steps
+        rows = next(loader).tolist()
+        u, v = (embedded(model, tokenizer([side[row] for row in rows], padding=True, return_tensors="pt"))
+                for side in (FIRST, SECOND))  # fmt: skip
+        loss = cross_entropy(torch.cat([u, v, (u - v).abs()], 1) @ head.T, torch.from_numpy(LABELS[rows]))
+        optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(every, 1.0)
+        for group in optimizer.param_groups:
+            group["lr"] = BRISK["learning_rate"] * share
+        optimizer.step()
+    # Adam divides gradients by their size, also those that are rounding errors: a step is up to 5e-3.
+    assert_close(dict(model.named_parameters()), dict(fit.module.model.named_parameters()), atol=1e-4)
+    torch.testing.assert_close(fit.module.objective.weight, head, rtol=0, atol=1e-4)
+
+
+def embedded(model, inputs):
+    mask = inputs["attention_mask"][..., None]
+    return (model(**inputs).last_hidden_state * mask).sum(1) / mask.sum(1)
+
+
+@pytest.mark.parametrize(
+    "pooling", ["cls(2)", "max", "last-token", "content(1,2)", "sif(2)", "soft-sif", "pooler", "concat(0,3)", "mean(0)"]
+)
+def test_every_pooling_trains(pooling, tiny_bert):
+    encoder = opened(tiny_bert, pooling)
+    before = {name: parameter.detach().clone() for name, parameter in encoder.model.named_parameters()}
+    fit = finetune(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK)
+    assert fit.module.objective.weight.shape == (3, 3 * encoder.dim)
+    after = dict(encoder.model.named_parameters())
+    changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
+    assert changed == {name for name, parameter in after.items() if parameter.requires_grad}
+    assert any("word_embeddings" in name for name in changed)
+
+
+def test_what_is_not_read_is_not_trained(tiny_bert):
+    encoder = opened(tiny_bert)
+    encoder.model.unread = torch.nn.Parameter(torch.ones(3, 3))
+    freeze_unread(encoder)
+    assert [name for name, p in encoder.model.named_parameters() if not p.requires_grad] == ["unread"]
+
+
+def test_dropout_is_on_while_it_trains_and_off_afterwards(tiny_bert):
+    encoder = opened(tiny_bert)
+    fit = SiameseFit(encoder, PAIRS, FinetuneRecipe(held_out=0.0))
+    batch = fit.data.batch(np.arange(8))
+    assert not torch.equal(fit.module(batch).u, fit.module(batch).u)
+    finetune(encoder, PAIRS, trainer={"max_steps": 1}, held_out=0.0)
+    assert not encoder.model.training
+
+
+def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, tmp_path):
+    stop = StopAt(7, tmp_path / "step.ckpt")
+    whole = finetune(opened(tiny_bert), PAIRS, epochs=2.0, **BRISK)
+    finetune(opened(tiny_bert), PAIRS, epochs=2.0, trainer={"callbacks": [stop]}, **BRISK)
+    resumed = finetune(opened(tiny_bert), PAIRS, epochs=2.0, resume=stop.path, **BRISK)
+    assert resumed.steps == whole.steps == 12
+    assert_close(weights(whole), weights(resumed))
+
+
+@pytest.mark.parametrize(
+    ("changes", "seed", "message"),
+    [
+        ({"learning_rate": 1e-3}, 0, "The checkpoint is of a run with learning_rate 0.005, this one has 0.001. "),
+        ({}, 1, "The checkpoint is of a run with seed 0, this one has 1. "),
+    ],
+)
+def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, tmp_path):
+    stop = StopAt(2, tmp_path / "step.ckpt")
+    finetune(opened(tiny_bert), PAIRS, trainer={"callbacks": [stop]}, **BRISK)
+    with pytest.raises(UsageError) as caught:
+        finetune(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes})
+    assert str(caught.value) == (
+        f"{message}Resume with the options of the run that was interrupted, or begin a new one."
+    )
+
+
+class StopAt(pl.Callback):
+    """Writes a checkpoint after a step, and stops there."""
+
+    def __init__(self, step, path):
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+            trainer.should_stop = True
+
+
+def test_gradients_of_small_batches_add_up(steady_bert):
+    pairs = PAIRS.taken(range(96))
+    whole = finetune(opened(steady_bert), pairs, batch_size=24, **BRISK)
+    parts = finetune(opened(steady_bert), pairs, batch_size=12, trainer={"accumulate_grad_batches": 2}, **BRISK)
+    assert parts.steps == whole.steps == 4
+    assert_close(weights(whole), weights(parts), atol=1e-4)  # as above
+
+
+def test_activations_that_are_computed_again_give_the_same_weights(tiny_bert):
+    kept = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    again = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, gradient_checkpointing=True, **BRISK)
+    assert_close(weights(kept), weights(again))
+
+
+def test_half_precision_trains_float32_weights(tiny_bert):
+    full = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    half = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3, "precision": "bf16-mixed"}, **BRISK)
+    assert {tensor.dtype for tensor in half.module.parameters()} == {torch.float32}
+    assert not torch.equal(full.module.objective.weight, half.module.objective.weight)
+    torch.testing.assert_close(full.module.objective.weight, half.module.objective.weight, atol=2e-2, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("step", "share"), [(0, 0.0), (5, 0.5), (10, 1.0), (55, 0.5), (99, 1 / 90), (100, 0.0), (120, 0.0)]
+)
+def test_the_learning_rate_rises_and_falls(step, share):
+    assert learning_rate_share(step, 100, 10) == pytest.approx(share)
+
+
+def test_what_was_learned_is_a_model_folder(tiny_bert, tmp_path):
+    encoder = opened(tiny_bert, "mean(1,2)")
+    finetune(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "tuned")
+    loaded = opened(tmp_path / "tuned", pooling=None)
+    np.testing.assert_array_equal(loaded.encode(FIRST[:4]), encoder.encode(FIRST[:4]))
+    assert np.abs(loaded.encode(FIRST[:4]) - opened(tiny_bert, "mean(1,2)").encode(FIRST[:4])).max() > 1e-3
+    assert BertModel.from_pretrained(tmp_path / "tuned", add_pooling_layer=False).config.num_hidden_layers == 2
+
+
+def test_it_has_a_name_and_weights_of_its_own_and_knows_where_it_came_from(tiny_bert, tmp_path):
+    start = opened(tiny_bert).describe()
+    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "mine" / "encoder")
+    said = opened(tmp_path / "mine" / "encoder").describe()
+    assert said["encoder"] == "mine"
+    assert said["weights"] != start["weights"]
+    assert said["tuned"]["from"] == start["encoder"]
+    assert said["tuned"]["weights"] == start["weights"]
+    assert (said["tuned"]["objective"], said["tuned"]["pairs"], said["labels"]) == ("classification", 108, ["nouns"])
+
+
+def test_the_text_of_labels_counts_as_seen(tiny_bert, tmp_path):
+    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    tuned = opened(tmp_path / "tuned")
+    np.testing.assert_array_equal(tuned.fitted_hashes(), hash_texts((*FIRST, *SECOND)))
+    assert SystemFacts.of("tuned", tuned).seen([FIRST[0], "something else"]) == 0.5
+
+
+def test_with_sif_both_the_counted_text_and_that_of_labels_count(tiny_bert, tmp_path):
+    encoder = opened(tiny_bert, "sif(2)").count_tokens(["a dog eats"])
+    finetune(encoder, PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    expected = hash_texts((*FIRST, *SECOND, "a dog eats"))
+    np.testing.assert_array_equal(opened(tmp_path / "tuned", "sif(2)").fitted_hashes(), expected)
+
+
+def test_labels_of_scored_pairs_are_refused(tiny_bert, tmp_path):
+    finetune(opened(tiny_bert), GRADED, objective="regression", trainer={"max_steps": 1}, **BRISK).save(tmp_path / "t")
+    with pytest.raises(DataError) as caught:
+        refuse_label_leaks([SystemFacts.of("t", opened(tmp_path / "t"))], ["sickr", "sts14"])
+    assert str(caught.value).startswith(
+        "The system t was trained on the labels of stsb-train, which hold labels of sts14"
+    )
+
+
+def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):
+    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "one")
+    more = TrainingPairs(("a bird",) * 16, ("the bird",) * 16, np.array([0, 1] * 8), ("no", "yes"), ("birds",))
+    finetune(opened(tmp_path / "one"), more, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "two")
+    opened(tmp_path / "two").save(tmp_path / "copy")
+    last = opened(tmp_path / "copy")
+    assert last.describe()["labels"] == ["nouns", "birds"]
+    np.testing.assert_array_equal(last.fitted_hashes(), hash_texts((*FIRST, *SECOND, "a bird", "the bird")))
+
+
+def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_path):
+    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    path = tmp_path / "tuned" / "labelled_text.safetensors"
+    path.unlink()
+    with pytest.raises(DataError, match=rf"^{path} should hold the text of the labels nouns, but: .+ Copy the whole"):
+        opened(tmp_path / "tuned")
+
+
+@pytest.mark.parametrize(
+    ("pairs", "changes", "message"),
+    [
+        (GRADED, {}, "The objective classification learns from classes, but the pairs carry scores."),
+        (RELATED, {"objective": "regression"}, "The objective regression learns from scores, but the pairs carry "
+         "none."),
+        (PAIRS, {"objective": "triplet"}, "Unknown objective 'triplet'. Known: classification, regression, "
+         "in-batch-negatives."),
+        (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, but there are 106 to train on. Give "
+         "more pairs, or lower it."),
+        (PAIRS, {"warmup": 1.5}, "finetune.warmup is a share from 0 to 1, got 1.5."),
+        (PAIRS, {"learning_rate": 0.0}, "finetune.learning_rate must be above 0, got 0."),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert):
+    with pytest.raises(UsageError) as caught:
+        finetune(opened(tiny_bert), pairs, **changes)
+    assert str(caught.value) == message
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tiny_bert):
+    with pytest.raises(DivergenceError, match=r"^The loss should stay finite, but after \d+ steps it is nan\. "):
+        finetune(opened(tiny_bert), PAIRS, learning_rate=1e30, warmup=0.0, trainer={"log_every_n_steps": 1})

@@ -1,0 +1,144 @@
+import numpy as np
+import pytest
+
+from bertflow.errors import DataError
+from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.frequency import (
+    NEAREST,
+    bins,
+    explained_by,
+    fifths,
+    log_frequencies,
+    plane,
+    words_by_rank,
+)
+from bertflow.geometry.vocabulary import read_vocabulary, whole_words
+
+WORDS = [f"w{at}" for at in range(40)]
+COUNTS = {word: 1000 // (at + 1) for at, word in enumerate(WORDS)}
+
+
+def vectors(n=40, dim=6):
+    return np.random.default_rng(0).normal(size=(n, dim))
+
+
+def slow_bin(x, rows):
+    """Length, distances and products, one row at a time."""
+    far = [np.sort([np.linalg.norm(x[i] - x[j]) for j in range(len(x)) if j != i]) for i in rows]
+    near = [-np.sort([-(x[i] @ x[j]) for j in range(len(x)) if j != i]) for i in rows]
+    return (
+        np.mean([np.linalg.norm(x[i]) for i in rows]),
+        {k: np.mean([row[:k].mean() for row in far]) for k in NEAREST},
+        {k: np.mean([row[:k].mean() for row in near]) for k in NEAREST},
+    )
+
+
+def test_a_bin_is_what_its_slow_twin_says():
+    x, rows = vectors(), np.array([3, 5, 8, 13])
+    (found,) = bins(x, {"some": rows}, np.zeros(40))
+    length, distance, product = slow_bin(x, rows)
+    assert found.length == pytest.approx(length)
+    assert found.distance == pytest.approx(distance)
+    assert found.product == pytest.approx(product)
+    assert found.n == 4
+
+
+def test_an_empty_bin_is_left_out():
+    assert bins(vectors(), {"none": np.array([], dtype=int)}, np.zeros(40)) == ()
+
+
+def test_words_are_ranked_by_their_counts_and_those_without_are_left_out(monkeypatch):
+    monkeypatch.setattr("bertflow.geometry.frequency.RANKS", ((0, 2), (2, 5), (5, 100)))
+    shuffled = np.random.default_rng(1).permutation(40)
+    x = vectors()[shuffled]
+    words = [WORDS[at] for at in shuffled]
+    known = {word: count for word, count in COUNTS.items() if word != "w1"}
+    first, second, rest = words_by_rank(x, words, known)
+    assert (first.name, second.name, rest.name) == ("0 to 1", "2 to 4", "5 to 99")
+    assert (first.n, second.n, rest.n) == (2, 3, 34)
+    assert first.length == pytest.approx(slow_bin(vectors(), [0, 2])[0])
+    assert first.log_frequency > second.log_frequency > rest.log_frequency
+
+
+def test_a_list_of_another_language_is_refused():
+    with pytest.raises(DataError) as refused:
+        words_by_rank(vectors(), WORDS, {"mot": 3, "w0": 1})
+    assert str(refused.value) == (
+        "1 of 40 words of the vocabulary have a count; 8 are wanted. Give a frequency list of the encoder's language, "
+        "in lower case."
+    )
+
+
+def test_the_log_frequency_of_a_sentence_is_the_mean_over_its_words():
+    found = log_frequencies(["The dog", "the THE zebra", "..."], {"the": 6, "dog": 4})
+    assert found[0] == pytest.approx((np.log(0.6) + np.log(0.4)) / 2)
+    assert found[1] == pytest.approx((2 * np.log(0.6) + np.log(0.1)) / 3)
+    assert np.isnan(found[2])
+
+
+def test_fifths_hold_all_sentences_with_words_in_rising_order():
+    values = np.array([5.0, 1.0, np.nan, 3.0, 2.0, 4.0])
+    assert [rows.tolist() for rows in fifths(values).values()] == [[1], [4], [3], [5], [0]]
+
+
+def test_the_plane_is_that_of_the_svd():
+    x = vectors() + 2
+    u, s, _ = np.linalg.svd(x, full_matrices=False)
+    found = plane(Cloud(x))
+    np.testing.assert_allclose(np.abs(found), np.abs(u[:, :2] * s[:2]), atol=1e-9)
+    assert (found.mean(0) >= 0).all()
+
+
+def test_a_cone_lies_beside_the_origin():
+    points = plane(Cloud(vectors() + 10))
+    assert points[:, 0].min() > 5 * np.abs(points[:, 1]).max()
+
+
+def test_what_coordinates_explain_is_the_r2_of_a_regression():
+    rng = np.random.default_rng(0)
+    xy = rng.normal(size=(200, 2))
+    target = xy @ [1.0, 2.0] + rng.normal(size=200)
+    design = np.column_stack([np.ones(200), xy])
+    residual = target - design @ np.linalg.solve(design.T @ design, design.T @ target)
+    expected = 1 - residual.var() / target.var()
+    assert explained_by(xy, target) == pytest.approx(expected)
+    assert explained_by(np.vstack([xy, [9.0, 9.0]]), np.append(target, np.nan)) == pytest.approx(expected)
+
+
+class Vocabularies:
+    def __init__(self, tokens):
+        self.tokens = tokens
+
+    def get_vocab(self):
+        return self.tokens
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        {"the": 0, "##ing": 1, "[CLS]": 2, "cat": 3, "42": 4},
+        {"\u0120the": 0, "ing": 1, "<s>": 2, "\u0120cat": 3, "\u012042": 4},
+        {"\u2581the": 0, "ing": 1, "<s>": 2, "\u2581cat": 3, "\u258142": 4},
+    ],
+    ids=["WordPiece", "byte-level BPE", "SentencePiece"],
+)
+def test_whole_words_are_neither_pieces_nor_signs(tokens):
+    assert whole_words(Vocabularies(tokens)) == {"the": 0, "cat": 3}
+
+
+def test_the_vocabulary_holds_rows_of_the_embedding_matrix(tiny_bert):
+    from transformers import AutoModel, AutoTokenizer
+
+    found = read_vocabulary(tiny_bert)
+    row = AutoTokenizer.from_pretrained(tiny_bert).convert_tokens_to_ids("dog")
+    matrix = AutoModel.from_pretrained(tiny_bert).get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(found.vectors[found.words.index("dog")], matrix[row])
+
+
+@pytest.mark.slow
+def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
+    from bertflow.data.frequencies import read_frequencies
+
+    vocabulary = read_vocabulary(minilm)
+    found = words_by_rank(vocabulary.vectors, vocabulary.words, read_frequencies(shared_data / "text/en_50k.txt.gz"))
+    assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]

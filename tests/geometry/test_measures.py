@@ -1,0 +1,302 @@
+"""Every measure of a cloud against a slow twin that follows its definition word by word."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from bertflow.errors import DataError
+from bertflow.geometry.cloud import ROWS, Cloud
+from bertflow.geometry.cosine import cosine_by_coordinate, mean_cosine, random_cosines
+from bertflow.geometry.measures import MEASURES, measured, of_gaussian
+from bertflow.geometry.neighbors import K, hubness, nearest
+from bertflow.geometry.partition import log_partition
+from bertflow.geometry.spectrum import gaussian_iso_score, iso_score, outlier_dimensions, singular_spectrum
+from bertflow.geometry.uniformity import alignment, separation
+from bertflow.moments import Moments
+
+
+def cone(n=60, dim=8, seed=0):
+    """A narrow, stretched cloud, as raw embeddings are."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(n, dim)) * np.geomspace(3, 0.1, dim) + np.linspace(2, 0, dim)
+
+
+def pairs_of(n):
+    return [(i, j) for i in range(n) for j in range(n) if i != j]
+
+
+def cosine(a, b):
+    return a @ b / math.sqrt(a @ a) / math.sqrt(b @ b)
+
+
+def slow_mean_cosine(x):
+    return np.mean([cosine(x[i], x[j]) for i, j in pairs_of(len(x))])
+
+
+def slow_largest_share(x):
+    units = [row / np.linalg.norm(row) for row in x]
+    products = [units[i] * units[j] for i, j in pairs_of(len(x))]
+    return max(np.mean([product[c] for product in products]) for c in range(x.shape[1]))
+
+
+def slow_mean_length(x):
+    return np.linalg.norm(sum(x) / len(x)) / math.sqrt(sum(row @ row for row in x) / len(x))
+
+
+def slow_partition(x):
+    scaled = x / math.sqrt(np.mean([row @ row for row in x]))
+    axes = np.linalg.svd(scaled)[2]
+    z = [sum(math.exp(sign * (axis @ row)) for row in scaled) for axis in axes for sign in (1, -1)]
+    return min(z) / max(z)
+
+
+def slow_iso_score(x):
+    """As published: rotate, scale the variances to length sqrt(d), take the distance to the vector of ones."""
+    d = x.shape[1]
+    variance = np.linalg.eigvalsh(np.cov(x.T))
+    scaled = variance * math.sqrt(d) / np.linalg.norm(variance)
+    defect = np.linalg.norm(scaled - 1) / math.sqrt(2 * (d - math.sqrt(d)))
+    return ((d - defect**2 * (d - math.sqrt(d))) ** 2 - d) / (d * (d - 1))
+
+
+def slow_participation(x):
+    variance = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
+    return sum(variance) ** 2 / sum(value**2 for value in variance)
+
+
+def slow_effective_rank(x):
+    variance = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
+    return math.exp(stats.entropy(variance))
+
+
+def slow_top(k):
+    def top(x):
+        variance = np.linalg.svd(x - x.mean(0), compute_uv=False) ** 2
+        return sum(variance[:k]) / sum(variance)
+
+    return top
+
+
+def slow_outliers(x):
+    sizes = [math.sqrt(np.mean(column**2)) for column in x.T]
+    return sum(size > np.mean(sizes) + 3 * np.std(sizes) for size in sizes)
+
+
+def slow_uniformity(x):
+    units = [row / np.linalg.norm(row) for row in x]
+    distances = [np.linalg.norm(units[i] - units[j]) for i, j in pairs_of(len(x))]
+    return math.log(np.mean([math.exp(-2 * distance**2) for distance in distances]))
+
+
+def slow_occurrences(x):
+    counts = np.zeros(len(x))
+    for i in range(len(x)):
+        others = sorted((j for j in range(len(x)) if j != i), key=lambda j: -cosine(x[i], x[j]))
+        counts[others[:K]] += 1
+    return counts
+
+
+TWINS = {
+    "mean_cosine": slow_mean_cosine,
+    "largest_cosine_share": slow_largest_share,
+    "mean_length_share": slow_mean_length,
+    "partition_isotropy": slow_partition,
+    "iso_score": slow_iso_score,
+    "participation_ratio": slow_participation,
+    "effective_rank": slow_effective_rank,
+    "top_1_share": slow_top(1),
+    "top_10_share": slow_top(10),
+    "outlier_dimensions": slow_outliers,
+    "uniformity": slow_uniformity,
+    "hub_skewness": lambda x: stats.skew(slow_occurrences(x)),
+    "orphans": lambda x: np.mean(slow_occurrences(x) == 0),
+}
+
+
+NEARLY = {
+    "partition_isotropy": 0.02,
+    "participation_ratio": 0.3,
+    "effective_rank": 0.1,
+    "top_10_share": 0.03,
+    "outlier_dimensions": 2,
+    "uniformity": 0.02,
+    "hub_skewness": 0.8,
+}
+"""How near a Gaussian comes; the bounds of shares and neighbors drawn at random are no exact values."""
+
+
+def test_every_measure_has_a_twin():
+    assert TWINS.keys() == MEASURES.keys()
+
+
+@pytest.mark.parametrize("name", MEASURES)
+@pytest.mark.parametrize("x", [cone(), cone(40, 12, seed=1) @ np.diag([*[1] * 11, 60.0])], ids=["cone", "outlier"])
+def test_every_measure_is_what_its_twin_says(name, x):
+    assert MEASURES[name].of(Cloud(x)) == pytest.approx(TWINS[name](x), abs=1e-10)
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_a_gaussian_has_the_value_that_the_table_says(name):
+    n, dim = 3000, 48
+    found = MEASURES[name].of(Cloud(np.random.default_rng(0).normal(size=(n, dim))))
+    expected = MEASURES[name].gaussian(n, dim)
+    assert found == pytest.approx(expected, abs=NEARLY.get(name, 0.01))
+
+
+@pytest.mark.parametrize("name", MEASURES)
+def test_scale_does_not_matter(name):
+    x = cone()
+    assert MEASURES[name].of(Cloud(x)) == pytest.approx(MEASURES[name].of(Cloud(1000 * x)), rel=1e-9, abs=1e-12)
+
+
+def test_all_measures_come_by_name():
+    assert measured(Cloud(cone())).keys() == of_gaussian(60, 8).keys() == MEASURES.keys()
+
+
+def test_blocks_give_the_same_as_one_block(monkeypatch):
+    x = cone(100)
+    whole = measured(Cloud(x))
+    monkeypatch.setattr("bertflow.geometry.cloud.ROWS", 7)
+    assert measured(Cloud(x)) == pytest.approx(whole, rel=1e-9, abs=1e-12)
+
+
+def test_a_store_is_read_by_rows(monkeypatch):
+    class Stored:
+        """Rows that can only be asked for by number."""
+
+        def __init__(self, x):
+            self.x = x
+
+        def __len__(self):
+            return len(self.x)
+
+        def rows(self, indices):
+            return self.x[indices].astype(np.float32)
+
+    x = cone(30).astype(np.float32)
+    monkeypatch.setattr("bertflow.geometry.cloud.ROWS", 11)
+    assert measured(Cloud(Stored(x))) == pytest.approx(measured(Cloud(x)), rel=1e-6, abs=1e-9)
+
+
+def test_measures_of_all_pairs_look_at_a_seeded_sample():
+    x = cone(100)
+    cloud, again = Cloud(x, seed=3, sample=20), Cloud(x, seed=3, sample=20)
+    assert len(cloud.sample) == 20
+    np.testing.assert_array_equal(cloud.sample, again.sample)
+    assert hubness(cloud).n == 20
+    assert cloud.moments.n == 100
+
+
+def test_contributions_of_coordinates_add_up_to_the_mean_cosine():
+    cloud = Cloud(cone())
+    assert cosine_by_coordinate(cloud).sum() == pytest.approx(mean_cosine(cloud))
+
+
+def test_random_cosines_are_of_different_rows():
+    x = np.eye(3)
+    assert set(random_cosines(Cloud(x), 200)) == {0.0}
+
+
+def test_iso_score_needs_the_reference_of_its_sample():
+    x = np.random.default_rng(0).normal(size=(100, 50))
+    assert iso_score(Cloud(x)) == pytest.approx(gaussian_iso_score(100, 50), abs=0.02)
+    assert gaussian_iso_score(2758, 768) == pytest.approx(0.782, abs=5e-4)  # 1 / (1 + d/n)
+
+
+def test_one_long_coordinate_is_the_outlier():
+    x = np.random.default_rng(0).normal(size=(200, 30))
+    x[:, 4] += 25
+    assert outlier_dimensions(Cloud(x)) == [4]
+
+
+def test_the_spectrum_is_that_of_the_centered_rows():
+    x = cone()
+    singular = np.linalg.svd(x - x.mean(0), compute_uv=False)
+    np.testing.assert_allclose(singular_spectrum(Moments.of(x)), singular / singular[0], atol=1e-9)
+
+
+def test_the_partition_function_stays_finite_for_long_rows():
+    x = 1e4 * cone()
+    assert np.isfinite(log_partition(Cloud(x))).all()
+
+
+@pytest.mark.parametrize("by", ["dot", "euclidean"])
+def test_nearest_are_those_that_a_sort_finds(by):
+    x = cone(30)
+    closeness = x @ x.T if by == "dot" else -(np.linalg.norm(x[:, None] - x, axis=2) ** 2)
+    np.fill_diagonal(closeness, -np.inf)
+    found, values = nearest(x, 4, by)
+    np.testing.assert_array_equal(found, np.argsort(-closeness, axis=1)[:, :4])
+    np.testing.assert_allclose(values, np.sort(closeness, axis=1)[:, ::-1][:, :4], atol=1e-9)
+
+
+def test_hubness_by_hand():
+    # Four rows on a line around a hub: with k = 1 the hub is the nearest of three, its own nearest is row 1.
+    angles = np.radians([0, 10, -11, 12])
+    found = hubness(Cloud(np.column_stack([np.cos(angles), np.sin(angles)])), k=1)
+    assert found.counts.tolist() == [1, 2, 0, 1]
+    assert (found.orphans, found.most, found.hub_share) == (0.25, 2, 0.5)
+    assert found.robin_hood == 0.25
+
+
+def test_alignment_is_the_mean_squared_distance_on_the_sphere():
+    x, y = cone(10), cone(10, seed=1)
+    slow = np.mean(
+        [np.linalg.norm(a / np.linalg.norm(a) - b / np.linalg.norm(b)) ** 2 for a, b in zip(x, y, strict=True)]
+    )
+    assert alignment(x, y) == pytest.approx(slow)
+
+
+def test_separation_counts_pairs_ties_half():
+    rng = np.random.default_rng(0)
+    a, b = rng.integers(0, 5, 20).astype(float), rng.integers(0, 4, 30).astype(float)
+    slow = np.mean([(p > r) + 0.5 * (p == r) for p in a for r in b])
+    assert separation(a, b) == pytest.approx(slow)
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (np.ones((1, 3)), "A cloud needs at least 2 embeddings, got 1. Give more sentences."),
+        (np.ones((4, 3)), "All 4 rows are equal, so they have no spectrum. Give different sentences."),
+        (
+            np.array([[1.0, 2.0]] * (ROWS + 1) + [[0.0, 0.0]]),
+            f"Cosine needs embeddings of length above zero, but row {ROWS + 1} is all zeros. Leave it out.",
+        ),
+        (
+            np.array([[1.0, 2.0], [np.nan, 1.0], [2.0, 1.0]]),
+            "Embeddings must be finite, but row 1, column 0 holds nan. "
+            "Look for a half-precision overflow in the encoder, or leave the row out.",
+        ),
+        (
+            np.arange(6.0)[:, None] + 1,
+            "IsoScore needs embeddings of at least 2 dimensions, got 1. Keep more directions.",
+        ),
+    ],
+)
+def test_what_has_no_measures_is_refused(x, message):
+    with pytest.raises(DataError) as refused:
+        measured(Cloud(x))
+    assert str(refused.value).lower() == message.lower()
+
+
+def test_too_few_rows_have_no_ten_nearest():
+    with pytest.raises(DataError, match=r"^The 10 nearest of 5 embeddings are wanted. Give at least 11 sentences.$"):
+        hubness(Cloud(cone(5)))
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_the_real_encoder_is_as_anisotropic_as_was_measured(minilm, shared_data):
+    from bertflow.data.sts import load_sts, unique_sentences
+    from bertflow.data.sts_tasks import SUITES
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    sentences = unique_sentences([load_sts(task, shared_data / "sts") for task in SUITES["sts7"]])
+    assert len(sentences) == 26173
+    expected = {"mean(0)": 0.33, "mean(1,2)": 0.60, "mean(3)": 0.52, "mean": 0.03}
+    found = TransformerEncoder(minilm, pooling="mean").encode_poolings(sentences, list(expected))
+    clouds = {pooling: Cloud(x) for pooling, x in found.items()}
+    assert {pooling: round(mean_cosine(cloud), 2) for pooling, cloud in clouds.items()} == expected

@@ -1,0 +1,184 @@
+import html.parser
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bertflow.geometry.contextuality import LayerGeometry
+from bertflow.geometry.frequency import Bin
+from bertflow.geometry.latent import Latent
+from bertflow.geometry.masked_words import DotProductParts
+from bertflow.geometry.material import Material, PairCosines, Scores
+from bertflow.geometry.pair_sections import calibration_curve, crossing
+from bertflow.geometry.report import GeometryReport, Grid, Section
+from bertflow.geometry.sections import SECTIONS, build_sections
+
+WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
+NAMES = ("raw", "<whitening>")
+VOID = {"meta", "img", "link", "br"}
+
+
+def material(**changes):
+    """Everything a report can hold, made up; the name of a system would break a page that does not escape."""
+    rng = np.random.default_rng(0)
+    sentences = tuple(" ".join(rng.choice(WORDS, 5)) + f" {at}" for at in range(40))
+    raw = rng.normal(size=(40, 6)) * [3, 2, 1, 1, 1, 1] + 4
+    z = rng.normal(size=(40, 6))
+    cosines = {name: rng.uniform(low, 1, 30) for name, low in zip(NAMES, (0.5, -1), strict=True)}
+    bins = tuple(Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4))
+    parts = {
+        "pairs": PairCosines("news", cosines, np.arange(30) > 15, "human score of at least 4", np.arange(30) % 7),
+        "scores": Scores("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
+        "words": bins,
+        "layers": tuple(LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)),
+        "masked": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
+        "latents": {NAMES[1]: Latent.of(z)},
+        "history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
+    }
+    reasons = {name: f"no {name} & nothing else." for name in parts}
+    counts = {word: 50 - at for at, word in enumerate(WORDS)}
+    given = {"sentences": sentences, "embeddings": dict(zip(NAMES, (raw, z), strict=True))}
+    return Material(**{**given, "counts": counts, "counted": "counted", **parts, "reasons": reasons, **changes})
+
+
+def report(**changes):
+    sections, left_out = build_sections(material(**changes))
+    return GeometryReport("A & B", {"text": "1 < 2"}, sections, left_out)
+
+
+class Page(html.parser.HTMLParser):
+    """What stands in a page; refuses tags that are not closed."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tags, self.images, self.text = [], [], [], []
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag == "img":
+            self.images.append(dict(attrs))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def page():
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    return Page(report().to_html())
+
+
+def test_with_everything_given_every_section_is_made():
+    sections, left_out = build_sections(material())
+    assert list(sections) == list(SECTIONS)
+    assert left_out == {}
+
+
+@pytest.mark.parametrize("part", ["pairs", "scores", "words", "layers", "masked", "latents", "history"])
+def test_a_section_without_its_part_is_left_out_with_the_reason(part):
+    sections, left_out = build_sections(material(**{part: None}))
+    without = [title for title, row in SECTIONS.items() if part in row.needs]
+    assert left_out == dict.fromkeys(without, f"no {part} & nothing else.")
+    assert list(sections) == [title for title in SECTIONS if title not in without]
+
+
+def test_a_section_that_cannot_be_made_says_why():
+    few = material()
+    first = {name: x[:6] for name, x in few.embeddings.items()}
+    _, left_out = build_sections(material(embeddings=first, sentences=few.sentences[:6]))
+    assert left_out["Hubs"] == "The 10 nearest of 6 embeddings are wanted. Give at least 11 sentences."
+
+
+def test_every_section_has_one_sentence_with_a_number():
+    for section in build_sections(material())[0].values():
+        assert section.sees.endswith(".")
+        assert re.search(r"\d", section.sees)
+        assert section.numbers
+
+
+def test_every_picture_has_an_alternative_text(page):
+    sections = build_sections(material())[0].values()
+    assert [image["alt"] for image in page.images] == [part.alt for part in sections if part.draw]
+    assert all(len(image["alt"]) > 30 for image in page.images)
+
+
+def test_the_page_needs_nothing_but_itself(page):
+    assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.images)
+    assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
+    assert not any(name.startswith("on") or name == "href" for _, attributes in page.tags for name in attributes)
+    policy = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
+    assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+
+
+def test_everything_is_escaped(page):
+    assert "<whitening>" in "".join(page.text)
+    assert not any(tag == "whitening" for tag, _ in page.tags)
+    assert "A & B" in page.text
+    assert "1 < 2" in page.text
+
+
+def test_what_was_left_out_is_listed_on_the_page():
+    text = "".join(Page(GeometryReport("T", {}, {}, {"Training": "no < history."}).to_html()).text)
+    assert "Training: no < history." in text
+
+
+def test_equal_material_gives_equal_bytes():
+    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
+    title = "Word frequency in the plane"
+    pages = [GeometryReport("T", {}, {title: SECTIONS[title].make(material())}).to_html() for _ in range(2)]
+    assert pages[0] == pages[1]
+    assert "<img" in pages[0]
+
+
+def test_the_twin_holds_every_number_and_no_picture():
+    twin = json.loads(report().to_json())
+    assert twin["sections"]["Measures"]["values"]["raw"]["mean_cosine"] > 0.5
+    assert list(twin["sections"]) == sorted(SECTIONS)
+    assert len(report().to_json()) < 100_000
+
+
+def test_without_matplotlib_the_page_has_its_tables_and_one_note_with_the_pip_line():
+    script = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "from bertflow.geometry.report import *\n"
+        "part = Section('See 1.', {'a': 1}, lambda plots: plots.curves(), 'alt', Grid(('a',), (('1',),)))\n"
+        "print(GeometryReport('T', {}, {'S': part}).to_html())"
+    )
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert found.stdout.count("pip install &#x27;bertflow[plots]&#x27;") == 1
+    assert "<img" not in found.stdout
+    assert "<td>1</td>" in found.stdout
+
+
+def test_tables_set_words_as_text():
+    part = Section("See 1.", {}, grid=Grid(("a", "b"), (("1", "x"),), frozenset({1})))
+    assert '<td class="words">x</td>' in GeometryReport("T", {}, {"S": part}).to_html()
+
+
+def test_the_calibration_curve_is_the_mean_of_each_bin():
+    rng = np.random.default_rng(0)
+    scores, target = rng.normal(size=100), rng.integers(0, 2, 100).astype(float)
+    found = calibration_curve(scores, target, bins=7)
+    ranked = sorted(zip(scores, target, strict=True))
+    sizes = [15, 15, 14, 14, 14, 14, 14]
+    starts = np.cumsum([0, *sizes])
+    slow = [np.mean(ranked[start : start + size], axis=0) for start, size in zip(starts, sizes, strict=False)]
+    np.testing.assert_allclose(np.transpose(found), slow)
+
+
+@pytest.mark.parametrize(
+    ("meaning", "expected"), [([0.0, 0.4, 0.8], 1.25), ([0.0, 0.2, 0.4], None), ([0.4, 0.5, 0.3], 1.0)]
+)
+def test_the_score_to_decide_by_lies_where_the_curve_rises_through_one_half(meaning, expected):
+    found = crossing(np.array([0.0, 1.0, 2.0]), np.array(meaning))
+    assert found == (None if expected is None else pytest.approx(expected))

@@ -1,0 +1,277 @@
+import json
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, spearmanr
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Center, Whitening
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.scoring import random_pairs as scores_random
+from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.scoring.scores import ScoreCalibrator
+
+CENTERS = np.random.default_rng(7).normal(size=(30, 12)) * 1.2
+WEIGHTS = np.random.default_rng(8).dirichlet(np.ones(30) * 0.5)
+
+
+def text(n, seed=0):
+    """Embeddings of topics of different size, off the origin: some rows are like many others."""
+    rng = np.random.default_rng(seed)
+    return CENTERS[rng.choice(30, n, p=WEIGHTS)] + rng.normal(size=(n, 12)) + 0.5
+
+
+def all_cosines(x):
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    return (unit @ unit.T)[np.triu_indices(len(x), 1)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return ScoreCalibrator().fit(text(600))
+
+
+@pytest.fixture(scope="module")
+def labelled():
+    rng = np.random.default_rng(0)
+    cosines = rng.uniform(-0.2, 1, 3000)
+    return cosines, (rng.random(3000) < 1 / (1 + np.exp(-8 * (cosines - 0.6)))).astype(int)
+
+
+def test_every_row_is_in_as_many_pairs_none_twice_none_with_itself():
+    pairs = RandomPairs.of(np.eye(101), seed=3)
+    k, n = pairs.cosines.shape
+    couples = [frozenset((i, (i + shift) % n)) for shift in pairs.shifts for i in range(n)]
+    assert (k, n) == (50, 101)
+    assert len(set(couples)) == len(couples) == 101 * 100 / 2
+    assert not pairs.cosines.any()
+
+
+def test_with_few_rows_the_pairs_are_all_pairs():
+    x = text(101)
+    np.testing.assert_allclose(np.sort(RandomPairs.of(x).cosines.ravel()), np.sort(all_cosines(x)), atol=1e-12)
+
+
+def test_too_few_rows_are_refused():
+    with pytest.raises(DataError) as refused:
+        ScoreCalibrator().fit(text(49))
+    assert str(refused.value) == "Random pairs need at least 50 embeddings, got 49. Give more text."
+
+
+@pytest.mark.parametrize("rate", [0.3, 0.03])
+def test_pairs_that_share_rows_are_worth_as_many_independent_ones_as_they_vary(rate):
+    threshold = np.quantile(all_cosines(text(3000, seed=99)), 1 - rate)
+    drawn = [RandomPairs.of(text(150, seed), seed) for seed in range(200)]
+    varies = np.var([(pairs.cosines >= threshold).mean() for pairs in drawn], ddof=1)
+    claimed = np.mean([1 / pairs.independent(rate) for pairs in drawn]) * rate * (1 - rate)
+    assert claimed == pytest.approx(varies, rel=0.35)
+
+
+def test_pairs_are_worth_between_half_the_rows_and_their_number():
+    pairs = RandomPairs.of(text(400))
+    assert all(200 <= value <= len(pairs) for value in pairs.independent_at((0.5, 0.1, 0.001)))
+    assert RandomPairs.of(np.ones((60, 3))).independent(0.1) == 30
+
+
+def test_in_the_tail_the_share_is_an_exact_count(fitted):
+    cosines = np.sort(RandomPairs.of(text(600)).cosines.ravel())
+    for place in (1, 2, 17, 500, 999):
+        s = cosines[-place]
+        assert fitted.share(s) == pytest.approx((1 + (cosines >= s).sum()) / (1 + len(cosines)), abs=1e-15)
+
+
+def test_elsewhere_it_is_within_a_thousandth(fitted):
+    cosines = RandomPairs.of(text(600)).cosines.ravel()
+    asked = np.linspace(-1, 1, 501)
+    counted = [(1 + (cosines >= s).sum()) / (1 + len(cosines)) for s in asked]
+    np.testing.assert_allclose(fitted.share(asked), counted, atol=1.1e-3)
+
+
+def test_no_percentile_says_more_than_the_pairs_can(fitted):
+    lowest, highest = fitted.percentile([-1.0, 1.0])
+    assert lowest == 0
+    assert highest == pytest.approx(100 * fitted.pairs_ / (1 + fitted.pairs_), abs=1e-12)
+    assert highest < 100
+
+
+def test_percentiles_keep_every_ranking(fitted):
+    cosines = np.random.default_rng(0).uniform(-0.3, 0.95, 1000)
+    assert (np.diff(fitted.percentile(np.sort(cosines))) >= 0).all()
+    assert spearmanr(cosines, fitted.percentile(cosines)).statistic == pytest.approx(1, abs=1e-4)
+
+
+def test_equal_cosines_are_counted_together():
+    scores = ScoreCalibrator().fit(np.tile(np.eye(3), (21, 1)))  # 63 rows, all their 1,953 pairs
+    assert scores.share(1.0) == pytest.approx((1 + 630) / (1 + 1953))
+    assert scores.share([0.0, 0.5]) == pytest.approx([1, (1 + (1953 + 630) / 2) / 1954])
+
+
+@pytest.mark.parametrize(("n", "rate"), [(400, 0.01), pytest.param(800, 0.05, marks=pytest.mark.slow)])
+def test_the_intervals_hold_the_truth_about_as_often_as_they_say(n, rate, monkeypatch):
+    monkeypatch.setattr(scores_random, "PAIRS", 20_000)
+    everything = all_cosines(text(4000, seed=99))
+    truth = np.quantile(everything, 1 - rate)
+    found = [ScoreCalibrator(random_state=seed).fit(text(n, seed)).threshold(rate) for seed in range(100)]
+    assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.85
+    rates = [(everything >= one.value).mean() for one in found]
+    assert np.mean([one.rate_low <= rate <= one.rate_high for one, rate in zip(found, rates, strict=True)]) >= 0.85
+
+
+def test_the_interval_of_the_rate_is_the_exact_binomial_one(fitted):
+    found = fitted.threshold(0.01)
+    passed = round(found.rate * found.independent)
+    exact = binomtest(passed, found.independent).proportion_ci(method="exact")
+    assert (found.rate_low, found.rate_high) == pytest.approx((exact.low, exact.high), rel=0.05)
+
+
+def test_a_threshold_is_where_the_share_is_the_rate(fitted):
+    for rate in (0.001, 0.01, 0.2):
+        found = fitted.threshold(rate)
+        assert fitted.share(found.value) == pytest.approx(rate, rel=1e-6)
+        assert found.low < found.value < found.high
+
+
+def test_a_rate_that_the_text_is_too_small_for_is_refused():
+    scores = ScoreCalibrator().fit(text(60))
+    with pytest.raises(UsageError) as refused:
+        scores.threshold(1e-4)
+    advised = float(str(refused.value).partition("Ask for ")[2].split()[0])
+    assert str(refused.value) == (
+        "A false-match rate of 0.0001 needs some 36,889 independent pairs, and the random pairs of 60 sentences are "
+        f"worth {scores.independent(1e-4):,}. Ask for {advised:.2g} or more, or give more text."
+    )
+    scores.threshold(advised)
+
+
+def test_isotonic_is_that_of_scikit_learn(fitted, labelled):
+    cosines, labels = labelled
+    probability = ScoreCalibrator("isotonic").fit_labels(cosines, labels).probability
+    theirs = IsotonicRegression(out_of_bounds="clip").fit(cosines, labels).predict(cosines)
+    np.testing.assert_allclose(probability(cosines), theirs.clip(1 / 3002, 3001 / 3002), atol=1e-12)
+
+
+def test_logistic_is_that_of_scikit_learn(labelled):
+    cosines, labels = labelled
+    standard = ((cosines - cosines.mean()) / cosines.std())[:, None]
+    theirs = LogisticRegression().fit(standard, labels).predict_proba(standard)[:, 1]
+    mine = ScoreCalibrator("logistic").fit_labels(cosines, labels).probability(cosines)
+    np.testing.assert_allclose(mine, theirs, atol=1e-9)
+
+
+@pytest.mark.parametrize("method", ["isotonic", "logistic"])
+def test_probabilities_come_true(method, labelled):
+    cosines, labels = labelled
+    scores = ScoreCalibrator(method).fit_labels(cosines[::2], labels[::2])
+    claimed, true = scores.probability(cosines[1::2]), labels[1::2]
+    for low in (0, 0.2, 0.4, 0.6, 0.8):
+        chosen = (claimed >= low) & (claimed < low + 0.2)
+        assert true[chosen].mean() == pytest.approx(claimed[chosen].mean(), abs=0.1)
+
+
+def test_auto_is_logistic_for_few_labels_and_isotonic_for_many(labelled):
+    cosines, labels = labelled
+    methods = [ScoreCalibrator().fit_labels(cosines[:n], labels[:n]).probability_.method for n in (999, 1000)]
+    assert methods == ["logistic", "isotonic"]
+
+
+def test_separable_labels_stay_finite():
+    cosines = np.concatenate([np.linspace(0, 0.4, 20), np.linspace(0.6, 1, 20)])
+    found = ScoreCalibrator().fit_labels(cosines, np.repeat([0, 1], 20)).probability(cosines)
+    assert (np.diff(found) > 0).all()
+    assert 0 < found[0] < 0.1 < 0.9 < found[-1] < 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (np.zeros(40, int), "Labels should be 0 and 1, both of them, got [0]. Repair the labels."),
+        (np.repeat([1, 0], 20),
+         "Matches should have higher cosines, but their mean is 0.244 and that of the others 0.756. Are the labels the "
+         "wrong way round? Else cosines say nothing here."),
+    ],
+)  # fmt: skip
+def test_labels_that_teach_nothing_are_refused(labels, message):
+    with pytest.raises(DataError) as refused:
+        ScoreCalibrator().fit_labels(np.linspace(0, 1, 40), labels)
+    assert str(refused.value) == message
+
+
+def test_an_unknown_method_lists_the_known_ones(labelled):
+    with pytest.raises(UnknownNameError, match=r"Unknown method 'platt'. Known: isotonic, logistic."):
+        ScoreCalibrator("platt").fit_labels(*labelled)
+
+
+def test_what_is_not_fitted_says_so(fitted):
+    with pytest.raises(UsageError, match="This ScoreCalibrator is not fitted"):
+        ScoreCalibrator().percentile([0.5])
+    with pytest.raises(UsageError, match="Probabilities need labels"):
+        fitted.probability([0.5])
+
+
+@pytest.mark.parametrize("method", ["isotonic", "logistic"])
+def test_what_is_loaded_says_the_same(method, labelled, tmp_path):
+    scores = ScoreCalibrator(method).fit(text(300)).fit_labels(*labelled)
+    scores.save(tmp_path)
+    loaded = ScoreCalibrator.load(tmp_path, None)
+    asked = np.linspace(-1, 1, 201)
+    np.testing.assert_array_equal(loaded.share(asked), scores.share(asked))
+    np.testing.assert_array_equal(loaded.probability(asked), scores.probability(asked))
+    assert loaded.threshold(0.01) == scores.threshold(0.01)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    rng = np.random.default_rng(0)
+    words = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
+    return list(dict.fromkeys(" ".join(rng.choice(words, rng.integers(3, 9))) for _ in range(200)))
+
+
+@pytest.fixture
+def tiny(tiny_bert):
+    return TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_it_lives_in_the_folder_of_its_encoder(tiny, sentences, tmp_path):
+    whitened = CalibratedEncoder.fit(tiny, Whitening(), sentences)
+    whitened.save(tmp_path / "it")
+    ScoreCalibrator().fit_sentences(whitened, sentences).save(tmp_path / "it")
+    loaded = CalibratedEncoder.load(tmp_path / "it", device="cpu")
+    assert ScoreCalibrator.load(tmp_path / "it", loaded).n_ == len(sentences)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_another_pooling_or_calibrator_is_refused_with_both_named(tiny, tiny_bert, sentences, tmp_path):
+    ScoreCalibrator().fit_sentences(CalibratedEncoder.fit(tiny, Whitening(), sentences), sentences).save(tmp_path)
+    other = TransformerEncoder(tiny_bert, pooling="cls(2)", device="cpu")
+    with pytest.raises(DataError, match=r"made with pooling mean\(1,2\).*made with pooling cls\(2\)"):
+        ScoreCalibrator.load(tmp_path, CalibratedEncoder.fit(other, Whitening(), sentences))
+    with pytest.raises(DataError, match=r"fitted on embeddings made with calibrator \w{64}; .* with calibrator \w{64}"):
+        ScoreCalibrator.load(tmp_path, CalibratedEncoder.fit(tiny, Center(), sentences))
+    with pytest.raises(DataError, match=r"these are made with calibrator none\. Use the encoder it was fitted on"):
+        ScoreCalibrator.load(tmp_path, tiny)
+
+
+def test_half_a_file_is_damaged(fitted, tmp_path):
+    fitted.save(tmp_path)
+    record = json.loads((tmp_path / "scores.json").read_text())
+    del record["cosines"]
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    with pytest.raises(DataError) as refused:
+        ScoreCalibrator.load(tmp_path, None)
+    assert str(refused.value) == f"{tmp_path / 'scores.json'} is damaged ('cosines'). Fit the scores again."
+
+
+def test_a_later_format_is_refused(tmp_path):
+    (tmp_path / "scores.json").write_text('{"format": 2}')
+    with pytest.raises(DataError, match=r"holds no scores of format 1. Was it written by a later bertflow\?"):
+        ScoreCalibrator.load(tmp_path, None)
+
+
+@pytest.mark.parametrize("x", [np.full((60, 3), np.nan), np.zeros(60)])
+def test_embeddings_that_cannot_be_used_are_refused(x):
+    with pytest.raises(DataError, match=r"Scores need embeddings \(n, dim\), finite"):
+        ScoreCalibrator().fit(x)

@@ -1,0 +1,102 @@
+"""Several requests in one pass: each gets what it would get alone."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from bertflow.affine import AffineMap
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import Center, Whitening
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
+from bertflow.serve.model import Found, ModelOptions, ServedModel
+from bertflow.serve.protocol import RequestError
+
+REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
+TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
+
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+@pytest.fixture(scope="module")
+def folder(tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "whitened"
+    raw = TransformerEncoder(tiny_bert, max_length=16, device="cpu")
+    CalibratedEncoder.fit(raw, Whitening(n_components=6), TEXTS).save(folder)
+    return folder
+
+
+def opened(folder, **options):
+    return ServedModel(ModelOptions(str(folder), "mine", "cpu", **options))
+
+
+def test_joined_requests_are_answered_as_the_encoder_does(folder):
+    encoder = CalibratedEncoder.load(folder, device="cpu")
+    for found, texts in zip(opened(folder).answer(REQUESTS), REQUESTS, strict=True):
+        np.testing.assert_allclose(found.embeddings, encoder.encode(texts), atol=1e-5)
+
+
+def test_tokens_are_those_of_the_tokenizer(folder):
+    # Every word is a token; [CLS] and [SEP] come on top.
+    assert [found.tokens for found in opened(folder).answer(REQUESTS)] == [5, 4 + 9, 5 + 4]
+
+
+def test_a_text_that_is_too_long_spoils_no_other_request(folder):
+    model = opened(folder)
+    found = model.answer([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]])
+    assert [type(one) for one in found] == [Found, RequestError, Found]
+    assert (found[1].status, found[1].code) == (400, "context_length_exceeded")
+    assert found[1].message == (
+        "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
+    )
+    np.testing.assert_allclose(found[2].embeddings, model.answer([REQUESTS[2]])[0].embeddings, atol=1e-5)
+
+
+def test_with_truncate_it_is_cut(folder):
+    long, cut = opened(folder, truncate=True).answer([["dog " * 50], ["dog " * 14]])
+    np.testing.assert_allclose(long.embeddings, cut.embeddings, atol=1e-5)
+    assert long.tokens == 16
+
+
+def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):
+    model = opened(folder)
+    encode = model.encoder.encode
+
+    def picky(texts, progress=False):
+        if "a man" in texts:
+            raise DataError("No men.")
+        return encode(texts)
+
+    monkeypatch.setattr(model.encoder, "encode", picky)
+    found = model.answer(REQUESTS)
+    assert [type(one) for one in found] == [Found, Found, RequestError]
+    assert found[2].message == "No men."
+
+
+def test_a_refusal_comes_back_from_another_process_whole():
+    error = RequestError("why", 404, "input", "code", "kind")
+    assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "reason"),
+    [
+        (None, "the leading coordinates of a raw embedding are no better than the others."),
+        (Center(), "this calibrator does not sort its coordinates."),
+        (Whitening(), ""),
+    ],
+)
+def test_leading_coordinates_can_be_had_of_whitening_alone(tiny_bert, tmp_path, calibrator, reason):
+    raw = TransformerEncoder(tiny_bert, device="cpu")
+    raw.save(tmp_path / "model")
+    if calibrator:
+        CalibratedEncoder.fit(raw, calibrator, TEXTS).save(tmp_path / "model")
+    assert opened(tmp_path / "model").served.no_prefix == reason
+
+
+def test_leading_coordinates_of_whitening_are_whitening_to_as_many(tiny_bert):
+    x = TransformerEncoder(tiny_bert, device="cpu").encode(TEXTS)
+    whole, few = Whitening(n_components=6).fit(x), Whitening(n_components=3).fit(x)
+    assert isinstance(whole.map, AffineMap)
+    np.testing.assert_allclose(whole.transform(x)[:, :3], few.transform(x), atol=1e-5)

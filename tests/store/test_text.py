@@ -1,0 +1,84 @@
+"""Text on its way into a store; the second voice is a dictionary."""
+
+import numpy as np
+import pytest
+
+from bertflow.errors import DataError
+from bertflow.store import text as store_text
+from bertflow.store.text import (
+    SpooledText,
+    TextIndex,
+    distinct_rows,
+    exact_hashes,
+    first_appearances,
+    number_rows,
+    text_digest,
+)
+from bertflow.text_keys import hash_texts
+
+
+def corpus(n=500, distinct=120):
+    return [f"sentence {k} é {'x' * (k % 7)}" for k in np.random.default_rng(0).integers(0, distinct, n)]
+
+
+@pytest.fixture(params=[(7, 2**20), (64, 16), (65536, 50)], ids=["small chunks", "many buckets", "few buckets"])
+def sizes(request, monkeypatch):
+    """Sizes at which a text of a few hundred sentences takes all roads."""
+    monkeypatch.setattr(store_text, "CHUNK", request.param[0])
+    monkeypatch.setattr(store_text, "BUCKET", request.param[1])
+
+
+@pytest.mark.usefixtures("sizes")
+def test_first_appearances_are_those_of_a_dictionary():
+    text = corpus()
+    seen = {}
+    expected = [seen.setdefault(sentence, place) for place, sentence in enumerate(text)]
+    first = np.empty(len(text), dtype=np.int64)
+    first_appearances(exact_hashes(text), first)
+    assert first.tolist() == expected
+
+
+@pytest.mark.usefixtures("sizes")
+def test_a_text_that_is_read_as_a_stream_is_the_text_in_memory(tmp_path):
+    text = corpus()
+    index = TextIndex.read(iter(text), tmp_path)
+    distinct, row_ids = distinct_rows(text)
+    assert index == TextIndex(len(distinct), text_digest([exact_hashes(distinct)]), text_digest([exact_hashes(text)]))
+    np.testing.assert_array_equal(np.load(tmp_path / "row_ids.npy"), row_ids)
+    np.testing.assert_array_equal(np.load(tmp_path / "text_hashes.npy"), hash_texts(text))
+    assert list(SpooledText(tmp_path).rows(0, index.n)) == distinct
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 0), (3, 40), (118, 119)])
+def test_some_rows_of_a_text_are_read_alone(tmp_path, start, stop):
+    index = TextIndex.read(corpus(), tmp_path)
+    assert index.n == 119
+    assert list(SpooledText(tmp_path).rows(start, stop)) == distinct_rows(corpus())[0][start:stop]
+
+
+def test_only_what_is_needed_stays_on_disk(tmp_path):
+    TextIndex.read(corpus(), tmp_path)
+    names = {path.name for path in tmp_path.iterdir()}
+    assert names == {"sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"}
+
+
+def test_rows_are_numbered_by_first_appearance():
+    row_ids = np.empty(6, dtype=np.int64)
+    assert number_rows(np.array([0, 1, 0, 3, 1, 3]), row_ids) == 3
+    assert row_ids.tolist() == [0, 1, 0, 2, 1, 2]
+
+
+def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():
+    hashes = exact_hashes(["a", "b", "a"])
+    assert len({text_digest([hashes]), text_digest([hashes[:2]]), text_digest([hashes[1::-1]])}) == 3
+    assert text_digest([hashes[:1], hashes[1:]]) == text_digest([hashes])
+
+
+def test_no_text_is_no_rows(tmp_path):
+    assert TextIndex.read([], tmp_path).n == 0
+
+
+def test_a_sentence_of_several_lines_is_refused(tmp_path):
+    with pytest.raises(DataError) as caught:
+        TextIndex.read(["one", "two", "a\nb"], tmp_path)
+    assert str(caught.value) == "Sentence 2 of the stream has several lines. Replace its line ends by spaces."

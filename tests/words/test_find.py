@@ -1,0 +1,177 @@
+"""Words are found by text, whatever the tokenizer: WordPiece, byte-level BPE, and SentencePiece's low lines."""
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import BertTokenizerFast, PreTrainedTokenizerFast
+
+from bertflow.errors import DataError, UsageError
+from bertflow.words.find import Mention, find_word, spelled_alike
+from bertflow.words.tokens import read_tokens, stack_tokens
+
+TEXT = ["a rock and a rocking rock", "the king and queen rock", "New York is no rock", "café", "don't rock-solid"] * 4
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def word_piece(lower):
+    letters = sorted(set("".join(TEXT)) - {" "})
+    words = ["a", "rock", "king", "queen", "York", "york", "new", "New", "##ing", "the", "and", "is", "no", "cafe"]
+    spelled = [*SPECIAL, *dict.fromkeys([*words, *letters, *(f"##{letter}" for letter in letters)])]
+    return BertTokenizerFast(vocab={word: at for at, word in enumerate(spelled)}, do_lower_case=lower)
+
+
+def trained(pre_tokenizer, decoder, trainer, model, normalizer=None):
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizer, decoder
+    if normalizer:
+        tokenizer.normalizer = normalizer
+    tokenizer.train_from_iterator(TEXT, trainer)
+    start, end = (tokenizer.token_to_id(token) for token in ("<s>", "</s>"))
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", start), ("</s>", end)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        unk_token="<unk>",
+        cls_token="<s>",
+        sep_token="</s>",
+    )
+
+
+def byte_level():
+    special = ["<s>", "</s>", "<unk>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    return trained(pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel(), trainer, models.BPE())
+
+
+def sentence_piece():
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60, special_tokens=["<s>", "</s>", "<unk>"], unk_token="<unk>", show_progress=False
+    )
+    return trained(pre_tokenizers.Metaspace(), decoders.Metaspace(), trainer, models.Unigram(), normalizers.NFKC())
+
+
+TOKENIZERS = {
+    "uncased": word_piece(True),
+    "cased": word_piece(False),
+    "byte-level": byte_level(),
+    "low line": sentence_piece(),
+}
+
+
+@pytest.fixture(params=TOKENIZERS)
+def tokenizer(request):
+    return TOKENIZERS[request.param]
+
+
+def found(tokenizer, word, sentence, occurrence=1):
+    """The characters that the tokens of a mention stand for: the second voice is the sentence itself."""
+    tokens = read_tokens(tokenizer, sentence)
+    at = find_word(tokens, Mention(word, sentence, occurrence), tokenizer)
+    assert list(at) == list(range(at[0], at[-1] + 1))
+    start, end = tokens.spans[at[0]][0], tokens.spans[at[-1]][1]
+    bare = sentence[start:end]
+    return start + len(bare) - len(bare.lstrip()), bare.strip()
+
+
+@pytest.mark.parametrize("occurrence", [1, 2])
+def test_the_nth_whole_word_is_found(tokenizer, occurrence):
+    sentence = "a rock and a rocking rock"
+    assert found(tokenizer, "rock", sentence, occurrence) == ([2, 21][occurrence - 1], "rock")
+
+
+@pytest.mark.parametrize(
+    ("word", "sentence"),
+    [
+        ("rocking", "a rock and a rocking rock"),
+        ("rock", "rock and a king"),
+        ("queen", "the king, and queen."),
+        ("New York", "the New York rock"),
+        ("don't", "don't rock"),
+        ("rock", "a rock-solid king"),
+        ("café", "the café is no rock"),
+    ],
+)
+def test_words_are_whole_wherever_they_stand(tokenizer, word, sentence):
+    assert found(tokenizer, word, sentence) == (sentence.index(word), word)
+
+
+@pytest.mark.parametrize("word", ["roc", "ock", "ing", "queens", "rock and queen", "[CLS]"])
+def test_what_is_no_whole_word_of_the_sentence_is_not_found(tokenizer, word):
+    with pytest.raises(DataError, match="is not in the sentence"):
+        found(tokenizer, word, "a rock and a rocking queen")
+
+
+@pytest.mark.parametrize(("word", "sentence"), [("king", "the King"), ("KING", "the king"), ("cafe", "the café")])
+def test_case_and_accents_are_the_tokenizers(word, sentence):
+    assert found(TOKENIZERS["uncased"], word, sentence)[0] == 4
+    with pytest.raises(DataError, match="is not in the sentence"):
+        found(TOKENIZERS["cased"], word, sentence)
+
+
+def test_a_missing_word_is_named_with_its_sentence_and_pieces():
+    with pytest.raises(DataError) as refused:
+        found(TOKENIZERS["uncased"], "queen", "a rocking King.")
+    assert str(refused.value) == (
+        "The word 'queen' is not in the sentence 'a rocking King.'. Its pieces are "
+        "[CLS] a rock ##ing king [UNK] [SEP]. Name a whole word, in the case that the tokenizer has it."
+    )
+
+
+def test_an_occurrence_too_many_is_counted():
+    with pytest.raises(DataError) as refused:
+        found(TOKENIZERS["cased"], "rock", "rock and rock", 3)
+    assert str(refused.value) == (
+        "The word 'rock' stands 2 times in the sentence 'rock and rock', and occurrence 3 was asked for. Its pieces "
+        "are [CLS] rock and rock [SEP]. Name a whole word, in the case that the tokenizer has it."
+    )
+
+
+def test_no_word_is_refused(tokenizer):
+    with pytest.raises(DataError, match="A word is wanted, got ' '"):
+        found(tokenizer, " ", "a rock")
+
+
+def test_occurrences_count_from_one():
+    with pytest.raises(UsageError, match="Occurrences count from 1, got 0"):
+        Mention("rock", "a rock", 0)
+
+
+def test_a_word_alone_is_spelled_as_inside_a_sentence(tokenizer):
+    tokens = read_tokens(tokenizer, "the king")
+    at = find_word(tokens, Mention("king", "the king"), tokenizer)
+    assert spelled_alike(tokenizer, "king") == [tokens.ids[index] for index in at]
+
+
+def test_a_word_of_spaces_has_no_vector():
+    with pytest.raises(DataError, match="has no tokens for this model"):
+        spelled_alike(TOKENIZERS["uncased"], " ")
+
+
+def test_a_pair_is_read_with_its_parts():
+    tokens = read_tokens(TOKENIZERS["uncased"], "a rock", "the king")
+    assert tokens.pieces == ("[CLS]", "a", "rock", "[SEP]", "the", "king", "[SEP]")
+    assert tokens.segments == (0, 0, 0, 0, 1, 1, 1)
+    assert tokens.part == (None, 0, 0, None, 1, 1, None)
+
+
+def test_a_batch_is_padded_on_the_right():
+    rows = [read_tokens(TOKENIZERS["uncased"], text, segment=1) for text in ("a rock", "the king and queen")]
+    batch = stack_tokens(rows, pad_id=0)
+    assert batch.mask.sum(1).tolist() == [4, 6]
+    assert batch.ids[0].tolist() == [*rows[0].ids, 0, 0]
+    assert batch.segments.tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
+
+
+def test_a_tokenizer_that_cannot_say_where_is_refused():
+    class Slow:
+        is_fast = False
+
+    with pytest.raises(UsageError, match="The tokenizer Slow cannot say where in a text its pieces stand"):
+        read_tokens(Slow(), "a rock")
