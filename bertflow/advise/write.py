@@ -23,7 +23,7 @@ from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.data.binary import BinaryPairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.tables import Column, Table, value_table
+from bertflow.evaluation.tables import Column, value_table
 from bertflow.export.targets import Options, export
 from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.geometry.inspecting import write_report
@@ -32,6 +32,7 @@ from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.labels import FEWEST as FEWEST_OF_LABELS
 from bertflow.scoring.pairs import pair_cosines
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.tables import Table
 
 EXPORTED = "sentence-transformers"
 """The folder for other tools, and what ``bertflow export`` calls it."""

@@ -20,11 +20,11 @@ from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.evaluation.systems import Opened, build_systems, open_system
-from bertflow.evaluation.tables import Table
 from bertflow.geometry.inspecting import FEWEST, make_report, require_sentences, save_report
 from bertflow.geometry.measures import MEASURES
 from bertflow.geometry.pairs import Pairs, load_pairs
 from bertflow.geometry.report import GeometryReport, number
+from bertflow.tables import Table
 from bertflow.training.batches import seeded_order
 
 FITTED = 6000

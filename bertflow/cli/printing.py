@@ -6,7 +6,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bertflow.evaluation.tables import Table
+from bertflow.tables import Table
 
 
 def print_table(out: Console, table: Table) -> None:

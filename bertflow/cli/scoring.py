@@ -34,11 +34,11 @@ from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.sts import score_sets
 from bertflow.evaluation.systems import CEILING, Opened, build_systems, open_system
-from bertflow.evaluation.tables import Section
 from bertflow.evaluation.thresholds import parse_thresholds, require_thresholds
 from bertflow.files import write_json, write_text
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import Section
 
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 LABELLED = "tuning"

@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.evaluation.tables import MISSING, Table
 from bertflow.files import to_json
+from bertflow.tables import MISSING, Table
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.rows import InputRows, RowPair, take_apart
 from bertflow.words.vocabulary import KINDS, Vocabulary, read_vocabulary

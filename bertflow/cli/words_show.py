@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.evaluation.tables import MISSING, Table
 from bertflow.files import to_json, write_json
+from bertflow.tables import MISSING, Table
 from bertflow.words.compare import Offset, Panel, StudyResult, rank, run_study
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, load_study, word_study

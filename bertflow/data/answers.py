@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertflow.data.tables import Table, open_table
+from bertflow.data.tables import TextTable, open_table
 from bertflow.errors import DataError
 
 SEPARATOR = "||"
@@ -84,7 +84,7 @@ def answer_row(answer: Answer) -> Mapping[str, Any]:
     return {"id": answer.id, "text": answer.text, **past}
 
 
-def _cell(table: Table, number: int, what: str, cell: Any) -> str:
+def _cell(table: TextTable, number: int, what: str, cell: Any) -> str:
     text = str(cell).strip() if isinstance(cell, str | int) and not isinstance(cell, bool) else ""
     if not text:
         raise DataError(
@@ -93,7 +93,7 @@ def _cell(table: Table, number: int, what: str, cell: Any) -> str:
     return text
 
 
-def _past(table: Table, number: int, cells: list[Any]) -> tuple[str, ...]:
+def _past(table: TextTable, number: int, cells: list[Any]) -> tuple[str, ...]:
     """The past questions of a row; a cell may be empty."""
     given = cells[0] if cells else None
     listed = given.split(SEPARATOR) if isinstance(given, str) else [] if given is None else given

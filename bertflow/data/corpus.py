@@ -15,7 +15,7 @@ import numpy as np
 
 from bertflow.data.hub import load_hub_table, parse_hub_split
 from bertflow.data.lines import read_lines
-from bertflow.data.tables import Table, open_table, spell_choices, table_suffix
+from bertflow.data.tables import TextTable, open_table, spell_choices, table_suffix
 from bertflow.errors import DataError, UsageError
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
     return _read_columns(open_table(path, header=not numbered), columns)
 
 
-def _read_columns(table: Table, columns: Sequence[str] | None) -> Iterator[str]:
+def _read_columns(table: TextTable, columns: Sequence[str] | None) -> Iterator[str]:
     names = _find_text(table) if columns is None else table.find(columns)
     if names is None:
         wanted = spell_choices(TEXT_COLUMNS) if columns is None else " + ".join(columns or ())
@@ -162,7 +162,7 @@ def _read_columns(table: Table, columns: Sequence[str] | None) -> Iterator[str]:
             yield cell
 
 
-def _find_text(table: Table) -> tuple[str, ...] | None:
+def _find_text(table: TextTable) -> tuple[str, ...] | None:
     for choice in TEXT_COLUMNS:
         if names := table.find(choice):
             logger.info("%s: text is read from %s.", table.name, " + ".join(names))

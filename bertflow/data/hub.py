@@ -9,7 +9,7 @@ from pathlib import Path
 
 from datasets import load_dataset
 
-from bertflow.data.tables import Table, dataset_table
+from bertflow.data.tables import TextTable, dataset_table
 from bertflow.errors import DataError
 
 
@@ -39,7 +39,7 @@ def parse_hub_split(spelling: str) -> HubSplit:
     return HubSplit(path, split or "train", revision or None, config or None)
 
 
-def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: bool = False) -> Table:
+def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: bool = False) -> TextTable:
     """Fetch one split, or take it from the cache.
 
     Args:

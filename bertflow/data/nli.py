@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bertflow.data.pairs import TrainingPairs, listed, names_of, spelled, text_of
-from bertflow.data.tables import FORMATS, Table, open_table
+from bertflow.data.tables import FORMATS, TextTable, open_table
 from bertflow.errors import DataError
 
 logger = logging.getLogger("bertflow")
@@ -75,7 +75,7 @@ def load_nli(paths: str | Path | Sequence[str | Path], classes: Sequence[str] = 
     return TrainingPairs(tuple(first), tuple(second), labels, tuple(classes), names_of(paths), dropped)
 
 
-def _open(path: Path) -> Table:
+def _open(path: Path) -> TextTable:
     """SNLI and MNLI call their tab-separated files .txt."""
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return FORMATS[".tsv"](path, True)

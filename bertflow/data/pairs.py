@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.sts_tasks import TASKS
-from bertflow.data.tables import Table, open_table, table_suffix
+from bertflow.data.tables import TextTable, open_table, table_suffix
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_text
@@ -179,7 +179,7 @@ def text_of(cell: Any, column: str, where: str) -> str:
     return text
 
 
-def _two_columns(path: Path) -> tuple[Table, tuple[str, ...]]:
+def _two_columns(path: Path) -> tuple[TextTable, tuple[str, ...]]:
     table = open_table(path)
     columns = next((names for choice in RELATED_COLUMNS if (names := table.find(choice))), None)
     if columns is None and len(table.columns) == 2 and table_suffix(path) == ".tsv":

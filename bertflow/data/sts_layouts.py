@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bertflow.data.lines import read_lines
-from bertflow.data.tables import Table
+from bertflow.data.tables import TextTable
 from bertflow.errors import DataError
 
 Scale = tuple[float, float]
@@ -74,7 +74,7 @@ LAYOUTS: Mapping[str, Callable[[Path, str, Scale], list[ScoredPair]]] = {
 """A row is how a package lays out its pairs; the reader takes the folder, the sub-set or file, and the scale."""
 
 
-def read_table(table: Table, scale: Scale) -> list[ScoredPair]:
+def read_table(table: TextTable, scale: Scale) -> list[ScoredPair]:
     """The pairs of a table with sentence1, sentence2, score and, if it is there, subset ("all" if not).
 
     Raises:

@@ -1,6 +1,6 @@
 """Files of text in columns.
 
-Every format becomes one thing, a ``Table``: its column names, and a way to read some of them row by row, so that a
+Every format becomes one thing, a ``TextTable``: its column names, and a way to read some of them row by row, so that a
 large file never stands in memory. Whatever cannot be read is refused with the file and the line.
 
     .tsv      split on tabs, without quoting: sentences hold unbalanced quotation marks
@@ -30,7 +30,7 @@ Rows = Iterator[tuple[int, tuple[Any, ...]]]
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Columns of a file or of a hub dataset.
 
     ``read(columns)`` starts from the top each time and gives each row's number and the cells asked for.
@@ -77,7 +77,7 @@ def spell_choices(choices: Sequence[Sequence[str]]) -> str:
     return " | ".join(" + ".join(names) for names in choices)
 
 
-def open_table(path: str | Path, header: bool = True) -> Table:
+def open_table(path: str | Path, header: bool = True) -> TextTable:
     """Open a file by its ending.
 
     Args:
@@ -126,7 +126,7 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
             yield first, cells
 
 
-def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> Table:
+def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> TextTable:
     first = next(split(path), None)
     if first is None:
         raise DataError(f"{path} is empty. It should hold a table.")
@@ -142,10 +142,10 @@ def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[
                 )
             yield number, tuple(cells[k] for k in picked)
 
-    return Table(str(path), tuple(names), read)
+    return TextTable(str(path), tuple(names), read)
 
 
-def _jsonl(path: Path, _header: bool) -> Table:
+def _jsonl(path: Path, _header: bool) -> TextTable:
     first = next(_objects(path), None)
     if first is None:
         raise DataError(f"{path} is empty. It should hold a table.")
@@ -159,7 +159,7 @@ def _jsonl(path: Path, _header: bool) -> Table:
                 )
             yield number, tuple(row[column] for column in columns)
 
-    return Table(str(path), tuple(first[1]), read)
+    return TextTable(str(path), tuple(first[1]), read)
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -177,7 +177,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, row
 
 
-def _parquet(path: Path, _header: bool) -> Table:
+def _parquet(path: Path, _header: bool) -> TextTable:
     if not path.is_file():
         raise DataError(f"{path} is missing. Give the path of an existing file.")
     try:
@@ -188,7 +188,7 @@ def _parquet(path: Path, _header: bool) -> Table:
     return dataset_table(rows, str(path))
 
 
-def dataset_table(rows: Any, name: str) -> Table:
+def dataset_table(rows: Any, name: str) -> TextTable:
     """A ``datasets.Dataset`` or ``IterableDataset`` as a table."""
 
     def read(columns: Sequence[str]) -> Rows:
@@ -200,10 +200,10 @@ def dataset_table(rows: Any, name: str) -> Table:
 
     # Of a stream in some formats the columns are known when a row was seen.
     columns: Iterable[str] = rows.column_names or next(iter(rows), {})
-    return Table(name, tuple(columns), read, unit="row")
+    return TextTable(name, tuple(columns), read, unit="row")
 
 
-FORMATS: Mapping[str, Callable[[Path, bool], Table]] = {
+FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
     ".tsv": lambda path, header: _delimited(path, header, _split_tsv),
     ".csv": lambda path, header: _delimited(path, header, _split_csv),
     ".jsonl": _jsonl,

@@ -32,8 +32,8 @@ from bertflow.data.sts import StsPairs, pair_key, unique_sentences
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.tables import MISSING, Section, Table
 from bertflow.moments import Moments
+from bertflow.tables import MISSING, Section, Table
 
 FEWEST_PAIRS = 20
 """In each sub-set: fewer would not stand being split."""

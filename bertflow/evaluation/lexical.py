@@ -21,10 +21,11 @@ from bertflow.data.sts import StsPairs, unique_sentences
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.evaluation.embeddings import require_usable
 from bertflow.evaluation.leaks import SystemFacts
-from bertflow.evaluation.tables import MISSING, Section, Table, number, task_title
+from bertflow.evaluation.tables import number, task_title
 from bertflow.files import to_json
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import MISSING, Section, Table
 
 NEAR = 4
 """Edits of a pair that counts as near."""

@@ -24,8 +24,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.grid import Cell, Grid, layer_grid, to_csv
 from bertflow.evaluation.scratch import embed_poolings
-from bertflow.evaluation.tables import Table
 from bertflow.files import to_json
+from bertflow.tables import Table
 
 ITERATIONS = 1000
 """Of the optimizer; scaled embeddings need some tens."""

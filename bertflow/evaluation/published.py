@@ -11,7 +11,8 @@ from importlib.resources import files
 
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError
-from bertflow.evaluation.tables import MISSING, Column, Table
+from bertflow.evaluation.tables import Column
+from bertflow.tables import MISSING, Table
 
 COLUMNS = SUITES["sts7"]
 

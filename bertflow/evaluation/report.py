@@ -16,8 +16,9 @@ from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.rows import Row
 from bertflow.evaluation.significance import Difference
 from bertflow.evaluation.summary import comparison, protocol_line, system_line
-from bertflow.evaluation.tables import Column, Table, columns, interval_table, value_table
+from bertflow.evaluation.tables import Column, columns, interval_table, value_table
 from bertflow.files import to_json
+from bertflow.tables import Table
 
 
 @dataclass(frozen=True)

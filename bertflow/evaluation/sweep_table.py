@@ -6,8 +6,9 @@ from typing import Any, Self
 
 from bertflow.evaluation.grid import Cell, Grid, layer_grid, to_csv
 from bertflow.evaluation.leaks import setting
-from bertflow.evaluation.tables import MISSING, Table, number, task_title
+from bertflow.evaluation.tables import number, task_title
 from bertflow.files import to_json
+from bertflow.tables import MISSING, Table
 
 REDUCED = 64
 RAW = "raw"

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.evaluation.rows import Row
+from bertflow.tables import MISSING, Table
 
 UNSCALED = "_cosine"
 """How the metrics end that are printed as they are; all others are x 100."""
@@ -18,7 +19,6 @@ METRIC_TITLES: Mapping[str, str] = {
     "random_p95_cosine": "95 % cosine",
 }
 """Column titles of the other metrics, where their name is no title."""
-MISSING = "-"
 
 
 @dataclass(frozen=True)
@@ -29,48 +29,6 @@ class Column:
     task: str
     aggregation: str
     metric: str
-
-
-@dataclass(frozen=True)
-class Table:
-    """Text, ready to be printed; the first cell of a line names the system."""
-
-    header: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-    @property
-    def widths(self) -> list[int]:
-        """Characters of the widest cell of each column."""
-        return [max(map(len, column)) for column in zip(self.header, *self.lines, strict=True)]
-
-    @property
-    def width(self) -> int:
-        """Characters of a line, with the space between the columns."""
-        return sum(width + 3 for width in self.widths)
-
-    def to_markdown(self) -> str:
-        """A Markdown table, columns aligned."""
-        cells, widths = [self.header, *self.lines], self.widths
-        rule = "|".join([":" + "-" * (widths[0] + 1), *("-" * (width + 1) + ":" for width in widths[1:])])
-        body = ["| " + " | ".join(_aligned(line, widths)) + " |" for line in cells]
-        return "\n".join([body[0], f"|{rule}|", *body[1:]]) + "\n"
-
-
-@dataclass(frozen=True)
-class Section:
-    """A table that stands below the scores: what it is, and what must be said of it."""
-
-    title: str
-    table: Table
-    lines: tuple[str, ...] = ()
-
-    def to_markdown(self) -> str:
-        """A heading, the table, and a list."""
-        return f"## {self.title}\n\n{self.table.to_markdown()}" + "".join(f"\n* {line}" for line in self.lines) + "\n"
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
-    return [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
 
 
 def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:

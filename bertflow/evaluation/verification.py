@@ -21,10 +21,11 @@ from bertflow.evaluation.embeddings import require_usable
 from bertflow.evaluation.figures import task_figures
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.paper_checks import CHECKS, FITTED_ON, Check
-from bertflow.evaluation.tables import Table, task_title
+from bertflow.evaluation.tables import task_title
 from bertflow.files import to_json
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import Table
 
 TOLERANCE = 0.1
 """Of a figure x 100."""

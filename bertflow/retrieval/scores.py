@@ -19,11 +19,12 @@ from bertflow.errors import DataError
 from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.figures import Figure
 from bertflow.evaluation.significance import bootstrap_p
-from bertflow.evaluation.tables import Table, interval, number
+from bertflow.evaluation.tables import interval, number
 from bertflow.retrieval.embedding import calibrate, raw_encoder
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Phrases
 from bertflow.similarity import unit_rows
+from bertflow.tables import Table
 from bertflow.text_keys import text_key
 
 Float64 = NDArray[np.float64]

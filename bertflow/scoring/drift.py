@@ -10,10 +10,10 @@ from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.tables import Table
 from bertflow.registry import lookup
 from bertflow.scoring.domain import DomainCheck, Drift
 from bertflow.scoring.pairs import Row
+from bertflow.tables import Table
 
 HEADER = ("sentence", "log_likelihood", "percentile", "in_domain")
 DENSITIES: Mapping[str, type[Whitening] | type[FlowCalibrator]] = {"gaussian": Whitening, "flow": FlowCalibrator}

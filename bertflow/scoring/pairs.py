@@ -14,11 +14,11 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.tables import open_table
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.tables import Table
 from bertflow.files import write_text
 from bertflow.registry import lookup
 from bertflow.scoring.scores import ScoreCalibrator, Threshold
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import Table
 
 PAIR_COLUMNS = (
     ("sentence1", "sentence2"),

@@ -6,7 +6,7 @@ from bertflow.data.retrieval import RetrievalPairs
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.sts import score_sets
-from bertflow.evaluation.tables import Table
+from bertflow.tables import Table
 
 from .conftest import ToyEncoder, toy_pairs
 
