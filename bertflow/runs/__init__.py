@@ -1,0 +1,1 @@
+"""A training run as a folder: begin, resume, finish, report."""
