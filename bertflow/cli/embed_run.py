@@ -7,13 +7,14 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bertflow.cli.embed_progress import Advance, counted, progress, say
+from bertflow.cli.embed_progress import counted, progress, say
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.data.corpus import stream_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.progress import Advance
 from bertflow.store.locks import place
 from bertflow.store.store import EmbeddingStore
 from bertflow.store.text import SpooledText, TextIndex

@@ -17,12 +17,13 @@ import torch.distributed as dist
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AbstractLinearCalibrator
-from bertflow.cli.embed_progress import Advance, progress
+from bertflow.cli.embed_progress import progress
 from bertflow.cli.fit_source import Source, any_order, name_of, open_source, provenance_of
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.baselines import BASELINES
 from bertflow.moments import Moments
+from bertflow.progress import Advance
 from bertflow.registry import lookup
 from bertflow.store.locks import place
 from bertflow.store.store import EmbeddingStore

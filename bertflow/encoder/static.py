@@ -18,8 +18,8 @@ from bertflow.encoder.batching import check_sentences, tokenize
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
-from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
+from bertflow.progress import bar
 from bertflow.registry import lookup
 
 REDUCTIONS: Mapping[str, Pooling] = {name: Pooling((0,), tokens=name) for name in ("content", "mean", "sif", "max")}
@@ -75,7 +75,7 @@ class StaticEncoder:
         text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)
         x = np.empty((len(sentences), self.dim), np.float32)
         counts = self._counts
-        with sentence_bar(len(sentences), progress) as advance:
+        with bar(len(sentences), "encoding", progress) as advance:
             for batch in text.batches(BUDGET, self._checkpoint.pad_id):
                 views = TokenViews(
                     batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None

@@ -21,12 +21,12 @@ from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
 from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.supervision import Supervision
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transformers
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
+from bertflow.progress import bar
 from bertflow.registry import lookup
 
 logger = logging.getLogger("bertflow")
@@ -265,7 +265,7 @@ class TransformerEncoder:
         _report(text, self._max_length)
         found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
         batches = text.batches(TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"]), self._checkpoint.pad_id)
-        with sentence_bar(len(sentences), progress) as advance:
+        with bar(len(sentences), "encoding", progress) as advance:
             for batch in batches:
                 for x, embedded in zip(found, self._run(stack, batch.to(self.device), poolings), strict=True):
                     x[batch.rows] = embedded.cpu().numpy()

@@ -23,6 +23,7 @@ from bertflow.encoder.batching import chunks
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, read_json, to_json, write_json
+from bertflow.progress import Advance
 from bertflow.registry import lookup
 from bertflow.store.locks import POLL, SHARDS, TEXT, Locks, place
 from bertflow.store.shards import DTYPES, Shard, counted, default_shards, layout
@@ -206,7 +207,7 @@ def encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[s
     return blocks
 
 
-def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Callable[[int], None]) -> None:
+def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
     """Compute the shards that are not there, and wait for those that other processes compute.
 
     A shard that was there before is read and checked, by the process whose share it is; a damaged one is computed

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from bertflow.errors import DataError
 from bertflow.files import atomic_file, file_sha256, read_json, write_json
+from bertflow.progress import Advance
 
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """How rows may rest."""
@@ -98,7 +99,7 @@ def layout(folder: Path, n: int, count: int) -> list[Shard]:
     ]
 
 
-def counted(blocks: Iterable[NDArray[np.float32]], advance: Any) -> Iterator[NDArray[np.float32]]:
+def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator[NDArray[np.float32]]:
     """The same blocks; ``advance`` is told the rows of each once it was used."""
     for block in blocks:
         yield block

@@ -28,10 +28,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.batching import check_sentences
-from bertflow.encoder.progress import sentence_bar
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
+from bertflow.progress import Advance, bar
 from bertflow.store.build import (
     CHUNK,
     SPOOL,
@@ -57,8 +57,6 @@ from bertflow.store.text import (
 from bertflow.text_keys import hash_texts
 
 LOCK = ".lock"
-Advance = Callable[[int], None]
-"""Is told how many more rows are done."""
 
 
 class EmbeddingStore:
@@ -126,7 +124,7 @@ class EmbeddingStore:
         if not os.access(folder, os.W_OK) and is_begun(folder):
             plan.check(folder)  # a finished store may lie where nothing can be written
         else:
-            with Locks(folder / LOCK) as locks, sentence_bar(n, progress) as advance:
+            with Locks(folder / LOCK) as locks, bar(n, "encoding", progress) as advance:
                 begin(folder, locks, create, lambda: plan)
                 fill(folder, locks, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
         store = cls.open(folder)

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from bertflow.cli import main
-from bertflow.cli.embed_progress import Lines
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import read_json
 from bertflow.store.store import EmbeddingStore
@@ -141,14 +140,6 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
     ]
     monkeypatch.undo()
     assert main(arguments) == 0
-
-
-def test_progress_in_a_file_is_a_line_now_and_then(capsys):
-    clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
-    lines = Lines("embedding", 1000, clock)
-    for rows in (100, 100, 100):
-        lines.advance(rows)
-    assert capsys.readouterr().err == "embedding: 200 of 1,000 rows, 10 a second, 1.3 min left\n"
 
 
 # The command as a process of its own

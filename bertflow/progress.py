@@ -1,0 +1,69 @@
+"""Progress of long work: a bar where somebody watches, a log line now and then where the output goes to a file."""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+logger = logging.getLogger("bertflow")
+
+Advance = Callable[[int], object]
+"""Is told how many more units are done."""
+EVERY = 15.0
+"""Seconds between two log lines."""
+DELAY = 1.0
+"""Seconds of work after which a bar appears that was not asked for."""
+
+
+@contextmanager
+def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences") -> Iterator[Advance]:
+    """Show the progress of some work on stderr, or in a notebook.
+
+    Args:
+        total: Number of units.
+        label: What is being done.
+        show: Whether to show a bar. None shows one in a terminal and in a notebook, and elsewhere logs a line from
+            time to time.
+        unit: What is counted, in the plural.
+
+    Yields:
+        A function that is told how many more units are done.
+    """
+    if show or (show is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)):
+        from tqdm.auto import tqdm  # loads asyncio
+
+        with tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown:
+            yield shown.update
+    else:
+        yield Lines(total, label, unit).advance if show is None else lambda units: None
+
+
+class Lines:
+    """Progress as log lines; the time left is taken from the speed since the last line.
+
+    Args:
+        total: Number of units.
+        label: What is being done.
+        unit: What is counted, in the plural.
+        clock: Gives seconds.
+    """
+
+    def __init__(self, total: int, label: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total, self.label, self.unit, self.clock = total, label, unit, clock
+        self.done = self._said = 0
+        self._when = clock()
+
+    def advance(self, units: int) -> None:
+        """Count ``units`` more, and log a line if it is time."""
+        self.done += units
+        now = self.clock()
+        seconds = now - self._when
+        if seconds >= EVERY:
+            rate = (self.done - self._said) / seconds
+            left = f"{(self.total - self.done) / rate / 60:.1f} min left" if rate else "waiting"
+            logger.info(
+                "%s: %s of %s %s, %s a second, %s",
+                *(self.label, f"{self.done:,}", f"{self.total:,}", self.unit, f"{rate:,.0f}", left),
+            )
+            self._said, self._when = self.done, now

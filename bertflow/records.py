@@ -1,0 +1,99 @@
+"""JSON records, read through a schema: a file that is missing, damaged or of another form is refused in one line.
+
+A schema is a frozen dataclass or a ``TypedDict`` beside the code that owns the record. Values must have the type that
+the schema gives (no "5" for 5). Fields that a schema does not name are allowed, so that a record of a later version can
+still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes back as it stands in the file.
+"""
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from typing_extensions import is_typeddict
+
+from bertflow.errors import DataError
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+    from pydantic_core import ErrorDetails
+
+Record = TypeVar("Record")
+SHOWN = 60
+"""Characters of a wrong value that a message shows."""
+
+
+class FileName(str):
+    """The plain name of a file in the folder of the record, so that a record cannot point out of its folder."""
+
+    __slots__ = ()
+
+    @classmethod
+    def _checked(cls, value: str) -> Self:
+        if value in (".", "..") or "/" in value or "\\" in value or "\0" in value:
+            raise ValueError("a plain file name")
+        return cls(value)
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(cls._checked, core_schema.str_schema())
+
+
+def read_record(path: str | Path, schema: type[Record], what: str = "record", do: str = "Write it again.") -> Record:
+    """Read a JSON file.
+
+    Args:
+        path: The file.
+        schema: What it should hold. A field ``format: Literal[...]`` is the version of the form.
+        what: What the record is, for messages.
+        do: What the user can do about a wrong file, for messages.
+
+    Raises:
+        DataError: If the file is missing, is not JSON, or is of another form; the message names file and field.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Is {path.parent} the right folder, and complete?") from None
+    return parse_record(content, schema, str(path), what, do)
+
+
+def parse_record(
+    content: str | bytes, schema: type[Record], name: str, what: str = "record", do: str = "Write it again."
+) -> Record:
+    """As ``read_record``, for JSON that was read already; ``name`` is what messages call it."""
+    from pydantic import ValidationError
+    from pydantic_core import from_json
+
+    try:
+        record = _adapter(schema).validate_json(content, strict=True)
+    except ValidationError as error:
+        raise DataError(_message(error.errors()[0], name, what, do)) from None
+    return from_json(content) if is_typeddict(schema) else record
+
+
+@functools.cache
+def _adapter(schema: type[Record]) -> "TypeAdapter[Record]":
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(schema)
+
+
+def _message(error: "ErrorDetails", name: str, what: str, do: str) -> str:
+    """What was wanted, what was found and what to do, for the first thing that is wrong."""
+    kind, missing = error["type"], error["type"] == "missing"
+    if kind == "json_invalid":
+        return f"{name} is damaged: it should hold JSON, but: {error['ctx']['error']}. {do}"
+    place = error["loc"][:-2] if "[key]" in error["loc"] else error["loc"]
+    field = ".".join(map(str, place))
+    value = "null" if error["input"] is None else repr(error["input"])
+    found = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
+    if field == "format":
+        found = "none" if missing else found
+        return f"{name} is not a {what} of a known format (format: {found}). Was it written by a later bertflow?"
+    if missing:
+        return f"{name} is not a complete {what}: it has no {field}. {do}"
+    wanted = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+    return f"{name} is not a complete {what}: {field or 'it'} should be {wanted}, got {found}. {do}"

@@ -1,0 +1,43 @@
+import logging
+import sys
+
+import pytest
+
+from bertflow.progress import Lines, bar
+
+
+def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
+    with bar(5, "encoding", show=True) as advance:
+        for units in (2, 3):
+            advance(units)
+    shown = capsys.readouterr()
+    assert "encoding: 100%" in shown.err
+    assert "5/5" in shown.err
+    assert shown.out == ""
+
+
+@pytest.mark.parametrize("show", [False, None])
+def test_nothing_is_shown_where_nobody_watches(capsys, show):
+    with bar(5, "encoding", show=show) as advance:
+        advance(5)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_terminal_shows_a_bar_once_the_work_takes_long(capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    with bar(5, "encoding") as advance:
+        advance(5)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("bertflow.progress.DELAY", 1e-9)
+    with bar(5, "encoding") as advance:
+        advance(5)
+    assert "5/5" in capsys.readouterr().err
+
+
+def test_progress_in_a_file_is_a_line_now_and_then(caplog):
+    caplog.set_level(logging.INFO, "bertflow")
+    clock = iter([0.0, 10.0, 20.0, 30.0]).__next__
+    lines = Lines(1000, "embedding", "rows", clock)
+    for units in (100, 100, 100):
+        lines.advance(units)
+    assert caplog.messages == ["embedding: 200 of 1,000 rows, 10 a second, 1.3 min left"]
