@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bertflow.advise.source import Source
+from bertflow.advise.verdict import ADVICE
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.pooling import COUNTED
@@ -19,9 +20,6 @@ from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.flow.map import FlowMap
 from bertflow.registry import lookup
 
-WHITEN, FLOW = "whiten", "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": WHITEN, "flow": FLOW}
-"""What is advised where a candidate with this calibrator is best."""
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
 """Chosen from what ``benchmarks/EXPLORED.md`` found best for similarity and for search; simple ones first."""
 ROWS_A_DIRECTION = 2

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.advise.verdict import MINED_PAIRS, Figures, Gain, Geometry, choose
 from bertflow.data.binary import BINARY_COLUMNS, BinaryPairs, load_binary
 from bertflow.data.retrieval import PAIR_COLUMNS, RetrievalPairs, load_retrieval
 from bertflow.data.sts import StsPairs, load_sts
@@ -27,6 +28,9 @@ from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.significance import Difference
 from bertflow.evaluation.sts import score_sets
+from bertflow.moments import Moments
+from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.training.reduction import participation_ratio
 
 Pairs = StsPairs | BinaryPairs | RetrievalPairs
 Systems = Mapping[str, SentenceEncoder]
@@ -63,7 +67,7 @@ RETRIEVAL = Kind(
     "MRR x 100",
     lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
 )
-MINED = replace(RETRIEVAL, title="mined pairs")
+MINED = replace(RETRIEVAL, title=MINED_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -72,8 +76,8 @@ class Evidence:
 
     Attributes:
         kind: How they are scored.
-        choosing: The half that chooses.
-        judging: The half that judges.
+        choosing: The half that chooses among the candidates.
+        judging: The half that judges the chosen one.
     """
 
     kind: Kind
@@ -82,7 +86,7 @@ class Evidence:
 
     @classmethod
     def of(cls, kind: Kind, pairs: Pairs, seed: int) -> "Evidence":
-        """Labelled pairs, cut at random."""
+        """Labelled pairs, split at random."""
         if len(pairs) < FEWEST_LABELS:
             raise DataError(
                 f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
@@ -96,25 +100,77 @@ class Evidence:
         """All distinct sentences of both halves."""
         return list(dict.fromkeys(text for half in (self.choosing, self.judging) for text in _texts(half)))
 
-    def choose(self, systems: Systems, resamples: int, seed: int) -> Report:
-        """Score all systems on the half that chooses."""
-        return self.kind.score(systems, self.choosing, resamples, seed)
+    def judge(self, systems: Systems, advice: Mapping[str, str], resamples: int, seed: int) -> "Judged":
+        """Score raw and all candidates on both halves."""
+        halves = (self.choosing, self.judging)
+        choosing, judging = (self.kind.score(systems, half, resamples, seed) for half in halves)
+        gains = {pair: _gain(row) for pair, row in self._differences(judging).items()}
+        figures = Figures(
+            kind=self.kind.title,
+            metric=self.kind.words,
+            pairs=len(self.judging),
+            choosing=self._values(choosing),
+            leads={pair: _gain(row) for pair, row in self._differences(choosing).items()},
+            judging=self._values(judging),
+            gains={first: gain for (first, second), gain in gains.items() if second == "raw"},
+        )
+        chosen = choose(figures, advice)
+        return Judged(self, judging, figures, chosen, self._differences(judging)[chosen, "raw"] if chosen else None)
 
-    def judge(self, systems: Systems, resamples: int, seed: int) -> Report:
-        """Score all systems on the half that judges."""
-        return self.kind.score(systems, self.judging, resamples, seed)
+    def _values(self, report: Report) -> dict[str, float]:
+        task, metric = self.judging.task, self.kind.metric
+        return {system.name: report.value(system.name, task, metric=metric) for system in report.systems}
 
-    def value(self, report: Report, system: str) -> float:
-        """The metric of one system."""
-        task = self.judging.task
-        return report.value(system, task, metric=self.kind.metric)
+    def _differences(self, report: Report) -> dict[tuple[str, str], Difference]:
+        """(system, other system) -> the one less the other."""
+        rows = [row for row in report.differences if row.metric == self.kind.metric]
+        return {(row.first, row.second): row for row in (*rows, *(row.seen_from(row.second) for row in rows))}
 
-    def difference(self, report: Report, first: str, second: str) -> Difference:
-        """The first system less the second, with its paired interval."""
-        for found in report.differences:
-            if found.metric == self.kind.metric and {found.first, found.second} == {first, second}:
-                return found.seen_from(first)
-        raise KeyError((first, second))
+
+def _gain(row: Difference) -> Gain:
+    return Gain(row.difference, row.ci_low, row.ci_high)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """One kind of evidence with what it measured.
+
+    Attributes:
+        evidence: The pairs.
+        report: The scores of all systems on the judging half.
+        figures: What the verdict is based on.
+        chosen: The candidate that the choosing half prefers; None if there is none.
+        gain: Its score less that of raw, on the judging half.
+    """
+
+    evidence: Evidence
+    report: Report
+    figures: Figures
+    chosen: str | None
+    gain: Difference | None
+
+
+def measure_geometry(x: NDArray[np.floating], seed: int) -> Geometry:
+    """The geometry of the rows of ``x`` (n, dim).
+
+    Raises:
+        DataError: If all embeddings are equal.
+    """
+    if not np.ptp(x, axis=0).any():
+        raise DataError(f"All {len(x):,} embeddings are equal, so they tell nothing apart. Is this the right model?")
+    cosines, norms = RandomPairs.of(x, seed).cosines, np.linalg.norm(x.astype(np.float64), axis=1)
+    p5, median, p95 = np.quantile(cosines, [0.05, 0.5, 0.95])
+    return Geometry(
+        n=len(x),
+        dim=x.shape[1],
+        mean=float(cosines.mean()),
+        p5=float(p5),
+        median=float(median),
+        p95=float(p95),
+        participation=participation_ratio(Moments.of(x)),
+        norm=float(norms.mean()),
+        norm_deviation=float(norms.std()),
+    )
 
 
 def load_evidence(path: str, seed: int) -> Evidence:

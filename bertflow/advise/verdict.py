@@ -1,55 +1,129 @@
 """The verdict: *leave it*, *rescale the scores*, *whiten*, *use the flow*, or *you need labels*.
 
-    a change      the candidate that the choosing half prefers, if on the judging half the paired 95 % interval of its
-                  gain over raw lies above 0; a flow, only if it beats the best whitening in the same way
+``decide`` reads figures and computes nothing else, so each of its rules can be checked with a few numbers:
+
+    a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
+                  on the judging half; a flow is preferred only if it beats the best whitening in the same way
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it
     no pairs      nothing is known about ranking: rescale the scores, or you need labels
 
-Rescaling changes no ranking, so it is always right, and ``scores.json`` is written whatever the verdict.
+Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bertflow.advise.candidates import FLOW, WHITEN, Candidates
-from bertflow.advise.evidence import MINED, Evidence
-from bertflow.advise.geometry import Geometry
-from bertflow.evaluation.report import Report
-from bertflow.evaluation.significance import Difference
-
+WHITEN, FLOW = "whiten", "use the flow"
 LEAVE, RESCALE, LABELS = "leave it", "rescale the scores", "you need labels"
-VERDICTS = (LEAVE, RESCALE, WHITEN, FLOW, LABELS)
+ADVICE: Mapping[str, str] = {"whitening": WHITEN, "flow": FLOW}
+"""What is advised where a candidate with this calibrator is best."""
+UNCHANGED: Mapping[tuple[bool, bool], str] = {
+    (True, True): LEAVE,
+    (True, False): LABELS,
+    (False, True): RESCALE,
+    (False, False): RESCALE,
+}
+"""Random pairs are near zero?, there are pairs to judge by? -> what is advised where no candidate is better."""
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
-
+MINED_PAIRS = "mined pairs"
+"""Name of the evidence that comes from the text itself."""
 MINED_ONLY = (
-    "Mined pairs speak of search: does a text find the one beside it? Whether paraphrases come closer, only --labels "
-    "can tell; what helps the one can harm the other."
+    "Mined pairs measure search: does a text find the one beside it? Only --labels can tell whether paraphrases come "
+    "closer; what helps search can harm similarity."
 )
+RESCALED = "The percentiles of scores.json correct that without changing any ranking."
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One kind of evidence, after it has spoken.
+class Geometry:
+    """The shape of a cloud of embeddings of text that nothing was fitted on.
 
     Attributes:
-        evidence: The pairs.
-        chosen: The candidate that the choosing half prefers; None where there is none.
-        report: All systems on the judging half.
-        gain: Of the chosen one over raw, on the judging half.
+        n: Number of embeddings.
+        dim: Their width.
+        mean: Mean cosine of random pairs; 0 is isotropic, 1 is one direction.
+        p5: 5 % of random pairs have a lower cosine.
+        median: Half of the random pairs have a lower cosine.
+        p95: 95 % of random pairs have a lower cosine.
+        participation: Number of directions over which the variance is spread (participation ratio), from 1 to dim.
+        norm: Mean length of an embedding.
+        norm_deviation: Standard deviation of the length.
     """
 
-    evidence: Evidence
-    chosen: str | None
-    report: Report
-    gain: Difference | None
+    n: int
+    dim: int
+    mean: float
+    p5: float
+    median: float
+    p95: float
+    participation: float
+    norm: float
+    norm_deviation: float
+
+    @property
+    def centered(self) -> bool:
+        """Whether random pairs have cosines near zero."""
+        return self.median <= CENTERED
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"random pairs have cosine {self.median:.2f} (90 % of them {self.p5:.2f} to {self.p95:.2f}); the variance "
+            f"is spread over {self.participation:.0f} of {self.dim} directions; length {self.norm:.3g} +- "
+            f"{self.norm_deviation:.2g}"
+        )
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One system's score less another's, with its paired 95 % interval; in [-1, 1].
+
+    The interval is None where a resample had no variance.
+    """
+
+    difference: float
+    low: float | None
+    high: float | None
 
     @property
     def proven(self) -> bool:
-        """Whether the gain is more than chance."""
-        return self.gain is not None and self.gain.ci_low is not None and self.gain.ci_low > 0
+        """Whether the first system is better by more than chance."""
+        return self.low is not None and self.low > 0
+
+    def __str__(self) -> str:
+        """In words, x 100; empty without an interval."""
+        if self.low is None or self.high is None:
+            return ""
+        verdict = "better" if self.proven else "worse" if self.high < 0 else "not to be told apart"
+        return (
+            f": {verdict} ({100 * self.difference:+.1f}, 95 % interval {100 * self.low:+.1f} to {100 * self.high:+.1f})"
+        )
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one kind of evidence measured.
+
+    Attributes:
+        kind: Name of the evidence, as "graded labels".
+        metric: Name of its metric, as "Spearman x 100".
+        pairs: Number of pairs in the judging half.
+        choosing: Score of each candidate on the choosing half, in [-1, 1].
+        leads: (candidate, other candidate) -> the lead of the one over the other on the choosing half.
+        judging: Score of "raw" and of each candidate on the judging half, in [-1, 1].
+        gains: Gain of each candidate over raw on the judging half.
+    """
+
+    kind: str
+    metric: str
+    pairs: int
+    choosing: Mapping[str, float]
+    leads: Mapping[tuple[str, str], Gain]
+    judging: Mapping[str, float]
+    gains: Mapping[str, Gain]
 
 
 @dataclass(frozen=True)
@@ -57,9 +131,9 @@ class Verdict:
     """What to do, and why.
 
     Attributes:
-        word: One of ``VERDICTS``.
+        word: What is advised.
         system: The candidate to use; "raw" for none.
-        reasons: Plain sentences with the numbers behind it.
+        reasons: Plain sentences with the numbers behind the advice.
     """
 
     word: str
@@ -71,70 +145,59 @@ class Verdict:
         return {"verdict": self.word, "system": self.system, "reasons": list(self.reasons)}
 
 
-def judge(evidence: Evidence, candidates: Candidates, resamples: int, seed: int) -> Judged:
-    """Choose by one half, judge by the other."""
-    chosen = _choose(evidence, candidates, resamples, seed)
-    report = evidence.judge(candidates.all, resamples, seed)
-    gain = evidence.difference(report, chosen, "raw") if chosen else None
-    return Judged(evidence, chosen, report, gain)
+def choose(figures: Figures, advice: Mapping[str, str]) -> str | None:
+    """The candidate that the choosing half prefers: the best whitening, or a flow that is better by more than chance.
 
+    Args:
+        figures: The evidence.
+        advice: Candidate -> ``WHITEN`` or ``FLOW``.
 
-def _choose(evidence: Evidence, candidates: Candidates, resamples: int, seed: int) -> str | None:
-    """The best closed form, or a flow that is better than it by more than chance."""
-    if not candidates.systems:
-        return None
-    report = evidence.choose(candidates.all, resamples, seed)
+    Returns:
+        A candidate; None if there is none.
+    """
     best = {
-        advice: max(names, key=lambda name: evidence.value(report, name))
-        for advice in (WHITEN, FLOW)
-        if (names := [name for name in candidates.systems if candidates.advice[name] == advice])
+        word: max(names, key=lambda name: figures.choosing[name])
+        for word in (WHITEN, FLOW)
+        if (names := [name for name in advice if advice[name] == word])
     }
-    if len(best) == 1:
-        return next(iter(best.values()))
-    ahead = evidence.difference(report, best[FLOW], best[WHITEN])
-    return best[FLOW if ahead.ci_low is not None and ahead.ci_low > 0 else WHITEN]
+    if len(best) < 2:
+        return next(iter(best.values()), None)
+    return best[FLOW if figures.leads[best[FLOW], best[WHITEN]].proven else WHITEN]
 
 
-def decide(raw: Geometry, judged: Sequence[Judged], candidates: Candidates, missing: str) -> Verdict:
-    """The verdict; the first evidence decides, what the others say of the same system is added.
+def decide(raw: Geometry, evidence: Sequence[Figures], advice: Mapping[str, str], missing: str = "") -> Verdict:
+    """The verdict. The first evidence decides; what the others say about the same system is added.
 
     Args:
         raw: Geometry of the raw embeddings.
-        judged: What there is of evidence: labels first.
-        candidates: What was tried.
-        missing: Why there is no evidence, where there is none.
+        evidence: The figures of each kind of evidence, labels first.
+        advice: Candidate -> ``WHITEN`` or ``FLOW``.
+        missing: Why there is no evidence, if there is none.
     """
-    centered = raw.median <= CENTERED
-    shape = f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f})"
-    shape += ": near zero, as it should be." if centered else ": a cosine says little by its size."
-    rescaled = "The percentiles of scores.json put that right without changing any ranking."
-    if not judged:
-        unknown = f"Whether anything ranks better cannot be known: {missing} Give --labels with pairs that you judged."
-        word, known = (LABELS, (shape,)) if centered else (RESCALE, (shape, rescaled))
-        return Verdict(word, "raw", (*known, unknown))
-    first = judged[0]
-    reasons = (shape, *(_said(one, first.chosen) for one in judged))
-    if first.proven and first.chosen:
-        beside = (MINED_ONLY,) if first.evidence.kind is MINED else ()
-        return Verdict(candidates.advice[first.chosen], first.chosen, (*reasons, *beside))
-    if centered:
-        return Verdict(LEAVE, "raw", reasons)
-    return Verdict(RESCALE, "raw", (*reasons, rescaled))
+    chosen = choose(evidence[0], advice) if evidence else None
+    system = chosen if chosen and evidence[0].gains[chosen].proven else "raw"
+    word = advice.get(system) or UNCHANGED[raw.centered, bool(evidence)]
+    reasons = [_shape(raw), *(_said(figures, chosen) for figures in evidence)]
+    if word == RESCALE:
+        reasons.append(RESCALED)
+    if not evidence:
+        reasons.append(f"Whether a change ranks better is unknown: {missing} Give --labels with pairs that you judged.")
+    if system != "raw" and evidence[0].kind == MINED_PAIRS:
+        reasons.append(MINED_ONLY)
+    return Verdict(word, system, tuple(reasons))
 
 
-def _said(judged: Judged, chosen: str | None) -> str:
+def _shape(raw: Geometry) -> str:
+    read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
+    return f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
+
+
+def _said(figures: Figures, chosen: str | None) -> str:
     """What one kind of evidence says about the chosen candidate."""
-    kind, n = judged.evidence.kind, len(judged.evidence.judging)
     if chosen is None:
-        return f"Nothing could be fitted, so {kind.title} have nothing to judge."
-    gain = judged.evidence.difference(judged.report, chosen, "raw")
-    before, after = (100 * judged.evidence.value(judged.report, name) for name in ("raw", chosen))
-    line = (
-        f"On {n:,} {kind.title} that nothing was fitted on or chosen by, {chosen} has {kind.words} {after:.1f}, raw "
-        f"{before:.1f}"
+        return f"Nothing could be fitted, so the {figures.kind} have nothing to judge."
+    before, after = (100 * figures.judging[name] for name in ("raw", chosen))
+    return (
+        f"On {figures.pairs:,} {figures.kind} that nothing was fitted on or chosen by, {chosen} has {figures.metric} "
+        f"{after:.1f}, raw {before:.1f}{figures.gains[chosen]}."
     )
-    if gain.ci_low is None or gain.ci_high is None:
-        return f"{line}."
-    low, high = 100 * gain.ci_low, 100 * gain.ci_high
-    verdict = "better" if low > 0 else "worse" if high < 0 else "not to be told apart"
-    return f"{line}: {verdict} ({100 * gain.difference:+.1f}, 95 % interval {low:+.1f} to {high:+.1f})."

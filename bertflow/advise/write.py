@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.advise.candidates import ROWS_A_DIRECTION, Candidates
-from bertflow.advise.geometry import Geometry
+from bertflow.advise.evidence import Judged
 from bertflow.advise.source import Source
 from bertflow.advise.text import SplitText
-from bertflow.advise.verdict import Judged, Verdict
+from bertflow.advise.verdict import Geometry, Verdict
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.data.binary import BinaryPairs
 from bertflow.encoder.transformer import SentenceEncoder
@@ -191,9 +191,9 @@ def _record(outcome: Outcome, lines: list[str]) -> dict[str, Any]:
         **outcome.verdict.as_dict(),
         "text": {"fitted": len(text.fitted), "reference": len(text.reference), "pairs_in_the_text": text.mined},
         "geometry": {
-            "fitted_raw": outcome.raw.as_dict(),
-            "reference_raw": outcome.before.as_dict(),
-            "reference_advised": outcome.after.as_dict(),
+            "fitted_raw": asdict(outcome.raw),
+            "reference_raw": asdict(outcome.before),
+            "reference_advised": asdict(outcome.after),
         },
         "evidence": [
             {

@@ -16,11 +16,10 @@ from rich.console import Console
 
 from bertflow.advise.candidates import Candidates, fit_candidates, parse_candidates, pooling_of, possible
 from bertflow.advise.estimate import estimate
-from bertflow.advise.evidence import BINARY, MINED, Evidence, load_evidence
-from bertflow.advise.geometry import Geometry
+from bertflow.advise.evidence import BINARY, MINED, Evidence, Judged, load_evidence, measure_geometry
 from bertflow.advise.source import ModelSource, Source, VectorSource, resolve_prompt
 from bertflow.advise.text import Document, SplitText, read_documents, split_text
-from bertflow.advise.verdict import Judged, Verdict, decide, judge
+from bertflow.advise.verdict import Geometry, Verdict, decide
 from bertflow.advise.write import Outcome, result_table, write
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.binary import BinaryPairs
@@ -96,11 +95,11 @@ def fix(options: argparse.Namespace) -> int:
     flows = {pooling_of(row, inputs.source) for row in tried if row.calibrator == "flow"}
     print_lines(out, [f"time      {estimate(own, everything, len(text.fitted), len(flows))}"])
     x = own.encode(everything, progress=progress)
-    raw = Geometry.of(x[: len(text.fitted)], options.seed)
+    raw = measure_geometry(x[: len(text.fitted)], options.seed)
     print_lines(out, [f"geometry  {raw}"])
     candidates = fit_candidates(inputs.source, tried, left_out, text.fitted, options.seed)
-    judged = [judge(one, candidates, options.resamples, options.seed) for one in evidence]
-    verdict = decide(raw, judged, candidates, _missing(inputs, text))
+    judged = [one.judge(candidates.all, candidates.advice, options.resamples, options.seed) for one in evidence]
+    verdict = decide(raw, [one.figures for one in judged], candidates.advice, _missing(inputs, text))
     outcome = _outcome(inputs, text, candidates, raw, judged, verdict, options)
     _print(out, outcome)
     for line in write(outcome, options.output):
@@ -166,8 +165,8 @@ def _outcome(
         text=text,
         candidates=candidates,
         raw=raw,
-        after=Geometry.of(system.encode(text.reference), options.seed),
-        before=Geometry.of(candidates.raw.encode(text.reference), options.seed),
+        after=measure_geometry(system.encode(text.reference), options.seed),
+        before=measure_geometry(candidates.raw.encode(text.reference), options.seed),
         judged=tuple(judged),
         verdict=verdict,
         binary=binary,

@@ -226,7 +226,7 @@ def test_noise_needs_labels(tmp_path, capsys):
     assert said(tmp_path)["verdict"] == "you need labels"
     printed = capsys.readouterr().out
     assert "VERDICT: you need labels" in printed
-    assert "cannot be known: vectors without their text make no pairs. Give --labels" in printed
+    assert "is unknown: vectors without their text make no pairs. Give --labels" in printed
     assert printed.index("time      about") < printed.index("geometry  ") < printed.index("VERDICT")
 
 
