@@ -6,7 +6,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from bertflow.tables import Table
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
 
 
 def print_table(out: Console, table: Table) -> None:
@@ -24,3 +25,17 @@ def print_lines(out: Console, lines: Iterable[str]) -> None:
     """Print sentences as they are: not wrapped, nothing in them taken for markup."""
     for line in lines:
         out.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_result(result: AbstractResult) -> None:
+    """Print what a person reads of a result."""
+    out = Console()
+    for part in result.parts():
+        if isinstance(part, str):
+            print_lines(out, part.split("\n"))
+        elif isinstance(part, Section):
+            print_lines(out, [part.title])
+            print_table(out, part.table)
+            print_lines(out, part.lines)
+        else:
+            print_table(out, part)

@@ -1,0 +1,381 @@
+"""A command is the signature of a public function.
+
+    def sweep(model: str, tasks: str = "tuning", int8: bool = False) -> Sweep:        bertflow sweep MODEL
+        '''Summary, and what else there is to say.                                      [--tasks TASKS] [--int8]
+        Args: ...                                                                       [--config FILE] [--print_config]
+
+Annotations say what can be given, the docstring is the help, the result is what is printed. Three steps:
+
+    argv  --spelling-->  --name=value ...  --jsonargparse-->  typed arguments  --function-->  a result, printed
+
+The first step is ours: positionals, flags, dashes and repeated options all become ``--name=value``, so that whatever a
+command takes can stand in a file of options as well. The command line comes last, wherever ``--config`` stands in it.
+"""
+
+import difflib
+import inspect
+import json
+import sys
+import time
+from argparse import SUPPRESS
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, is_dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import docstring_parser
+from docstring_parser import Docstring, DocstringStyle
+from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its __all__
+    ActionConfigFile,
+    ArgumentError,
+    ArgumentParser,
+    Namespace,
+    set_parsing_settings,
+)
+
+from bertflow.cli.annotations import command_line_type, members
+from bertflow.cli.help_text import PRINT, HelpFormatter, plain
+from bertflow.cli.spelling import Spelling
+from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
+from bertflow.files import write_json
+
+CONFIG, OUTPUT, JSON = "config", "output", "json"
+"""Options that are not the function's."""
+FILLED: Mapping[str, Callable[[], Any]] = {
+    "progress": lambda: sys.stderr.isatty(),
+    "say": lambda: lambda line: print(line, flush=True),
+}
+"""Parameters of any function that are for Python, and that a command fills itself: whether to show bars, and where a
+line goes that is worth reading before the result is there."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """A parameter that a command line can give."""
+
+    name: str
+    kind: Any
+    """Its annotation, as far as a command line can say it."""
+    default: Any
+    help: str
+    required: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it is a dataclass, whose fields are the options: ``--data.sentences``."""
+        return any(map(is_dataclass, members(self.kind)))
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a command line says."""
+
+    arguments: Mapping[str, Any]
+    """For the function."""
+    values: Mapping[str, Any]
+    """All options that have a value, as a tree, ready for JSON and YAML, and to be given again."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One function as a command."""
+
+    name: str
+    """What follows ``bertflow`` on the command line: "sweep", or "search ask" for an action."""
+    function: Callable[..., Any]
+    """Public, and imported without torch; heavy imports are inside it."""
+    positionals: Sequence[str] = ()
+    """Parameters that are given by place; whether one, perhaps one, or many, their annotations and defaults say."""
+    aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Other spellings of parameters: ``{"k": ["-k"], "sentences": ["--in"]}``."""
+    metavars: Mapping[str, str] = field(default_factory=dict)
+    """What stands for the value in the help: ``{"model": "FOLDER"}``; else the name in capitals."""
+    bare: Mapping[str, str] = field(default_factory=dict)
+    """What an option means when it is given without a value."""
+    python_only: Sequence[str] = ()
+    """Parameters with a default that the command line leaves alone, besides those whose annotation it cannot say."""
+    saves: str = ""
+    """If not empty: ``--output DIR`` saves the result there, and this is its help."""
+    json: bool = False
+    """Whether there is ``--json``, which prints the result as JSON."""
+    examples: str = ""
+    """Command lines, shown below the help."""
+    prog: str = ""
+    """How it is called, where that is not ``bertflow NAME``."""
+    trainer: bool = False
+    """Whether ``--trainer.*`` are the options of Lightning's Trainer; those that were set go to ``trainer=``."""
+    preset: Callable[[Namespace], Mapping[str, Any]] | None = None
+    """Given what was parsed, the defaults that it implies, as a tree; with them the command line is parsed again."""
+    record: str = ""
+    """The parameter that takes all options as a tree (``Given.values``), for a run that can be repeated."""
+    unrepeated: Sequence[str] = ()
+    """Options that belong to this call and not to its repetition: left out of ``Given.values``."""
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run; returns the exit code.
+
+        Raises:
+            UsageError: If the command line cannot be understood; one line.
+            ThresholdMissedError: If the result is less than was required.
+        """
+        begin, argv = time.perf_counter(), list(argv)
+        if any(word in ("-h", "--help") for word in argv):
+            print(self.help(), end="")
+            return 0
+        if f"--{PRINT}" in argv:
+            print(self.print_config([word for word in argv if word != f"--{PRINT}"]), end="")
+            return 0
+        arguments = dict(self.parse(argv).arguments)
+        output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
+        fills = {name: fill() for name, fill in FILLED.items() if name in self._parameters}
+        result = self.function(**arguments, **fills)
+        if result is None:
+            return 0
+        from bertflow.cli.printing import print_result  # rich: `--help` does without
+
+        if as_json:
+            print(result.to_json(), end="")
+        else:
+            print_result(result)
+        if output:
+            result.save(output)
+            write_json(output / "run.json", {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1)})
+        if result.missed():
+            raise ThresholdMissedError(result.missed())
+        return int(getattr(result, "exit_code", 0))
+
+    def parse(self, argv: Sequence[str]) -> Given:
+        """What a command line says.
+
+        Raises:
+            UsageError: For an unknown option, a value that is not one, a missing option or file; one line.
+        """
+        parser, parsed = self._parsed(argv)
+        missing = [self._shown(one) for one in self.options if one.required and parsed[one.name] in (None, [])]
+        if missing:
+            raise UsageError(f"The following arguments are required: {', '.join(missing)}. {self.hint}")
+        with self._explained(parser):
+            built = parser.instantiate(parsed)
+            arguments = {option.name: built[option.name] for option in self.options}
+            values = json.loads(parser.dump(self._repeatable(parsed), format="json"))
+        if self.trainer:
+            set_ones = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
+            arguments["trainer"] = set_ones
+        if self.record:
+            arguments[self.record] = values
+        return Given(arguments, values)
+
+    def print_config(self, argv: Sequence[str]) -> str:
+        """All options with their values as YAML, which ``--config`` takes."""
+        parser, parsed = self._parsed(argv)
+        with self._explained(parser):
+            return parser.dump(self._repeatable(parsed), skip_unset=False)
+
+    def help(self) -> str:
+        """What ``--help`` prints."""
+        return self._parser(helping=True).format_help()
+
+    @cached_property
+    def _parameters(self) -> Mapping[str, inspect.Parameter]:
+        return inspect.signature(self.function).parameters
+
+    @cached_property
+    def _described(self) -> Docstring:
+        return docstring_parser.parse(inspect.getdoc(self.function) or "", DocstringStyle.GOOGLE)
+
+    @cached_property
+    def options(self) -> list[Option]:
+        """What can be given, in the order of the signature."""
+        helps = {param.arg_name: plain(param.description) for param in self._described.params}
+        options = []
+        for name, parameter in self._parameters.items():
+            if name in (*FILLED, *self.python_only, self.record, "trainer" if self.trainer else ""):
+                continue
+            kind = command_line_type(parameter.annotation, self.function.__globals__)
+            required = parameter.default is inspect.Parameter.empty
+            if kind is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+                assert not required, f"{self.name}: no command line can say the parameter {name}"
+                continue
+            default = None if required else parameter.default
+            options.append(Option(name, kind, default, helps.get(name, ""), required))
+        if self.saves:
+            options.append(Option(OUTPUT, Path, None, self.saves))
+        if self.json:
+            options.append(Option(JSON, bool, False, "Print JSON instead of tables."))
+        return options
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one sentence."""
+        return plain(self._described.short_description)
+
+    @property
+    def called(self) -> str:
+        """How the command is called."""
+        return self.prog or f"bertflow {self.name}"
+
+    @property
+    def hint(self) -> str:
+        """Where to look when an option was refused."""
+        if self.trainer:  # its help does not list them all
+            return f"`{self.called} --{PRINT}` shows all options with their values."
+        return f"`{self.called} --help` lists the options."
+
+    def _parsed(self, argv: Sequence[str]) -> tuple[ArgumentParser, Namespace]:
+        parser = self._parser()
+        with self._explained(parser):
+            words = self._spelling(parser).spell_out(argv)
+            parsed = parser.parse_args(words)
+            if self.preset:
+                parser.set_defaults(dict(_flat(self.preset(parsed))))
+                parsed = parser.parse_args(words)
+        return parser, parsed
+
+    def _spelling(self, parser: ArgumentParser) -> Spelling:
+        known = {
+            typed: (action.dest, getattr(action, "_typehint", str))
+            for action in parser._actions
+            for typed in action.option_strings
+        }
+        kinds = {option.name: option.kind for option in self.options}
+        return Spelling(known, [(name, kinds[name]) for name in self.positionals], self.hint, self.bare)
+
+    @contextmanager
+    def _explained(self, parser: ArgumentParser) -> Iterator[None]:
+        """Whatever jsonargparse refuses, in one line."""
+        try:
+            yield
+        except (ArgumentError, ValueError, TypeError) as error:
+            if isinstance(error, BertflowError):
+                raise
+            raise UsageError(self._spelling(parser).explain(str(error))) from None
+
+    def _repeatable(self, parsed: Namespace) -> Namespace:
+        kept = parsed.clone()
+        with suppress(KeyError):
+            del kept[CONFIG]
+        for name in self.unrepeated:
+            kept[name] = None
+        return kept
+
+    def _parser(self, helping: bool = False) -> ArgumentParser:
+        set_parsing_settings(docstring_parse_attribute_docstrings=True)
+        parser = _parser_class(self.trainer and not helping)(
+            prog=self.called,
+            usage=self._usage(),
+            description=plain(self._described.description),
+            epilog=f"examples:\n{self.examples}" if self.examples else None,
+            formatter_class=HelpFormatter,
+            exit_on_error=False,
+            allow_abbrev=False,
+        )
+        for option in sorted(self.options, key=lambda option: option.grouped):
+            self._add(parser, option)
+        parser.add_argument("-c", f"--{CONFIG}", action=ActionConfigFile, help="YAML file of any of these options.")
+        if self.trainer and helping:
+            parser.add_argument("--trainer.OPTION", help="Any option of Lightning's Trainer: max_steps, devices, ...")
+        elif self.trainer:
+            from pytorch_lightning import Trainer
+
+            parser.add_lightning_class_args(Trainer, "trainer")  # type: ignore[attr-defined]
+        for action in parser._actions:
+            if action.dest == PRINT:
+                action.help = "Print all options with their values, and stop."
+            elif type(action).__name__ == "_ActionConfigLoad":
+                action.help = SUPPRESS
+        return parser
+
+    def _add(self, parser: ArgumentParser, option: Option) -> None:
+        if option.grouped:
+            (shape,) = (one for one in members(option.kind) if is_dataclass(one))
+            parser.add_class_arguments(shape, option.name)
+            if is_dataclass(option.default):
+                defaults = asdict(option.default)  # type: ignore[arg-type]
+                parser.set_defaults(dict(_flat({option.name: defaults})))
+            return
+        # Given by place, and as options too: so that a file of options can hold them.
+        container = parser._positionals if option.name in self.positionals else parser
+        action: Any = container.add_argument(
+            *self.aliases.get(option.name, ()),
+            f"--{option.name}",
+            dest=option.name,
+            type=option.kind,
+            default=option.default,
+            help=option.help or " ",
+            metavar=self._metavar(option),
+        )
+        action.placed = option.name in self.positionals
+
+    def _metavar(self, option: Option) -> str:
+        choices = f"{{{','.join(map(str, get_args(option.kind)))}}}" if get_origin(option.kind) is Literal else ""
+        return self.metavars.get(option.name, choices or option.name.upper())
+
+    def _shown(self, option: Option) -> str:
+        return self._metavar(option) if option.name in self.positionals else f"--{option.name}"
+
+    def _usage(self) -> str:
+        words = []
+        for option in self.options:
+            placed, metavar = option.name in self.positionals, self._metavar(option)
+            if option.required:
+                words.append(metavar if placed else f"--{option.name} {metavar}")
+            elif placed:
+                words.append(f"[{metavar}]")
+        return " ".join([self.called, *words, "[options]"])
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Several commands under one name: ``bertflow search build``."""
+
+    name: str
+    about: str
+    """What they are for."""
+    actions: Mapping[str, Command]
+    """In the order of the help."""
+    examples: str = ""
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run the action that comes first; returns the exit code.
+
+        Raises:
+            UsageError: If there is none, or none of that name.
+        """
+        action, *rest = argv or [""]
+        if action in ("-h", "--help"):
+            print(self.help())
+            return 0
+        if action not in self.actions:
+            close = difflib.get_close_matches(action, self.actions, n=1)
+            meant = f" Did you mean {close[0]}?" if close else ""
+            got = f"Unknown action {action!r} of bertflow {self.name}." if action else "An action is wanted, got none."
+            raise UsageError(f"{got}{meant} Known: {', '.join(self.actions)}.")
+        return self.actions[action].main(rest)
+
+    def help(self) -> str:
+        """What ``--help`` prints."""
+        width = max(map(len, self.actions))
+        rows = "\n".join(f"  {name:<{width}}  {one.summary}" for name, one in self.actions.items())
+        examples = f"\n\nexamples:\n{self.examples}" if self.examples else ""
+        return (
+            f"usage: bertflow {self.name} ACTION [options]\n\n{self.about}\n\n{rows}\n\n"
+            f"`bertflow {self.name} ACTION --help` lists the options of one.{examples}"
+        )
+
+
+def _parser_class(trains: bool) -> type[ArgumentParser]:
+    if not trains:
+        return ArgumentParser
+    from pytorch_lightning.cli import LightningArgumentParser
+
+    return LightningArgumentParser
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -1,0 +1,83 @@
+"""What a public function returns: a frozen record that a person can read, a program can use, and a folder can keep.
+
+parts()    what a person reads, in order: tables and lines       to_markdown()   the same as a document
+as_dict()  every number, ready for JSON                          to_json()       the same as text
+    save()     both, in a folder
+
+A command prints the parts of what its function returns.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, ClassVar
+
+from bertflow.files import to_json, write_text
+from bertflow.tables import Section, Table
+
+
+class AbstractResult(ABC):
+    """The result of a public function. A subclass is a ``@dataclass(frozen=True, repr=False)``."""
+
+    name: ClassVar[str] = ""
+    """Name of the files that ``save`` writes; made of the class's name where it is empty."""
+    title: ClassVar[str] = ""
+    """Heading of the document, if it has one."""
+
+    @abstractmethod
+    def parts(self) -> Iterable[Table | Section | str]:
+        """What a person reads, in order; a string is one or several lines, printed as they are."""
+
+    @abstractmethod
+    def as_dict(self) -> dict[str, Any]:
+        """Every number, ready for JSON."""
+
+    def missed(self) -> str:
+        """What the user required and did not get, in one sentence; a command then ends with exit code 4."""
+        return ""
+
+    def to_json(self) -> str:
+        """Every number; equal results are equal text."""
+        return to_json(self.as_dict())
+
+    def to_markdown(self) -> str:
+        """The parts as a document: tables as they are, lines as a list."""
+        text = f"# {self.title}\n" if self.title else ""
+        in_list = False
+        for part in self.parts():
+            is_line = isinstance(part, str)
+            text += "\n" if text and not (is_line and in_list) else ""
+            text += (
+                "".join(f"* {line}\n" for line in part.splitlines()) if isinstance(part, str) else part.to_markdown()
+            )
+            in_list = is_line
+        return text
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``<name>.json`` and ``<name>.md``, each whole or not at all.
+
+        Args:
+            folder: Made if it is missing.
+
+        Returns:
+            The folder.
+        """
+        folder = Path(folder)
+        name = self.name or re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+        write_text(folder / f"{name}.json", self.to_json())
+        write_text(folder / f"{name}.md", self.to_markdown())
+        return folder
+
+    def headline(self) -> str:
+        """The result in one line: the first line that a person reads."""
+        return next((part.splitlines()[0] for part in self.parts() if isinstance(part, str) and part), "")
+
+    def __str__(self) -> str:
+        return self.to_markdown()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.headline()}>"
+
+    def _repr_markdown_(self) -> str:
+        return self.to_markdown()

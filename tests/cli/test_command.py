@@ -1,0 +1,498 @@
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import pytest
+import yaml
+
+from bertflow.cli import run
+from bertflow.cli.annotations import command_line_type
+from bertflow.cli.command import Actions, Command
+from bertflow.errors import UsageError
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
+
+if TYPE_CHECKING:
+    from bertflow.nowhere import SentenceEncoder
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The shape."""
+
+    wide: int = 3
+    """How wide, 95 % of the time."""
+
+    def __post_init__(self):
+        if self.wide < 1:
+            raise UsageError(f"shape.wide should be at least 1, got {self.wide}.")
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How it is done."""
+
+    preset: str = "plain"
+    """A name."""
+    rate: float = 0.5
+    """How fast."""
+    shape: Shape = field(default_factory=Shape)
+    """The shape."""
+
+
+@dataclass(frozen=True)
+class Text:
+    """The text."""
+
+    sentences: list[str] | str | None = None
+    """File or files."""
+
+
+@dataclass(frozen=True, repr=False)
+class Answer(AbstractResult):
+    given: Mapping[str, Any]
+    says: str = ""
+
+    title: ClassVar[str] = "What was given"
+
+    def parts(self):
+        table = Table(("name", "value"), tuple((name, str(value)) for name, value in self.given.items()))
+        yield table
+        yield "a line"
+        yield "[another] line"
+        yield Section("More", table, ("a note",))
+
+    def as_dict(self):
+        return {name: str(value) for name, value in self.given.items()}
+
+    def missed(self):
+        return self.says
+
+
+calls = []
+
+
+def answer(
+    model: "str | Path | SentenceEncoder",
+    texts: list[str] | None = None,
+    *,
+    where: Path,
+    k: int = 5,
+    seed: int = 0,
+    rate: float = 0.5,
+    prompt: str | None = None,
+    int8: bool = False,
+    report: bool = True,
+    how: Literal["best", "last"] | None = None,
+    lexical: str | None = None,
+    pair: tuple[str, str] | None = None,
+    sentences: list[str] | None = None,
+    columns: list[str] | str | None = None,
+    most: int | Literal["all"] = 7,
+    weights: Mapping[str, float] | None = None,
+    data: Text = Text(),
+    progress: bool = False,
+    encoder: "SentenceEncoder | None" = None,
+    hidden: int = 1,
+):
+    """Answer what was asked.
+
+    In ``two`` lines, 95 % of the time,
+    and a third.
+
+    Args:
+        model: An encoder: hub id, folder.
+        texts: What to read.
+        where: A folder.
+        k: How many, 95 % of all.
+        seed: Random seed.
+        rate: How fast.
+        prompt: Put before a sentence.
+        int8: Whether to round.
+        report: Whether to write one.
+        how: Which one.
+        lexical: A task.
+        pair: Two texts.
+        sentences: Contexts.
+        columns: Names.
+        most: At most so many.
+        weights: By name.
+        data: The text.
+        progress: Show a bar.
+        encoder: Python's.
+        hidden: Not for the command line.
+    """
+    calls.append({name: value for name, value in locals().items() if name not in ("progress", "encoder", "hidden")})
+    return Answer(calls[-1])
+
+
+COMMAND = Command(
+    "answer",
+    answer,
+    positionals=("model", "texts"),
+    aliases={"k": ("-k",), "sentences": ("--in",)},
+    metavars={"model": "FOLDER"},
+    bare={"lexical": "stsb-dev"},
+    python_only=("hidden",),
+    examples="  bertflow answer folder",
+)
+DEFAULTS = {
+    "model": "m", "texts": None, "where": Path("w"), "k": 5, "seed": 0, "rate": 0.5, "prompt": None, "int8": False,
+    "report": True, "how": None, "lexical": None, "pair": None, "sentences": None, "columns": None, "most": 7,
+    "weights": None, "data": Text(),
+}  # fmt: skip
+HINT = "`bertflow answer --help` lists the options."
+
+SPELLINGS = {
+    "a positional": ((), {}),
+    "many positionals": (("a", "b"), {"texts": ["a", "b"]}),
+    "positionals that look like something else": (("5", "null", "[x", "a: b"), {"texts": ["5", "null", "[x", "a: b"]}),
+    "after two dashes": (("--", "--k", "-5"), {"texts": ["--k", "-5"]}),
+    "positionals among options": (("a", "--k", "3", "b"), {"texts": ["a", "b"], "k": 3}),
+    "an equals sign": (("--k=3",), {"k": 3}),
+    "a short alias": (("-k", "3"), {"k": 3}),
+    "a short alias, glued": (("-k3",), {"k": 3}),
+    "the last counts": (("-k", "3", "--k=4"), {"k": 4}),
+    "a negative number": (("--k", "-3"), {"k": -3}),
+    "a number in another form": (("--rate", "1e-3"), {"rate": 1e-3}),
+    "a dash": (("--where=v", "--lexical", "-"), {"where": Path("v"), "lexical": "-"}),
+    "text as it is": (("--prompt", "query: "), {"prompt": "query: "}),
+    "text that YAML would drop": (("--prompt", "# "), {"prompt": "# "}),
+    "no text": (("--prompt=",), {"prompt": ""}),
+    "a flag": (("--int8",), {"int8": True}),
+    "a flag before a positional": (("--int8", "a"), {"int8": True, "texts": ["a"]}),
+    "a flag with a value": (("--int8", "false"), {}),
+    "a default that is taken back": (("--report", "false"), {"report": False}),
+    "the same with an equals sign": (("--report=false",), {"report": False}),
+    "a choice": (("--how", "best"), {"how": "best"}),
+    "an option without its value": (("--lexical",), {"lexical": "stsb-dev"}),
+    "the same before another": (("--lexical", "--k=3"), {"lexical": "stsb-dev", "k": 3}),
+    "the same with a value": (("--lexical", "sickr"), {"lexical": "sickr"}),
+    "two values": (("--pair", "a", "b c"), {"pair": ("a", "b c")}),
+    "once": (("--in", "a"), {"sentences": ["a"]}),
+    "several times": (("--in", "a", "--sentences", "b, c", "--in=d"), {"sentences": ["a", "b, c", "d"]}),
+    "a list as it is written in YAML": (("--in", "[a,b]"), {"sentences": ["a", "b"]}),
+    "one or many, one": (("--columns", "a,b"), {"columns": "a,b"}),
+    "one or many, many": (("--columns", "[a,b]"), {"columns": ["a", "b"]}),
+    "a number or a word, a number": (("--most", "3"), {"most": 3}),
+    "a number or a word, a word": (("--most", "all"), {"most": "all"}),
+    "a mapping": (("--weights", "{a: 0.5}"), {"weights": {"a": 0.5}}),
+    "a field": (("--data.sentences", "a"), {"data": Text("a")}),
+    "a field of many": (("--data.sentences", "[a,b]"), {"data": Text(["a", "b"])}),
+}
+
+
+@pytest.mark.parametrize("case", SPELLINGS)
+def test_a_command_line_becomes_arguments(case):
+    words, given = SPELLINGS[case]
+    assert COMMAND.parse(["m", "--where", "w", *words]).arguments == {**DEFAULTS, **given}
+
+
+def test_dashes_are_underscores():
+    def f(max_length: int = 1, data_dir: str = ""): ...
+
+    assert Command("f", f).parse(["--max-length", "3", "--data-dir=a-b"]).arguments == {
+        "max_length": 3,
+        "data_dir": "a-b",
+    }
+
+
+REFUSALS = {
+    ("m",): f"The following arguments are required: --where. {HINT}",
+    (): f"The following arguments are required: FOLDER, --where. {HINT}",
+    ("m", "--where"): f"The option --where needs a value. {HINT}",
+    ("m", "--where", "--int8"): f"The option --where needs a value. {HINT}",
+    ("m", "--pair", "a"): f"The option --pair needs 2 values. {HINT}",
+    ("m", "--column", "a"): f"There is no option --column. Did you mean --columns? {HINT}",
+    ("m", "--data.sentence=a"): f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}",
+    ("m", "--zzz"): f"There is no option --zzz. {HINT}",
+    ("m", "--zzz", "some value"): f"There is no option --zzz. {HINT}",
+    ("m", "--repor=false"): f"There is no option --repor. Did you mean --report? {HINT}",
+    ("m", "-k", "x"): f"The option k cannot be x. {HINT}",
+    ("m", "--int8=x"): f"The option int8 cannot be x. {HINT}",
+    ("m", "--how", "x"): f"The option how cannot be x. Choose from ['best', 'last']. {HINT}",
+    ("m", "--config", "/none.yaml"): "The config file /none.yaml is missing. Give the path of a YAML file, as "
+    "configs/default.yaml.",
+}
+
+
+@pytest.mark.parametrize("words", REFUSALS)
+def test_what_cannot_be_understood_is_refused_in_one_line(words, capsys):
+    assert run(COMMAND.main, words) == 2
+    assert capsys.readouterr().err == f"error: {REFUSALS[words]}\n"
+
+
+def test_words_without_a_place_are_refused():
+    def f(model: str): ...
+
+    with pytest.raises(UsageError) as caught:
+        Command("f", f, ("model",)).parse(["a", "b", "c"])
+    assert str(caught.value) == "Unrecognized arguments: b c. `bertflow f --help` lists the options."
+
+
+def test_a_file_gives_options_positionals_and_fields(tmp_path):
+    path = tmp_path / "options.yaml"
+    path.write_text("model: m\ntexts: [a, b]\nwhere: w\nint8: true\ndata: {sentences: [c]}\nk: 3\n", encoding="utf-8")
+    given = {**DEFAULTS, "texts": ["a", "b"], "int8": True, "data": Text(["c"]), "k": 3}
+    assert COMMAND.parse(["--config", str(path)]).arguments == given
+    assert COMMAND.parse(["-k", "4", "n", "-c", str(path)]).arguments == {**given, "k": 4, "model": "n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("columnz: a", f"There is no option --columnz. Did you mean --columns? {HINT}"),
+        ("data: {sentence: a}", f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}"),
+        ("k: many", f"The option k cannot be many. {HINT}"),
+    ],
+)
+def test_a_file_is_refused_like_a_command_line(tmp_path, text, message):
+    (tmp_path / "options.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError) as caught:
+        COMMAND.parse(["m", "--config", str(tmp_path / "options.yaml")])
+    assert str(caught.value) == message
+
+
+def test_what_is_printed_can_be_given_again(tmp_path, capsys):
+    words = ["m", "a", "--where=w", "--pair", "b", "c", "--weights={a: 1}", "--data.sentences=[d]", "--how=best"]
+    assert run(COMMAND.main, [*words, "--print_config"]) == 0
+    printed = capsys.readouterr().out
+    (tmp_path / "options.yaml").write_text(printed, encoding="utf-8")
+    assert yaml.safe_load(printed).keys() == DEFAULTS.keys()
+    assert COMMAND.parse([f"--config={tmp_path / 'options.yaml'}"]) == COMMAND.parse(words)
+
+
+def test_options_are_printed_without_what_is_required(capsys):
+    assert run(COMMAND.main, ["--print_config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["where"] is None
+
+
+def test_the_help_is_the_docstring(capsys):
+    assert run(COMMAND.main, ["--help"]) == 0
+    text = capsys.readouterr().out
+    for line in (
+        "usage: bertflow answer FOLDER [TEXTS] --where WHERE [options]",
+        "Answer what was asked.\n\nIn two lines, 95 % of the time,\nand a third.",
+        "  FOLDER                An encoder: hub id, folder.",
+        "  TEXTS                 What to read.",
+        "  -k K, --k K           How many, 95 % of all. (default: 5)",
+        "  --seed SEED           Random seed. (default: 0)",
+        "  --int8                Whether to round.\n",
+        "  --report REPORT       Whether to write one. (default: true)",
+        "  --how {best,last}     Which one.\n",
+        "  --in SENTENCES, --sentences SENTENCES\n",
+        "  --most MOST           At most so many. (default: 7)",
+        "The text:\n  --data.sentences SENTENCES\n                        File or files.",
+        "examples:\n  bertflow answer folder\n",
+    ):
+        assert line in text
+    assert not {"progress", "encoder", "hidden"} & set(text.replace("--", "").split())
+
+
+def test_the_help_lists_every_option(capsys):
+    run(COMMAND.main, ["--help"])
+    text = capsys.readouterr().out
+    assert all(f"--{name}" in text for name in (*(DEFAULTS.keys() - {"model", "texts", "data"}), "data.sentences"))
+
+
+def test_a_result_is_printed_saved_and_written_as_json(tmp_path, capsys):
+    def f(a: int = 1):
+        return Answer({"a": a})
+
+    command = Command("f", f, saves="Keep it there.", json=True)
+    assert run(command.main, ["--output", str(tmp_path / "out"), "--a=2"]) == 0
+    printed = capsys.readouterr().out
+    lines = [" ".join(line.split()) for line in printed.splitlines() if line.strip("─ ")]
+    assert lines == ["name value", "a 2", "a line", "[another] line", "More", "name value", "a 2", "a note"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"answer.json", "answer.md", "run.json"}
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["arguments"][-1] == "--a=2"
+    assert run(command.main, ["--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"a": "1"}
+
+
+def test_a_result_that_misses_what_was_required_is_exit_code_4(capsys):
+    def f():
+        return Answer({}, says="It is too small.")
+
+    assert run(Command("f", f).main, []) == 4
+    assert capsys.readouterr().err == "error: It is too small.\n"
+
+
+def test_a_result_may_have_its_own_exit_code():
+    @dataclass(frozen=True)
+    class Interrupted(Answer):
+        exit_code: ClassVar[int] = 1
+
+    assert Command("f", lambda: Interrupted({})).main([]) == 1
+
+
+def test_nothing_may_be_the_result(capsys):
+    assert Command("f", lambda: None).main([]) == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_a_result_reads_as_a_document():
+    result = Answer({"a": 1})
+    table = result.given and Table(("name", "value"), (("a", "1"),)).to_markdown()
+    assert result.to_markdown() == (
+        f"# What was given\n\n{table}\n* a line\n* [another] line\n\n## More\n\n{table}\n* a note\n"
+    )
+    assert repr(result) == "<Answer: a line>"
+    assert str(result) == result.to_markdown()
+
+
+def test_python_only_parameters_are_filled(capsys):
+    def f(progress: bool = True, say: Any = None):
+        say(f"progress is {progress}")
+
+    assert Command("f", f).main([]) == 0
+    assert capsys.readouterr().out == "progress is False\n"
+
+
+def test_a_parameter_that_no_command_line_can_say_is_a_mistake_of_the_command():
+    def f(encoder: "SentenceEncoder"): ...
+
+    with pytest.raises(AssertionError, match="f: no command line can say the parameter encoder"):
+        Command("f", f).parse([])
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        (str, str),
+        (int | None, int),
+        ("str | Path | SentenceEncoder", str),
+        ("SentenceEncoder | Path", Path),
+        ("Sequence[str] | str | None", str),
+        (Sequence[str], list[str]),
+        ("Sequence[str]", list[str]),
+        ("list[str] | str", list[str] | str),
+        ("Sequence[SentenceEncoder] | None", None),
+        ("np.ndarray | None", None),
+        (Any, None),
+        (str | int, int | str),
+        ("Literal['a', 'b'] | None", Literal["a", "b"]),
+        (Mapping[str, float] | None, Mapping[str, float]),
+        (tuple[str, str] | None, tuple[str, str]),
+        (Shape, Shape),
+    ],
+)
+def test_an_annotation_is_narrowed_to_what_can_be_said(annotation, said):
+    assert command_line_type(annotation, globals()) == said
+
+
+def train(
+    data: Text = Text(),
+    flow: Recipe = Recipe(),
+    output: str | None = None,
+    trainer: Mapping[str, Any] | None = None,
+    config: Mapping[str, Any] | None = None,
+):
+    """Train."""
+    return Answer(locals())
+
+
+PRESETS = {"plain": {}, "wide": {"rate": 0.1, "shape": {"wide": 9}}}
+TRAIN = Command(
+    "train",
+    train,
+    prog="python train.py",
+    trainer=True,
+    preset=lambda first: {"flow": PRESETS[first.flow.preset]},
+    record="config",
+    unrepeated=("output",),
+)
+
+
+def test_the_help_of_a_training_names_the_trainer_and_loads_nothing(capsys):
+    script = (
+        "import sys; sys.path.insert(0, 'tests/cli')\nfrom bertflow.cli.command import Command\n"
+        "def train(trainer: dict | None = None):\n    'Train.'\n"
+        "Command('train', train, trainer=True).main(['--help'])\n"
+        "print([name for name in ('torch', 'pytorch_lightning', 'numpy', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "--trainer.OPTION" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_preset_is_a_row_of_defaults():
+    given = TRAIN.parse(["--flow.preset=wide", "--flow.rate=0.2"]).arguments
+    assert given["flow"] == Recipe("wide", 0.2, Shape(9))
+    assert TRAIN.parse([]).arguments["flow"] == Recipe()
+
+
+def test_what_a_class_refuses_is_said_as_it_says_it():
+    with pytest.raises(UsageError) as caught:
+        TRAIN.parse(["--flow.shape.wide=0"])
+    assert str(caught.value) == "shape.wide should be at least 1, got 0."
+
+
+def test_options_of_the_trainer_that_were_set_reach_the_function():
+    assert TRAIN.parse(["--trainer.max_steps", "3", "--trainer.accelerator=cpu"]).arguments["trainer"] == {
+        "max_steps": 3,
+        "accelerator": "cpu",
+    }
+
+
+def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
+    words = ["--flow.preset=wide", "--data.sentences=[a]", "--trainer.max_steps=3", "--output=there"]
+    given = TRAIN.parse(words)
+    assert given.arguments["config"] == given.values
+    assert given.values["flow"] == {"preset": "wide", "rate": 0.1, "shape": {"wide": 9}}
+    assert given.values["trainer"]["max_steps"] == 3
+    assert "output" not in given.values
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given.values), encoding="utf-8")
+    again = TRAIN.parse(["--config", str(tmp_path / "config.yaml")])
+    assert again.values == given.values
+    assert again.arguments == {**given.arguments, "output": None}
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("--flow.rat=3", "There is no option --flow.rat. Did you mean --flow.rate?"),
+        ("--trainer.max_step=3", "There is no option --trainer.max_step. Did you mean --trainer.max_steps?"),
+        ("--trainer.max_steps=x", "The option trainer.max_steps cannot be x."),
+    ],
+)
+def test_a_training_says_where_its_options_are_shown(word, message):
+    with pytest.raises(UsageError) as caught:
+        TRAIN.parse([word])
+    assert str(caught.value) == f"{message} `python train.py --print_config` shows all options with their values."
+
+
+ACTIONS = Actions(
+    "search", "Rank answers.", {"ask": Command("search ask", answer, ("model",)), "add": Command("search add", train)}
+)
+
+
+def test_actions_are_listed_with_what_they_do(capsys):
+    assert ACTIONS.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "usage: bertflow search ACTION [options]\n\nRank answers.\n" in text
+    assert "  ask  Answer what was asked.\n  add  Train.\n" in text
+
+
+def test_an_action_is_a_command(capsys):
+    assert ACTIONS.main(["ask", "m", "--where=w"]) == 0
+    assert calls[-1] == DEFAULTS
+    assert ACTIONS.main(["ask", "--help"]) == 0
+    assert "usage: bertflow search ask MODEL --where WHERE [options]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ([], "An action is wanted, got none. Known: ask, add."),
+        (["asc"], "Unknown action 'asc' of bertflow search. Did you mean ask? Known: ask, add."),
+    ],
+)
+def test_an_unknown_action_is_one_line(words, message):
+    with pytest.raises(UsageError) as caught:
+        ACTIONS.main(words)
+    assert str(caught.value) == message
