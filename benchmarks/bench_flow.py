@@ -12,11 +12,12 @@ import numpy as np
 import torch
 from bench_stock import PlainAdamW, PlainPort, stock_of
 from bench_timing import Result, count_operators, matmuls, ratio, take_turns
+from folding import fold
 from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
-from bertflow.flow.folding import fold
-from bertflow.flow.glow import Glow, GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import Glow, build_glow
 from bertflow.flow.linear import LULinear
 from bertflow.flow.map import FlowMap
 from bertflow.training.presets import PRESETS

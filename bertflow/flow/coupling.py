@@ -1,16 +1,28 @@
-"""Couplings: the first half of the coordinates stays and says how the second half moves.
+"""Couplings: the first half of the coordinates stays and determines how the second half moves.
 
 The halves are contiguous, so they are views: no gathers. In an odd dimension the half that stays has one more.
+
+The network inside a coupling has two hidden layers and a last one that starts at zero:
+
+    h = relu(layer(x));   h = relu(layer(h))  or  tanh(layer(h)) * sigmoid(layer'(h));   out = last(h)
+
+It need not be invertible. What a layer and the last layer are is a row of ``NETWORKS``: the released code's, in which
+an ActNorm takes the place of the bias, or plain ones.
 """
 
+import math
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import torch
 from nflows.transforms.base import Transform
 from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
-from bertflow.flow.volume import LogAbsDet
+from bertflow.flow.actnorm import ActNorm, times
+from bertflow.flow.multiscale import LogAbsDet
+from bertflow.onednn import Linear, linear
+from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
@@ -80,3 +92,124 @@ COUPLINGS: Mapping[str, Callable[[int, NetworkFactory], Transform]] = {
     "affine": AffineCoupling,
 }
 """The couplings by the name a config uses."""
+
+ACTIVATIONS = ("relu", "gatu")
+"""The second activation: relu, or the gate tanh(a) sigmoid(b) of the released code."""
+
+
+def _linear(dim_in: int, dim_out: int, bias: bool) -> Linear:
+    """A linear layer whose numbers the caller sets: the global random state is not touched."""
+    return nn.utils.skip_init(Linear, dim_in, dim_out, bias=bias)
+
+
+class NormalizedLinear(nn.Module):
+    """A linear layer without bias, N(0, 0.05), then ActNorm.
+
+    Source: bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, conv (1x1, on one position: a linear layer).
+    """
+
+    def __init__(self, dim_in: int, dim_out: int, factor: float, start: str, generator: torch.Generator) -> None:
+        super().__init__()
+        self.linear = _linear(dim_in, dim_out, bias=False)
+        nn.init.normal_(self.linear.weight, std=0.05, generator=generator)
+        self.actnorm = ActNorm(dim_out, factor, start, generator)
+        self.start = start
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, dim_in) -> (n, dim_out)."""
+        # ActNorm's shift is a bias: one operator instead of two, and no log-determinant that nobody reads.
+        log_scale = times(self.actnorm.factor, self.actnorm.log_scale)
+        return linear(x, self.linear.weight, self.actnorm.shift) * log_scale.exp()
+
+    def initialize(self, x: Tensor) -> None:
+        """Start the ActNorm from the rows ``x`` (n, dim_in) that reach this layer."""
+        self.actnorm.initialize(self.linear(x))
+
+
+class ScaledLinear(nn.Module):
+    """A linear layer that starts at zero, times exp(factor * log_scale).
+
+    Source: bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, conv with ``conv_init="zeros"``.
+    """
+
+    def __init__(self, dim_in: int, dim_out: int, factor: float) -> None:
+        super().__init__()
+        self.factor = factor
+        self.linear = zero_linear(dim_in, dim_out, factor)
+        self.log_scale = nn.Parameter(torch.zeros(dim_out))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, dim_in) -> (n, dim_out)."""
+        return self.linear(x) * times(self.factor, self.log_scale).exp()
+
+
+def plain_linear(dim_in: int, dim_out: int, factor: float, start: str, generator: torch.Generator) -> nn.Module:
+    """A linear layer as PyTorch starts it: weights and bias uniform within 1/sqrt(dim_in)."""
+    layer = _linear(dim_in, dim_out, bias=True)
+    bound = 1 / math.sqrt(dim_in)
+    for parameter in (layer.weight, layer.bias):
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return layer
+
+
+def zero_linear(dim_in: int, dim_out: int, factor: float) -> nn.Module:
+    """A linear layer that starts at zero."""
+    layer = _linear(dim_in, dim_out, bias=True)
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+class Layers(NamedTuple):
+    """Makers of a hidden layer (dim_in, dim_out, factor, start, generator) and the last (dim_in, dim_out, factor)."""
+
+    hidden: Callable[[int, int, float, str, torch.Generator], nn.Module]
+    last: Callable[[int, int, float], nn.Module]
+
+
+NETWORKS: Mapping[str, Layers] = {
+    "conv-stack": Layers(NormalizedLinear, ScaledLinear),
+    "mlp": Layers(plain_linear, zero_linear),
+}
+"""The networks by the name a config uses; "conv-stack" is the released code's, whose convolutions see one position."""
+
+
+class Network(nn.Module):
+    """Two hidden layers and a last one that starts at zero, so that a coupling starts as the identity.
+
+    Args:
+        dim_in: Width of the coordinates it reads.
+        dim_out: How many numbers it makes of them.
+        hidden: Width of both hidden layers.
+        kind: A row of ``NETWORKS``.
+        activation: One of ``ACTIVATIONS``.
+        factor: Of every log_scale inside, as in ``ActNorm``.
+        start: Of every ActNorm inside.
+        generator: Draws the start.
+    """
+
+    def __init__(
+        self,
+        dim_in: int,
+        dim_out: int,
+        *,
+        hidden: int,
+        kind: str,
+        activation: str,
+        factor: float,
+        start: str,
+        generator: torch.Generator,
+    ) -> None:
+        super().__init__()
+        layers = lookup("network", NETWORKS, kind)
+        self.first = layers.hidden(dim_in, hidden, factor, start, generator)
+        self.second = layers.hidden(hidden, hidden, factor, start, generator)
+        self.gate = layers.hidden(hidden, hidden, factor, start, generator) if activation == "gatu" else None
+        self.last = layers.last(hidden, dim_out, factor)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, dim_in) -> (n, dim_out)."""
+        h = torch.relu(self.first(x))
+        second = self.second(h)
+        h = torch.relu(second) if self.gate is None else torch.tanh(second) * torch.sigmoid(self.gate(h))
+        return self.last(h)

@@ -13,7 +13,6 @@ Gaussian, and the first half goes on to the next level:
 
 import logging
 import math
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -21,70 +20,16 @@ from nflows.transforms.base import Transform
 from torch import Tensor
 
 from bertflow.errors import UsageError
-from bertflow.flow.actnorm import STARTS, ActNorm, initialize
-from bertflow.flow.coupling import COUPLINGS
+from bertflow.flow.actnorm import STARTS, ActNorm
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS, Network
 from bertflow.flow.linear import MIXINGS, Reordering
-from bertflow.flow.multiscale import Chain, Split
-from bertflow.flow.networks import ACTIVATIONS, NETWORKS, Network
-from bertflow.flow.volume import of_rows
+from bertflow.flow.multiscale import Chain, Split, of_rows
 from bertflow.registry import lookup
 
-__all__ = ["Glow", "GlowConfig", "bits_per_dim", "build_glow", "initialize"]
-
-log = logging.getLogger(__name__)
+logger = logging.getLogger("bertflow")
 
 LOG_2PI = math.log(2 * math.pi)
-
-
-@dataclass(frozen=True)
-class GlowConfig:
-    """Shape and start of a flow; each field says what the released code and the paper (arXiv:2011.05864) have.
-
-    The defaults are ours: the flow they build is the identity before its first step, so on whitened rows it starts as
-    whitening.
-
-    Source: "released" is bohanli/BERT-flow@7fa8f6d, flow/config/config_l3_d3_w32.json, flow/glow_1x1.py and
-    flow/glow_ops_1x1.py.
-    """
-
-    levels: int = 2
-    """Levels. Released: 3 (flag flow_model_config = config_l3_d3_w32). Paper: 2 (table 7). Capped where fewer than two
-    coordinates would go on."""
-    depth: int = 3
-    """Steps a level. Released and paper: 3."""
-    hidden: int = 256
-    """Width of the coupling networks. Released and paper: 32 (coupling_width)."""
-    coupling: str = "additive"
-    """A row of ``COUPLINGS``. Released and paper: additive; affine raises the likelihood and lowers Spearman."""
-    activation: str = "relu"
-    """Second activation of the coupling networks: relu, or gatu = tanh(a) sigmoid(b). Released: relu."""
-    permutation: str = "random"
-    """A row of ``MIXINGS``; a learned map takes twice the time and makes no better embedding. Released: reversal
-    (``permutation: true``), or lu-rotation (false). Paper: random."""
-    network: str = "mlp"
-    """A row of ``NETWORKS``. Released: conv-stack, the ActNorms inside the networks included. Paper: the same in words
-    (table 7, "3-layer CNN"), with a residual connection that the released code does not have."""
-    actnorm_factor: float = 1.0
-    """Multiplies every logarithm of a scale. Released: 3 (logscale_factor)."""
-    initialization: str = "identity"
-    """Start of every ActNorm, a row of ``STARTS``. Released: glorot, since its start from data never runs. Paper: data,
-    by way of Glow."""
-    restore_order: bool = True
-    """Undo a level's fixed reorderings at its end, so that coordinates end where they began. Released: no."""
-    factored_first: bool = False
-    """Order of z: what was factored out before what went on. Released: yes (z = concat(eps_0, eps_1, ..., top))."""
-
-    def __post_init__(self) -> None:
-        for name in ("levels", "depth", "hidden"):
-            if getattr(self, name) < 1:
-                raise UsageError(f"glow.{name} must be at least 1, got {getattr(self, name)}.")
-        if not self.actnorm_factor > 0:
-            raise UsageError(f"glow.actnorm_factor must be above 0, got {self.actnorm_factor}.")
-        lookup("coupling", COUPLINGS, self.coupling)
-        lookup("activation", dict.fromkeys(ACTIVATIONS), self.activation)
-        lookup("permutation", MIXINGS, self.permutation)
-        lookup("network", NETWORKS, self.network)
-        lookup("initialization", STARTS, self.initialization)
 
 
 class Glow(Transform):
@@ -148,6 +93,19 @@ def bits_per_dim(log_prob: Tensor, dim: int) -> Tensor:
     return -log_prob / (math.log(2) * dim)
 
 
+def require_known(config: GlowConfig) -> None:
+    """Check the names in a config.
+
+    Raises:
+        UnknownNameError: If a name is in no table; the message lists the known ones.
+    """
+    lookup("coupling", COUPLINGS, config.coupling)
+    lookup("activation", dict.fromkeys(ACTIVATIONS), config.activation)
+    lookup("permutation", MIXINGS, config.permutation)
+    lookup("network", NETWORKS, config.network)
+    lookup("initialization", STARTS, config.initialization)
+
+
 def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
     """A flow of ``dim`` coordinates; the same for the same seed, and the global random state is not touched.
 
@@ -160,14 +118,16 @@ def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
 
     Raises:
         UsageError: If ``dim`` is below 2: a coupling needs one coordinate to move another.
+        UnknownNameError: If the config names a part that does not exist.
     """
+    require_known(config)
     if dim < 2:
         raise UsageError(f"A flow needs at least 2 dimensions, got {dim}. Keep more directions.")
     widths = [dim]
     while len(widths) < config.levels and widths[-1] > 2:
         widths.append((widths[-1] + 1) // 2)
     if len(widths) < config.levels:
-        log.warning("A flow of %d dimensions has room for %d levels, not %d.", dim, len(widths), config.levels)
+        logger.warning("A flow of %d dimensions has room for %d levels, not %d.", dim, len(widths), config.levels)
     generator = torch.Generator().manual_seed(seed)
     levels = [_level(width, config, generator) for width in widths]
     flow = Chain(levels[-1])

@@ -12,7 +12,7 @@ from nflows.transforms.base import Transform
 from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
 
-from bertflow.flow.volume import LogAbsDet
+from bertflow.flow.multiscale import LogAbsDet
 from bertflow.onednn import linear
 
 

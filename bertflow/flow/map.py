@@ -17,7 +17,8 @@ from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.glow import Glow, GlowConfig, build_glow, normal_log_prob, normal_sample
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import Glow, build_glow, normal_log_prob, normal_sample
 
 
 class FlowMap(nn.Module):

@@ -1,13 +1,38 @@
-"""Chains of transforms with names, and the split that lets half of the coordinates go.
+"""Chains of transforms, the split that factors out half of the coordinates, and how log-determinants add up.
+
+log |det dz/dx| is stored in the smallest form that holds it:
+
+    (n,)    one number a row         where it depends on the row
+    ()      one number               where all rows have the same, because the parameters alone decide it
+    0.0     the float                where volume is kept
+
+A step of a flow is many small operators, and writing the same number for each row would double them. nflows' own parts
+accept all three forms. ``of_rows`` gives one number a row.
 
 The number of rows is read as ``inputs.shape[0]`` everywhere: ``len(inputs)`` would fix it in an exported graph.
 """
+
+from collections.abc import Iterable
 
 import torch
 from nflows.transforms.base import Transform
 from torch import Tensor
 
-from bertflow.flow.volume import LogAbsDet, added
+LogAbsDet = Tensor | float
+
+
+def added(changes: Iterable[LogAbsDet]) -> LogAbsDet:
+    """The sum of the changes of a chain; what keeps volume costs no operator."""
+    total: LogAbsDet = 0.0
+    for change in changes:
+        if isinstance(change, Tensor):
+            total = total + change if isinstance(total, Tensor) else change
+    return total
+
+
+def of_rows(change: LogAbsDet, rows: Tensor) -> Tensor:
+    """One number a row (n,), for ``rows`` (n, dim)."""
+    return torch.as_tensor(change, dtype=rows.dtype, device=rows.device).expand(rows.shape[0])
 
 
 class Chain(Transform):

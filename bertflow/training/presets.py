@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 from bertflow.errors import UsageError
-from bertflow.flow.glow import GlowConfig
+from bertflow.flow.config import GlowConfig
 from bertflow.registry import lookup
 
 

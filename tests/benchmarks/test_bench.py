@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from bertflow.affine import AffineMap
-from bertflow.flow.folding import fold
-from bertflow.flow.glow import Glow, GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import Glow, build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.training.presets import RELEASED_GLOW
 
@@ -28,7 +28,7 @@ def benchmark(name):
     return module
 
 
-stock, timing = benchmark("bench_stock"), benchmark("bench_timing")
+stock, timing, fold = benchmark("bench_stock"), benchmark("bench_timing"), benchmark("folding").fold
 
 
 def pushed(flow, scale=0.05):

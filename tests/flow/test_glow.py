@@ -8,7 +8,9 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
-from bertflow.flow.glow import GlowConfig, bits_per_dim, build_glow, initialize
+from bertflow.flow.actnorm import initialize
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import bits_per_dim, build_glow
 
 RELEASED = {
     "network": "conv-stack",

@@ -11,7 +11,9 @@ from torch.func import jacrev, vmap
 
 from bertflow.affine import whitening_map
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.flow.glow import GlowConfig, build_glow, initialize
+from bertflow.flow.actnorm import initialize
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
 

@@ -13,7 +13,8 @@ from nflows.transforms import ActNorm, AffineCouplingTransform, CompositeTransfo
 from nflows.transforms.base import Transform
 from nflows.transforms.permutations import Permutation
 
-from bertflow.flow.glow import Glow, GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import Glow, build_glow
 
 
 def rows(n=8, dim=6):

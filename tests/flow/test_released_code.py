@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.flow.glow import Glow, GlowConfig, bits_per_dim, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import Glow, bits_per_dim, build_glow
 from bertflow.training.optimizer import ReleasedAdamW
 
 CASES = (

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.flow.glow import GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import build_glow
 
 RELEASED = {
     "network": "conv-stack",

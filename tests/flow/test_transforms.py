@@ -8,12 +8,11 @@ from torch.func import jacrev, vmap
 
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
-from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling
-from bertflow.flow.glow import GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network
+from bertflow.flow.glow import build_glow
 from bertflow.flow.linear import MIXINGS, LULinear
-from bertflow.flow.multiscale import Chain, Split
-from bertflow.flow.networks import Network
-from bertflow.flow.volume import added, of_rows
+from bertflow.flow.multiscale import Chain, Split, added, of_rows
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 DIMS = (2, 3, 65)
@@ -292,5 +291,5 @@ def test_half_precision_rows_can_start_a_flow():
 )
 def test_an_unknown_name_lists_the_known_ones(field, value, message):
     with pytest.raises(UnknownNameError) as error:
-        GlowConfig(**{field: value})
+        build_glow(4, GlowConfig(**{field: value}))
     assert str(error.value) == message

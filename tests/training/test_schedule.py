@@ -5,7 +5,8 @@ import torch
 
 from bertflow.affine import whitening_map
 from bertflow.errors import UsageError
-from bertflow.flow.glow import GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
 from bertflow.training.presets import PRESETS, Recipe

@@ -1,13 +1,21 @@
+import importlib.util
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from bertflow.affine import whitening_map
-from bertflow.flow.folding import fold
-from bertflow.flow.glow import GlowConfig, build_glow
+from bertflow.flow.config import GlowConfig
+from bertflow.flow.glow import build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
 from bertflow.training.presets import RELEASED_GLOW
+
+SPEC = importlib.util.spec_from_file_location("folding", Path(__file__).parents[2] / "benchmarks" / "folding.py")
+folding = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(folding)
+fold = folding.fold
 
 CONFIGS = {
     "default": GlowConfig(hidden=16),

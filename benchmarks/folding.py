@@ -15,11 +15,10 @@ from nflows.transforms.base import Transform
 from torch import Tensor, nn
 
 from bertflow.flow.actnorm import ActNorm
-from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling
+from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network, NormalizedLinear, ScaledLinear
 from bertflow.flow.linear import LULinear, Reordering
 from bertflow.flow.map import FlowMap
 from bertflow.flow.multiscale import Chain, Split
-from bertflow.flow.networks import Network, NormalizedLinear, ScaledLinear
 from bertflow.onednn import Linear
 
 
