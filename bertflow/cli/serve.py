@@ -1,4 +1,4 @@
-"""``bertflow serve``: answer requests for embeddings over HTTP. The work is in ``serve_run``."""
+"""``bertflow serve``: answer requests for embeddings over HTTP.."""
 
 import argparse
 from collections.abc import Sequence
@@ -19,9 +19,10 @@ examples:
 def main(argv: Sequence[str]) -> int:
     """Serve until Ctrl-C or SIGTERM; returns the exit code."""
     options = _parser().parse_args(argv)
-    from bertflow.cli.serve_run import serve  # heavy: `--help` does without
+    from bertflow.serve.serving import serve_encoder  # heavy: `--help` does without
 
-    return serve(options)
+    serve_encoder(**vars(options))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,10 +1,10 @@
-"""OpenAI's ``/v1/embeddings``: a request as bytes to what is wanted, what was found to bytes.
+"""OpenAI's ``/v1/embeddings``: from the bytes of a request to what it asks for, and from embeddings to the answer.
 
     {"input": "text" | ["text", ...], "model": name, "encoding_format": "float" | "base64", "dimensions": d}
     {"object": "list", "data": [{"object": "embedding", "index": 0, "embedding": ...}], "model": name, "usage": {...}}
     {"error": {"message": ..., "type": ..., "param": ..., "code": ...}}
 
-Whatever cannot be answered is refused here, before it reaches the model; only the length in tokens is counted there.
+What cannot be answered is refused here, before it reaches the model. Only the length in tokens is checked there.
 
 Source: https://platform.openai.com/docs/api-reference/embeddings
 """
@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
 
 Float32 = NDArray[np.float32]
 INVALID = "invalid_request_error"
+PATH = "/v1/embeddings"
 
 
 class RequestError(Exception):
@@ -29,10 +31,10 @@ class RequestError(Exception):
 
     Args:
         message: What was wanted, what was got, what to do.
-        status: Of HTTP.
+        status: HTTP status.
         param: The part of the request that is wrong.
-        code: A word for programs.
-        kind: Whose fault it is, in OpenAI's words.
+        code: The error as a word that programs can test.
+        kind: Type of the error, as OpenAI names it.
     """
 
     def __init__(
@@ -49,18 +51,25 @@ class RequestError(Exception):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request, and one server, may ask for."""
+    """Limits of a request and of the server.
+
+    Attributes:
+        texts: Texts in a request.
+        body: Bytes of a request.
+        batch: Requests that are embedded together; at least 2.
+        waiting: Requests that wait for an answer; more are refused for the moment.
+        seconds: How long a request may wait.
+    """
 
     texts: int = 256
-    """Texts in a request."""
     body: int = 2**20
-    """Bytes of a request."""
     batch: int = 32
-    """Requests that are embedded together; at least 2."""
     waiting: int = 256
-    """Requests that wait for an answer; more are told to come back."""
     seconds: float = 60
-    """How long a request may wait."""
+
+    def __post_init__(self) -> None:
+        if self.batch < 2 or min(self.texts, self.body, self.waiting, self.seconds) <= 0:
+            raise UsageError(f"Limits must be above zero, and a batch 2 requests or more, got {self}.")
 
 
 @dataclass(frozen=True)
@@ -70,8 +79,8 @@ class Served:
     Attributes:
         name: The model's name in requests and answers.
         dim: Width of an embedding.
-        no_prefix: Why the leading coordinates are not an embedding of their own; empty if they are.
-        normalize: Whether embeddings are scaled to length one, so that the dot product is the cosine.
+        no_prefix: Why the leading coordinates cannot be used alone; empty if they can.
+        normalize: Scale embeddings to length one, so that the dot product is the cosine.
     """
 
     name: str
@@ -85,14 +94,27 @@ class Wanted:
     """What a request asks for.
 
     Attributes:
-        texts: To be embedded.
+        texts: The texts to embed.
         encoding: A row of ``ENCODINGS``.
-        dimensions: How many leading coordinates.
+        dimensions: Number of leading coordinates.
     """
 
     texts: tuple[str, ...]
     encoding: str
     dimensions: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The embeddings for a request.
+
+    Attributes:
+        embeddings: (n, dim), in the order of the texts.
+        tokens: Number of tokens that were read, special tokens included.
+    """
+
+    embeddings: Float32
+    tokens: int
 
 
 def _as_base64(row: Float32) -> str:
@@ -103,7 +125,7 @@ ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {
     "float": lambda row: list(row.tolist()),
     "base64": _as_base64,
 }
-"""How an embedding is written, by the name in ``encoding_format``."""
+"""How an embedding is written, by its name in ``encoding_format``."""
 
 
 def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
@@ -127,17 +149,17 @@ def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
     return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served))
 
 
-def answer_body(served: Served, wanted: Wanted, embeddings: Float32, tokens: int) -> bytes:
-    """The answer to a request whose texts became ``embeddings`` (n, dim).
+def answer_body(served: Served, wanted: Wanted, found: Found) -> bytes:
+    """The answer to a request.
 
     Raises:
         DataError: If an embedding should have length one, but is all zeros.
     """
     encode = ENCODINGS[wanted.encoding]
-    x = embeddings[:, : wanted.dimensions]
+    x = found.embeddings[:, : wanted.dimensions]
     x = unit_rows(x).astype(np.float32) if served.normalize else x
     data = [{"object": "embedding", "index": index, "embedding": encode(row)} for index, row in enumerate(x)]
-    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
     return json.dumps({"object": "list", "data": data, "model": served.name, "usage": usage}).encode()
 
 
@@ -162,7 +184,7 @@ def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
     if not isinstance(texts, list):
         raise RequestError(f"input should be a text or a list of texts, got {_kind(given)}.", param="input")
     if not texts:
-        raise RequestError("input should hold a text at least, got an empty list.", param="input")
+        raise RequestError("input should hold at least one text, got an empty list.", param="input")
     if len(texts) > limits.texts:
         raise RequestError(
             f"input may hold {limits.texts} texts, got {len(texts)}. Send several requests.", param="input"
@@ -170,8 +192,8 @@ def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
     for index, text in enumerate(texts):
         if isinstance(text, int | list):
             raise RequestError(
-                "input should be text, got token ids, which are those of another tokenizer as likely as not. Send the "
-                "text itself (in LangChain: check_embedding_ctx_length=False).",
+                "input should be text, got token ids, which may be those of another tokenizer. Send the text itself "
+                "(in LangChain: check_embedding_ctx_length=False).",
                 param="input",
             )
         if not isinstance(text, str):
@@ -182,7 +204,7 @@ def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
             text.encode()
         except UnicodeEncodeError:
             raise RequestError(
-                f"input[{index}] is no text: it holds half of a surrogate pair.", param="input"
+                f"input[{index}] is not valid text: it holds half of a surrogate pair.", param="input"
             ) from None
     return tuple(texts)
 
@@ -200,6 +222,6 @@ def _parse_dimensions(given: Any, served: Served) -> int:
 
 
 def _kind(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """The type of a JSON value, in words."""
     names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
     return "nothing" if value is None else names.get(type(value), "a text")

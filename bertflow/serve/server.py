@@ -3,8 +3,11 @@
     clients --> HTTP process --> queue --> worker process, the encoder --> HTTP process --> clients
                 refuses what is wrong      takes all that waits, at once
 
+Requests that wait are joined, so that the transformer sees batches where clients send single texts. A request that
+cannot be answered is refused alone, and the others are embedded.
+
 LitServe has the processes, the queue, the health check and the graceful stop. Two parts are our own: its OpenAI
-specification refuses lists of texts once requests are batched, and its batching loop asks an empty queue without end.
+specification refuses lists of texts once requests are batched, and its batching loop polls an empty queue without end.
 
     GET /health   GET /v1/models   POST /v1/embeddings
 """
@@ -16,12 +19,19 @@ import time
 import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import accumulate, pairwise
 from queue import Empty
 from typing import Any
 
+import numpy as np
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import BertflowError, MissingExtraError, UsageError
-from bertflow.serve.model import Found, ModelOptions, ServedModel
 from bertflow.serve.protocol import (
+    PATH,
+    Float32,
+    Found,
     Limits,
     RequestError,
     Served,
@@ -43,16 +53,73 @@ try:
 except ImportError:
     raise MissingExtraError("litserve", "serve") from None
 
-PATH = "/v1/embeddings"
-HOSTS = ("127.0.0.1", "0.0.0.0", "::")
-"""What LitServe can listen on."""
 IDLE = 1.0
-"""Seconds that the worker sleeps on an empty queue before it looks up."""
-BUSY = "The server has more to do than it can. Try again in a second."
+"""Seconds that the worker waits on an empty queue before it checks whether it should stop."""
+BUSY = "The server is overloaded. Try again in a second."
+
+
+class ServedModel:
+    """An encoder that answers several requests in one pass.
+
+    Args:
+        encoder: A transformer, raw or calibrated.
+        truncate: Truncate a text that is too long, instead of refusing it.
+
+    Raises:
+        UsageError: If the encoder is not a transformer.
+    """
+
+    def __init__(self, encoder: SentenceEncoder, truncate: bool = False) -> None:
+        raw = encoder.encoder if isinstance(encoder, CalibratedEncoder) else encoder
+        if not isinstance(raw, TransformerEncoder):
+            raise UsageError(
+                f"Only transformers can be served, this is a {type(raw).__name__}. Give the folder of a transformer."
+            )
+        self.encoder, self._raw, self._truncate = encoder, raw, truncate
+        self.max_tokens = int(raw.describe()["max_length"])
+
+    def answer(self, requests: Sequence[Sequence[str]]) -> list[Found | RequestError]:
+        """Embed the texts of several requests in one pass."""
+        checked = [self._checked(texts) for texts in requests]
+        good = [texts for texts, tokens in zip(requests, checked, strict=True) if isinstance(tokens, int)]
+        embeddings = iter(self._embedded(good))
+        found: list[Found | RequestError] = []
+        for tokens in checked:
+            x = tokens if isinstance(tokens, RequestError) else next(embeddings)
+            found.append(x if isinstance(x, RequestError) else Found(x, int(tokens)))
+        return found
+
+    def _checked(self, texts: Sequence[str]) -> int | RequestError:
+        """The number of tokens that are read, or why the request is refused."""
+        try:
+            tokenized = self._raw.tokenized(texts)
+        except BertflowError as error:
+            return RequestError(str(error), param="input")
+        if tokenized.truncated and not self._truncate:
+            long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
+            index = next(index for index in long if self._raw.tokenized([texts[index]]).truncated)
+            return RequestError(
+                f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
+                "start the server with --truncate.",
+                param="input",
+                code="context_length_exceeded",
+            )
+        return int(tokenized.lengths.sum())
+
+    def _embedded(self, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
+        """The embeddings of each request. If the joined pass fails, each is tried alone, to find the one at fault."""
+        try:
+            x = self.encoder.encode([text for request in requests for text in request])
+        except BertflowError as error:
+            if len(requests) == 1:
+                return [RequestError(str(error), param="input")]
+            return [self._embedded([one])[0] for one in requests]
+        bounds = accumulate(map(len, requests), initial=0)
+        return [x[start:stop] for start, stop in pairwise(bounds)]
 
 
 class WaitingLoop(BatchedLoop):
-    """Takes the first request, and all that came while the last batch was computed."""
+    """Takes the first request, and all that arrived while the last batch was computed."""
 
     def get_batch_requests(
         self, lit_api: LitAPI, request_queue: Any, transport: MessageTransport
@@ -82,8 +149,7 @@ class EmbeddingSpec(LitSpec):
         """``POST /v1/embeddings``."""
         try:
             wanted = parse_request(await request.body(), self._served, self._limits)
-            found = await self._answer(wanted)
-            return _json(answer_body(self._served, wanted, found.embeddings, found.tokens))
+            return _json(answer_body(self._served, wanted, await self._answer(wanted)))
         except RequestError as error:
             return _refusal(error)
         except BertflowError as error:
@@ -128,15 +194,15 @@ class EmbeddingSpec(LitSpec):
 class EmbeddingApi(LitAPI):
     """What happens in the worker process: open the encoder once, answer batches."""
 
-    def __init__(self, options: ModelOptions, served: Served, limits: Limits) -> None:
+    def __init__(self, open_model: Callable[[], ServedModel], served: Served, limits: Limits) -> None:
         super().__init__(max_batch_size=limits.batch, loop=WaitingLoop(), spec=EmbeddingSpec(served, limits))
-        self._options = options
+        self._open_model = open_model
 
     def setup(self, device: str) -> None:
         """Open the encoder."""
         # Ctrl-C reaches every process of a terminal; the worker is stopped when the last request is answered.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._model = ServedModel(self._options)
+        self._model = self._open_model()
 
     def predict(self, x: Sequence[Sequence[str]], **_: Any) -> list[Found | RequestError]:
         """The answers to a batch of requests."""
@@ -155,25 +221,20 @@ class Ready(Callback):
         self._tell()
 
 
-def build_server(options: ModelOptions, limits: Limits, tell: Callable[[], object]) -> LitServer:
+def build_server(
+    open_model: Callable[[], ServedModel], served: Served, limits: Limits, tell: Callable[[], object]
+) -> LitServer:
     """A server that is ready to run.
 
     Args:
-        options: What is served.
-        limits: What may be asked for.
-        tell: Called when requests are answered; in a process of its own, so it must pickle.
-
-    Raises:
-        UsageError: If a limit cannot be kept, or what is named is no transformer.
-        DataError: If the folder is missing, incomplete or damaged.
+        open_model: Opens the encoder in the worker process; it must pickle.
+        served: What clients are told about it.
+        limits: Limits of a request and of the server.
+        tell: Called when the server is ready; in the worker process, so it must pickle.
     """
-    if limits.batch < 2 or min(limits.texts, limits.body, limits.waiting, limits.seconds) <= 0:
-        raise UsageError(f"Limits should be above zero, and a batch 2 requests or more, got {limits}.")
-    # Opened here as well, so that what cannot be served is refused in one line before a process is started.
-    served = ServedModel(options).served
     server = LitServer(
-        EmbeddingApi(options, served, limits),
-        accelerator="cpu",  # one worker; the encoder finds its device by itself
+        EmbeddingApi(open_model, served, limits),
+        accelerator="cpu",  # one worker; the encoder chooses its own device
         timeout=limits.seconds,
         max_payload_size=limits.body,
         callbacks=[Ready(tell)],

@@ -10,8 +10,10 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.serve.model import Found, ModelOptions, ServedModel
-from bertflow.serve.protocol import RequestError
+from bertflow.serve.protocol import Found, RequestError
+from bertflow.serve.serving import no_prefix, open_served
+
+pytest.importorskip("litserve", reason="the serve extra is not installed")
 
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
@@ -27,8 +29,8 @@ def folder(tiny_bert, tmp_path_factory):
     return folder
 
 
-def opened(folder, **options):
-    return ServedModel(ModelOptions(str(folder), "mine", "cpu", **options))
+def opened(folder, truncate=False):
+    return open_served(str(folder), "cpu", truncate)
 
 
 def test_joined_requests_are_answered_as_the_encoder_does(folder):
@@ -92,7 +94,7 @@ def test_leading_coordinates_can_be_had_of_whitening_alone(tiny_bert, tmp_path, 
     raw.save(tmp_path / "model")
     if calibrator:
         CalibratedEncoder.fit(raw, calibrator, TEXTS).save(tmp_path / "model")
-    assert opened(tmp_path / "model").served.no_prefix == reason
+    assert no_prefix(opened(tmp_path / "model").encoder) == reason
 
 
 def test_leading_coordinates_of_whitening_are_whitening_to_as_many(tiny_bert):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.serve.protocol import (
+    Found,
     Limits,
     RequestError,
     Served,
@@ -45,7 +46,7 @@ def test_the_full_width_may_be_asked_of_a_flow():
 
 
 NO_TOKENS = (
-    "input should be text, got token ids, which are those of another tokenizer as likely as not. Send the text itself "
+    "input should be text, got token ids, which may be those of another tokenizer. Send the text itself "
     "(in LangChain: check_embedding_ctx_length=False)."
 )
 REFUSED = [
@@ -56,14 +57,14 @@ REFUSED = [
     ({}, 400, "input should be a text or a list of texts, got nothing."),
     ({"input": 3}, 400, "input should be a text or a list of texts, got a number."),
     ({"input": {"text": "a"}}, 400, "input should be a text or a list of texts, got an object."),
-    ({"input": []}, 400, "input should hold a text at least, got an empty list."),
+    ({"input": []}, 400, "input should hold at least one text, got an empty list."),
     ({"input": ""}, 400, "input[0] is empty. Leave it out."),
     ({"input": ["a", " \n"]}, 400, "input[1] is empty. Leave it out."),
     ({"input": ["a", None]}, 400, "input[1] should be a text, got nothing."),
     ({"input": [1, 2, 3]}, 400, NO_TOKENS),
     ({"input": [[1, 2], [3]]}, 400, NO_TOKENS),
     ({"input": ["a"] * 4}, 400, "input may hold 3 texts, got 4. Send several requests."),
-    (b'{"input": "\\ud83d"}', 400, "input[0] is no text: it holds half of a surrogate pair."),
+    (b'{"input": "\\ud83d"}', 400, "input[0] is not valid text: it holds half of a surrogate pair."),
     ({"input": "a", "model": "other"}, 404, "The model 'other' is not served here; this is 'mine'."),
     ({"input": "a", "encoding_format": "hex"}, 400, "encoding_format should be one of float, base64, got 'hex'."),
     (
@@ -95,7 +96,7 @@ def test_dimensions_of_a_flow_are_refused_with_the_reason():
 
 
 def test_floats_read_back_as_they_were():
-    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "float", 4), X, 7))
+    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "float", 4), Found(X, 7)))
     assert [row["index"] for row in answer["data"]] == [0, 1]
     np.testing.assert_array_equal(np.float32([row["embedding"] for row in answer["data"]]), X)
     assert (answer["object"], answer["model"]) == ("list", "mine")
@@ -103,14 +104,14 @@ def test_floats_read_back_as_they_were():
 
 
 def test_base64_is_little_endian_float32():
-    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "base64", 4), X, 7))
+    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "base64", 4), Found(X, 7)))
     rows = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in answer["data"]]
     np.testing.assert_array_equal(rows, X)
 
 
 def test_leading_coordinates_are_scaled_after_they_are_cut():
     served = Served("mine", 4, "", normalize=True)
-    answer = json.loads(answer_body(served, Wanted(("a", "b"), "float", 2), X, 7))
+    answer = json.loads(answer_body(served, Wanted(("a", "b"), "float", 2), Found(X, 7)))
     expected = X[:, :2] / np.linalg.norm(X[:, :2], axis=1, keepdims=True)
     np.testing.assert_allclose([row["embedding"] for row in answer["data"]], expected, rtol=1e-6)
 

@@ -237,13 +237,13 @@ def test_a_server_that_is_stopped_answers_what_it_accepted(minilm, tmp_path, num
         (["none"], "none"),
         (
             ["{folder}", "--host", "example.org"],
-            "A host among 127.0.0.1, 0.0.0.0, :: and a port from 1024 to 65535 are",
+            "The host must be one of 127.0.0.1, 0.0.0.0, ::, and the port from 1024 to",
         ),
-        (["{folder}", "--port", "80"], "are wanted, got 127.0.0.1 and 80."),
-        (["{folder}", "--port", "{taken}"], "cannot be had: Address already in use. Choose another --port."),
+        (["{folder}", "--port", "80"], "to 65535; got 127.0.0.1 and 80."),
+        (["{folder}", "--port", "{taken}"], "cannot be used: Address already in use. Choose another --port."),
         (
             ["{folder}", "--port", "{free}", "--batch", "1"],
-            "Limits should be above zero, and a batch 2 requests or more",
+            "Limits must be above zero, and a batch 2 requests or more",
         ),
     ],
 )
