@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from bertflow.retrieval.index import AnswerIndex as AnswerIndex
     from bertflow.scoring.domain import DomainCheck as DomainCheck
     from bertflow.scoring.scores import ScoreCalibrator as ScoreCalibrator
+    from bertflow.serve.serving import serve_encoder as serve_encoder
     from bertflow.store.store import EmbeddingStore as EmbeddingStore
     from bertflow.training.module import BertFlow as BertFlow
 
@@ -54,6 +55,7 @@ _HOMES = {
     "load_calibrator": "bertflow.calibration.saving",
     "load_sentence_transformer": "bertflow.export.st_load",
     "load_sentences": "bertflow.data.corpus",
+    "serve_encoder": "bertflow.serve.serving",
 }
 """Where each public name lives."""
 
