@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
     from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
     from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
-    from bertflow.export.st_load import load_sentence_transformer as load_sentence_transformer
+    from bertflow.export.st_folder import load_sentence_transformer as load_sentence_transformer
+    from bertflow.export.targets import export_encoder as export_encoder
     from bertflow.moments import Moments as Moments
     from bertflow.retrieval.index import AnswerIndex as AnswerIndex
     from bertflow.scoring.domain import DomainCheck as DomainCheck
@@ -52,8 +53,9 @@ _HOMES = {
     "Whitening": "bertflow.calibration.linear",
     "evaluate_retrieval": "bertflow.evaluation.retrieval",
     "evaluate_sts": "bertflow.evaluation.sts",
+    "export_encoder": "bertflow.export.targets",
     "load_calibrator": "bertflow.calibration.saving",
-    "load_sentence_transformer": "bertflow.export.st_load",
+    "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",
     "serve_encoder": "bertflow.serve.serving",
 }

@@ -24,7 +24,7 @@ from bertflow.data.binary import BinaryPairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.tables import Column, value_table
-from bertflow.export.targets import Options, export
+from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.geometry.inspecting import write_report
 from bertflow.scoring.domain import FEWEST as FEWEST_OF_DOMAIN
@@ -169,7 +169,7 @@ def _write_export(outcome: Outcome, place: Path, aside: Path, folder: Path) -> l
         return []
     notes = [f"`bertflow fix`: {outcome.verdict.word}.", *outcome.verdict.reasons]
     saved = CalibratedEncoder.load(place)
-    written = export(saved, aside / EXPORTED, EXPORTED, Options(name=f"{outcome.name}, calibrated", notes=notes))
+    written = write_export(saved, aside / EXPORTED, EXPORTED, name=f"{outcome.name}, calibrated", notes=notes)
     flag = f", with trust_remote_code=True for {', '.join(written.ours)}" if written.ours else ""
     return [f"others    SentenceTransformer({str(folder / EXPORTED)!r}){flag}"]
 

@@ -19,7 +19,7 @@ from bertflow.export.client import embed_remotely
 from bertflow.export.diagnosis import diagnose
 from bertflow.export.golden import Golden
 from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
-from bertflow.export.st_load import load_sentence_transformer
+from bertflow.export.st_folder import load_sentence_transformer
 
 Embed = Callable[[list[str]], NDArray[np.float32]]
 

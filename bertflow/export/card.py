@@ -1,109 +1,30 @@
-"""The model card: what this is, how to load it, what it was fitted on, and what was measured. Nothing is invented.
+"""An export on the hub: its model card (what it is, how to load it, what was fitted and measured), and its upload.
 
-Figures come from a results.json of ``bertflow evaluate`` alone, and only from rows whose system is the exported one:
-same weights, pooling, length, prompt and calibrator.
+The text is the template ``card.md``. Figures come only from a results.json of ``bertflow evaluate``, and only from rows
+of the exported system: same weights, pooling, length, prompt and calibrator.
 """
 
 from collections.abc import Mapping, Sequence
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
+from bertflow.export.onnx_encoder import read_export
 from bertflow.export.parts import Exportable
 from bertflow.files import read_json
-from bertflow.registry import lookup
 
 IDENTITY = ("weights", "pooling", "max_length", "prompt", "token_counts", "calibrator", "fitted_rows")
-"""What two descriptions share when they are of one system."""
+"""Keys that two descriptions of one system share."""
 UNITS = ("spearman", "pearson", "hit@", "mrr", "roc_auc")
-"""Metrics, by a part of their name, that tables give x 100."""
-
-USAGE: Mapping[str, str] = {
-    "sentence-transformers": """\
-```python
-{% if ours %}import bertflow  # pip install 'bertflow[st]'
-
-model = bertflow.load_sentence_transformer("{{ name }}")
-{% else %}from sentence_transformers import SentenceTransformer
-
-model = SentenceTransformer("{{ name }}")
-{% endif %}embeddings = model.encode(["A sentence.", "Another one."])
-```
-{% if ours %}
-Its {{ ours }} is a module of bertflow, so `SentenceTransformer("{{ name }}")` asks for `trust_remote_code=True`, which
-runs the installed bertflow and no code of this folder. Servers that do not run it (text-embeddings-inference, vLLM)
-leave it out without an error: give them the ONNX export, and ask `bertflow doctor`.
-{% endif %}""",
-    "onnx": """\
-```python
-import numpy as np
-import onnxruntime
-from tokenizers import Tokenizer
-
-tokenizer = Tokenizer.from_file("tokenizer.json")  # cuts and pads by itself
-session = onnxruntime.InferenceSession("onnx/model.onnx")
-rows = tokenizer.encode_batch([{% if prompt %}{{ prompt | tojson }} + {% endif %}"A sentence."])
-embeddings = session.run(["sentence_embedding"], {
-    "input_ids": np.array([row.ids for row in rows]),
-    "attention_mask": np.array([row.attention_mask for row in rows]),
-})[0]
-```
-{% if int8 %}
-`onnx/model_int8.onnx` is approximate: {{ int8 }}
-{% endif %}""",
-    "safetensors": """\
-```python
-import bertflow
-
-encoder = bertflow.CalibratedEncoder.load("{{ name }}")
-embeddings = encoder.encode(["A sentence.", "Another one."])
-```
-""",
-}
-"""For each target, how it is used."""
-
-TEMPLATE = """\
----
-{{ card_data }}
----
-
-# {{ name }}
-
-{{ summary }} Embeddings are {{ dim }} wide, and not scaled to unit length.
-
-## Use
-
-{{ usage }}
-{% if prompt %}Every sentence was embedded with {{ prompt | tojson }} in front of it.
-
-{% endif %}`golden.json` holds 32 sentences and what must come out of them: `bertflow doctor --golden FOLDER --url URL`
-compares a server with it.
-
-## What it is
-
-| | |
-| --- | --- |
-{% for key, value in facts.items() %}| {{ key }} | {{ value }} |
-{% endfor %}
-## What it was fitted on
-
-{{ fitted }}
-
-## Measured
-{% if rows %}
-| task | split | aggregation | metric | n | value | 95 % interval | seen |
-| --- | --- | --- | --- | ---: | ---: | --- | --- |
-{% for row in rows %}| {{ row | join(' | ') }} |
-{% endfor %}
-"seen" is the share of the scored sentences that stood in the fitting text.
-{% else %}
-Nothing was measured for this card.
-{% endif %}{% for note in notes %}
-{{ note }}
-{% endfor %}"""
+"""Parts of the names of metrics that tables show x 100."""
+HTTP_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
+"""Errors of the HTTP library that ``huggingface_hub`` uses, which differs between its versions; and OSError."""
+REFUSALS: tuple[type[Exception], ...] = (*HTTP_ERRORS, HFValidationError, OfflineModeIsEnabled)
 
 
 def make_card(
@@ -119,13 +40,13 @@ def make_card(
     """The card of an export.
 
     Args:
-        system: What was exported.
-        name: What it is called.
-        target: What was written.
+        system: The encoder that was exported.
+        name: Its name.
+        target: A row of ``TARGETS``.
         results: Rows of ``read_results``.
-        ours: Names of bertflow's own modules in it.
-        notes: Sentences to end with.
-        license: As the hub spells it; it follows from the encoder's, which bertflow does not know.
+        ours: Names of bertflow's own modules in the folder.
+        notes: Sentences at the end.
+        license: License as the hub spells it; it follows from the encoder's, which bertflow does not know.
         int8: What the int8 graph costs; empty where there is none.
     """
     description = system.describe()
@@ -136,12 +57,25 @@ def make_card(
         pipeline_tag="sentence-similarity",
         tags=["bertflow", "sentence-embeddings", "feature-extraction"],
         base_model=description["encoder"] if str(description["encoder"]).count("/") == 1 else None,
-        eval_results=[_eval_result(row) for row in results] or None,
+        eval_results=[
+            EvalResult(
+                task_type="sentence-similarity",
+                dataset_type=row["task"],
+                dataset_name=f"{row['task']} ({row['aggregation']})",
+                dataset_split=row["split"],
+                metric_type=row["metric"],
+                metric_name=row["metric"],
+                metric_value=row["value"],
+            )
+            for row in results
+        ]
+        or None,
     )
     return ModelCard.from_template(
         data,
-        template_str=TEMPLATE.replace("{{ usage }}", lookup("target", USAGE, target)),
+        template_str=(files("bertflow.export") / "card.md").read_text(encoding="utf-8"),
         name=name,
+        target=target,
         summary=_summary(system),
         ours=" and ".join(ours),
         int8=int8,
@@ -155,10 +89,10 @@ def make_card(
 
 
 def read_results(path: Path, description: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The rows of a results.json that are of this system, sub-sets left out.
+    """The rows of a results.json that belong to this system, without sub-sets.
 
     Raises:
-        DataError: If there are none; the message says whose results they are.
+        DataError: If there are none; the message names the systems that were found.
     """
     record = read_json(path)
     rows = record.get("rows") if isinstance(record, dict) else None
@@ -187,9 +121,9 @@ def _fitted(system: Exportable) -> str:
         return "Nothing was fitted."
     provenance, n = system.calibrator.provenance, system.calibrator.moments_.n
     if provenance is None:
-        return f"{n:,} embeddings whose text is not known."
+        return f"{n:,} embeddings of unknown text."
     labels = f" Labels of {', '.join(provenance.labels)} were used." if provenance.labels else " No labels were used."
-    known = "" if provenance.text_hashes is not None else ", whose text is not known"
+    known = "" if provenance.text_hashes is not None else " of unknown text"
     return f"{n:,} distinct sentences{known}.{labels}"
 
 
@@ -201,13 +135,42 @@ def _cells(row: Mapping[str, Any]) -> list[str]:
     return [row["task"], row["split"], row["aggregation"], row["metric"], f"{row['n']:,}", value, interval, seen]
 
 
-def _eval_result(row: Mapping[str, Any]) -> EvalResult:
-    return EvalResult(
-        task_type="sentence-similarity",
-        dataset_type=row["task"],
-        dataset_name=f"{row['task']} ({row['aggregation']})",
-        dataset_split=row["split"],
-        metric_type=row["metric"],
-        metric_name=row["metric"],
-        metric_value=row["value"],
-    )
+def push_export(folder: Path, repository: str, private: bool = False) -> str:
+    """Upload an export as one commit, by ``huggingface_hub``: its tokens, its endpoint, its retries.
+
+    Args:
+        folder: A folder that ``bertflow export`` wrote.
+        repository: ``owner/name``; made if it does not exist.
+        private: Whether a new repository is private.
+
+    Returns:
+        The address of the commit.
+
+    Raises:
+        UsageError: If the hub refuses or cannot be reached, or the name is not valid.
+    """
+    require_name(repository)
+    description = read_export(folder)["describe"]
+    api = HfApi(library_name="bertflow")
+    message = f"{description['pooling']} of {description['encoder']}, {description.get('calibrator', 'as it comes')}"
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        commit = api.upload_folder(folder_path=folder, repo_id=repository, commit_message=message)
+    except REFUSALS as error:
+        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
+        raise UsageError(
+            f"{repository!r} could not be pushed to {api.endpoint}: {reason}. The export is complete in {folder}: "
+            "check the name, the network and `hf auth login`, then push it again with `hf upload`."
+        ) from error
+    return str(commit.commit_url)
+
+
+def require_name(repository: str) -> None:
+    """Check that a repository is named ``owner/name``.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    owner, slash, name = repository.partition("/")
+    if not (owner and slash and name) or "/" in name:
+        raise UsageError(f"--push wants OWNER/NAME, got {repository!r}.")

@@ -1,16 +1,18 @@
 """Golden vectors: what an exported encoder must answer, written beside it as ``golden.json``.
 
-    sentences, tokens   32 sentences, and how many tokens each has before it is cut
-    vectors             what the export answers; within ``tolerance`` of a row's length it is right
+    sentences, tokens   32 sentences, and how many tokens each has before it is truncated
+    vectors             what the export answers; a row within ``tolerance`` of its length is right
     suspects            for the first 8 and the 6 long ones, what frequent mistakes would answer: no calibrator,
                         another pooling, no prompt
     precision           how far the other dtypes are off, as a share of a row's length (median)
 
-Numbers are kept to 7 digits, which is all that float32 has.
+Numbers are kept to 7 digits, the precision of float32.
 """
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.export.golden_text import GOLDEN_SENTENCES, LONG
 from bertflow.export.parts import Exportable, raw_encoder
 from bertflow.files import read_json, write_json
 from bertflow.training.quiet import unsaid
@@ -31,10 +32,18 @@ FORMAT = 1
 TOLERANCES = (2e-5, 1e-3)
 """Accepted distance of float32, as a share of a row's length: a third of what half precision costs, within these
 bounds. Other kernels and batches stay below it."""
-SUSPECT_ROWS = (*range(8), *range(len(GOLDEN_SENTENCES) - len(LONG), len(GOLDEN_SENTENCES)))
-"""Sentences for which the mistakes are kept."""
 POOLINGS = ("mean", "cls", "max", "last-token")
-"""What a server that does not know the pooling takes instead, from the last of the blocks it has."""
+"""What a server that does not know the pooling uses instead, on the last block it has."""
+PLAIN: tuple[str, ...] = tuple(
+    json.loads((files("bertflow.export") / "golden_sentences.json").read_text(encoding="utf-8"))
+)
+"""Plain and awkward sentences. They never change: a golden file of today can be compared with one of next year."""
+LONG = (2, 4, 8, 12, 18, 26)
+"""How many of them are joined into a long one: some 25, 50, 100, 150, 220 and 330 tokens of BERT."""
+GOLDEN_SENTENCES = (*PLAIN, *(" ".join(PLAIN[:n]) for n in LONG))
+"""The 32 sentences of every golden file."""
+SUSPECT_ROWS = (*range(8), *range(len(PLAIN), len(GOLDEN_SENTENCES)))
+"""Sentences for which the mistakes are kept."""
 Float32 = NDArray[np.float32]
 
 
@@ -43,13 +52,13 @@ class Golden:
     """What an exported encoder must answer.
 
     Attributes:
-        sentences: As they are sent, without the prompt.
-        tokens: Of each sentence with its prompt, special ones included, before it is cut.
+        sentences: Text as it is sent, without the prompt.
+        tokens: Tokens of each sentence with its prompt and special tokens, before it is truncated.
         vectors: (n, dim).
         suspects: A mistake in plain words -> what it would answer for ``SUSPECT_ROWS``.
         precision: A dtype -> its median distance from float32, as a share of a row's length.
         tolerance: Accepted distance, as a share of a row's length.
-        describe: Of the encoder.
+        describe: ``describe()`` of the encoder.
     """
 
     sentences: list[str]
@@ -62,7 +71,7 @@ class Golden:
 
     @property
     def max_length(self) -> int:
-        """Where the encoder cuts, in tokens."""
+        """Longest sentence, in tokens."""
         return int(self.describe["max_length"])
 
     def write(self, folder: Path) -> None:
@@ -96,13 +105,13 @@ class Golden:
 
 
 def make_golden(system: Exportable, written: Path) -> Golden:
-    """Embed the golden sentences, rightly and by frequent mistakes.
+    """Embed the golden sentences, correctly and with frequent mistakes.
 
     Args:
-        system: What is exported.
-        written: A folder that ``TransformerEncoder.write`` wrote of its encoder, to be opened in other ways.
+        system: The encoder that is exported.
+        written: Folder to which its raw encoder was written, to be opened in other ways.
     """
-    with unsaid():  # that long sentences are cut is what they are for
+    with unsaid():  # long sentences are truncated on purpose
         return _make(system, raw_encoder(system), written, list(GOLDEN_SENTENCES))
 
 
@@ -119,7 +128,7 @@ def _make(system: Exportable, encoder: TransformerEncoder, written: Path, senten
         dtype: TransformerEncoder(written, dtype=dtype, device="cpu").encode(some) for dtype in DTYPES if dtype != own
     }
     precision = {dtype: float(np.median(distances(_calibrate(system, x), right))) for dtype, x in others.items()}
-    # Of an encoder in half precision every machine gives other last digits, as many as float32 differs in.
+    # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if own == "float32":
         tolerance = float(np.clip(min(precision.values()) / 3, *TOLERANCES))
     else:
@@ -129,7 +138,9 @@ def _make(system: Exportable, encoder: TransformerEncoder, written: Path, senten
 
 
 def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
-    """Distance of each row from the wanted one (n,), as a share of the wanted row's length."""
+    """Distance of each row from the wanted one (n,), as a share of its length; infinite where shapes differ."""
+    if got.shape != wanted.shape:
+        return np.full(len(wanted), np.inf)
     wanted = wanted.astype(np.float64)
     length = np.linalg.norm(wanted, axis=1).clip(min=np.finfo(np.float64).tiny)
     found: NDArray[np.float64] = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length

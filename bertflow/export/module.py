@@ -1,10 +1,10 @@
-"""Modules that sentence-transformers loads by their path, where none of its own does what is needed.
+"""Modules that sentence-transformers loads by their path, where none of its own computes what is needed.
 
     bertflow.export.module.LayerPooling     token embeddings, all layers -> sentence embedding, any of our poolings
     bertflow.export.module.Calibration      sentence embedding -> calibrated sentence embedding, any of our maps
 
 sentence-transformers casts every module to the dtype of the transformer. In half precision a calibrator turns rounding
-into scores, so here only the move to a device acts: both modules stay and work in float32.
+into scores, so these modules follow only moves to a device: both stay and work in float32.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 from bertflow.affine import AffineMap
 from bertflow.encoder.truncated import switch_off
 from bertflow.errors import DataError, MissingExtraError
-from bertflow.export.head import PoolingHead
+from bertflow.export.parts import PoolingHead
 from bertflow.flow.map import FlowMap
 from bertflow.registry import lookup
 
@@ -31,7 +31,7 @@ MAPS: Mapping[str, type[AffineMap] | type[FlowMap]] = {"AffineMap": AffineMap, "
 
 
 class AbstractExactModule(Module):
-    """A module of sentence-transformers that stays float32, and is its config and its safetensors."""
+    """A module of sentence-transformers that stays float32 and is saved as a config and safetensors."""
 
     format: int
 
@@ -40,7 +40,7 @@ class AbstractExactModule(Module):
         return self
 
     def _require_single(self) -> None:
-        """Refuse what was cast from the inside, past ``_apply``."""
+        """Refuse tensors that were cast without ``_apply``."""
         half = [name for name, tensor in self.state_dict().items() if tensor.dtype in HALF]
         if half:
             raise DataError(
@@ -77,26 +77,26 @@ class AbstractExactModule(Module):
         if config.get("format") != FORMAT:
             raise DataError(
                 f"{model_name_or_path}/{subfolder} is of format {config.get('format')}, this bertflow reads {FORMAT}. "
-                "Was it written by a later one?"
+                "Was it written by a later version?"
             )
         module: Self = cls.load_torch_weights(model_name_or_path, model=cls(**config), **where)
         return module
 
 
 class LayerPooling(AbstractExactModule):
-    """Any of our poolings, from what sentence-transformers' Transformer gives.
+    """Any of our poolings, on the output of sentence-transformers' Transformer.
 
     Args:
-        embedding_dimension: Width of what comes out.
+        embedding_dimension: Width of an embedding.
         layers: Indices from 0 of the layers that are read.
-        depth: The layer that the transformer calls its last.
+        depth: Index of the transformer's last layer.
         join: A row of ``JOINS``.
         tokens: A row of ``TOKEN_REDUCTIONS``.
-        before: Special tokens before the text.
-        after: Special tokens behind it.
-        vocabulary: Token ids that have a weight; 0 where tokens are not weighted.
-        final_norm: The transformer's norm that must not act, since blocks behind its last one were left out.
-        format: Of this config.
+        before: Number of special tokens before the text.
+        after: Number of special tokens after the text.
+        vocabulary: Number of token ids that have a weight; 0 where tokens are not weighted.
+        final_norm: The transformer's norm that must not act, since later blocks were left out.
+        format: Format of this config.
     """
 
     config_keys: list[str] = [  # noqa: RUF012 - as the library declares it
@@ -133,7 +133,7 @@ class LayerPooling(AbstractExactModule):
         self.head = PoolingHead(layers, join, tokens, before, after, weights)
 
     def on_model_ready(self, model: Any) -> None:
-        """Called by sentence-transformers when the model is whole."""
+        """Called by sentence-transformers when the model is complete."""
         if self.final_norm is not None:
             switch_off(model[0].model, self.final_norm)
 
@@ -143,7 +143,7 @@ class LayerPooling(AbstractExactModule):
         inner = [layer for layer in self.layers if layer < self.depth]
         if inner and "all_layer_embeddings" not in features:
             raise DataError(
-                f"LayerPooling reads the layers {inner}, but the transformer gives its last alone. "
+                f"LayerPooling reads the layers {inner}, but the transformer gives only its last one. "
                 "Set output_hidden_states to true in its config.json, as bertflow wrote it."
             )
         read = {layer: features["all_layer_embeddings"][layer] for layer in inner}
@@ -152,16 +152,16 @@ class LayerPooling(AbstractExactModule):
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Width of what comes out."""
+        """Width of an embedding."""
         return self.embedding_dimension
 
 
 class Calibration(AbstractExactModule):
-    """A fitted map, row by row: a flow, or a closed form behind a transformer of half precision.
+    """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
 
     Args:
         map: Its class and shape, as ``{"class": "FlowMap", **spec}``.
-        format: Of this config.
+        format: Format of this config.
     """
 
     config_keys: list[str] = ["map", "format"]  # noqa: RUF012 - as the library declares it
@@ -173,11 +173,11 @@ class Calibration(AbstractExactModule):
         self.calibrator = kind.from_spec(map).float().eval()
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
-        """Calibrate ``sentence_embedding``; it leaves in float32."""
+        """Calibrate ``sentence_embedding``; the result is float32."""
         self._require_single()
         features["sentence_embedding"] = self.calibrator(features["sentence_embedding"].float())
         return features
 
     def get_embedding_dimension(self) -> int:
-        """Width of what comes out."""
+        """Width of an embedding."""
         return int(self.calibrator.dim_out)

@@ -1,11 +1,14 @@
-"""An exported ONNX folder as a ``SentenceEncoder``: onnxruntime and tokenizers, no torch.
+"""An exported folder: its record, and its ONNX graph as a ``SentenceEncoder`` by onnxruntime and tokenizers.
 
-bertflow_export.json   what it is: pooling, calibrator, prompt, longest sentence
-tokenizer.json         cuts and pads by itself
-onnx/model.onnx        tokens -> sentence_embedding
+    bertflow_export.json   encoder, weights, pooling, calibrator, prompt, longest sentence
+    tokenizer.json         truncates and pads by default
+    onnx/model.onnx        tokens -> sentence_embedding
+
+The record tells one folder from another years later, and says how a sentence has to be prepared.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError, MissingExtraError
-from bertflow.export.record import read_record
+from bertflow.files import read_json, write_json
 
+RECORD = "bertflow_export.json"
+FORMAT = 1
 GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
@@ -22,11 +27,42 @@ BATCH = 32
 """Sentences of about equal length that are run together."""
 
 
+def write_record(folder: Path, target: str, description: Mapping[str, Any], dim: int, facts: Mapping[str, Any]) -> None:
+    """Write the record of an export.
+
+    Args:
+        folder: The export.
+        target: A row of ``TARGETS``.
+        description: ``describe()`` of the encoder.
+        dim: Width of its embeddings.
+        facts: What was measured or chosen while it was written.
+    """
+    versions = {name: version(name) for name in ("bertflow", "torch", "transformers")}
+    record = {"target": target, "describe": dict(description), "dim": dim, "facts": dict(facts), "versions": versions}
+    write_json(folder / RECORD, {"format": FORMAT, **record})
+
+
+def read_export(folder: Path) -> dict[str, Any]:
+    """Read the record of an export.
+
+    Raises:
+        DataError: If the folder holds none, or one of a later format.
+    """
+    if not (folder / RECORD).is_file():
+        raise DataError(f"{folder} is not an exported encoder: it holds no {RECORD}. Write one with `bertflow export`.")
+    record: dict[str, Any] = read_json(folder / RECORD)
+    if record.get("format") != FORMAT:
+        raise DataError(
+            f"The format of {folder / RECORD} is not known to this bertflow. Was it written by a later version?"
+        )
+    return record
+
+
 class OnnxEncoder:
     """Embeds sentences with onnxruntime.
 
     Args:
-        folder: What ``bertflow export --target onnx`` wrote.
+        folder: A folder that ``bertflow export --target onnx`` wrote.
         graph: Which graph in it.
 
     Raises:
@@ -38,7 +74,7 @@ class OnnxEncoder:
         from tokenizers import Tokenizer
 
         folder = Path(folder)
-        self._record = read_record(folder)
+        self._record = read_export(folder)
         for path in (folder / graph, folder / "tokenizer.json"):
             if not path.is_file():
                 raise DataError(f"{path} is missing from the ONNX folder. Export it again.")
@@ -58,7 +94,7 @@ class OnnxEncoder:
         return found
 
     def run(self, texts: list[str]) -> NDArray[np.float32]:
-        """One batch as it stands, without the prompt."""
+        """One batch, without the prompt and in the order given."""
         encoded = self._tokenizer.encode_batch(texts)
         inputs = {
             "input_ids": np.array([row.ids for row in encoded], np.int64),
@@ -72,12 +108,12 @@ class OnnxEncoder:
         return {**self._record["describe"], "graph": self._graph.name}
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """The text it was fitted on is not in the export: unknown."""
+        """None: an export does not hold the text that it was fitted on."""
         return None
 
 
 def graph_session(path: Path) -> Any:
-    """An onnxruntime session on the CPU, that keeps its warnings to itself.
+    """An onnxruntime session on the CPU, without its warnings.
 
     Raises:
         MissingExtraError: If onnxruntime is not installed.

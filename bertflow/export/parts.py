@@ -1,16 +1,18 @@
-"""What every export is made of: the encoder's files, its pooling from tokens alone, and the map behind it.
+"""What every export is made of: the encoder's files, its pooling as a module, and the map behind it.
 
     encoder.write --> files --> blocks, tokenizer, PoolingHead      calibrator --> map, or none for a raw encoder
 
 An encoder is taken apart by its own files: what is exported is what ``TransformerEncoder(files)`` would run.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.affine import AffineMap
@@ -18,31 +20,73 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.pooling import Pooling, parse_pooling
+from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.token_counts import TokenCounts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.truncated import FAMILIES, BlockStack, quiet_transformers
 from bertflow.errors import DataError
-from bertflow.export.head import PoolingHead
 from bertflow.flow.map import FlowMap
 
 Exportable = TransformerEncoder | CalibratedEncoder
-"""What can be exported: an encoder as it comes, or one with its calibrator."""
+"""What can be exported: a raw encoder, or one with its calibrator."""
 
 
-def raw_encoder(system: Exportable) -> TransformerEncoder:
-    """The transformer of what is exported.
+class PoolingHead(nn.Module):
+    """Hidden states -> one vector a sentence, from what every server has: hidden states, token ids and a mask.
 
-    Raises:
-        DataError: If it is of another kind, whose weights are not ours to write.
+    It runs the same ``pool`` as the encoder, so a new row of ``POOLINGS`` needs no change here.
+
+    Args:
+        layers: Indices from 0 of the layers that are read, in the order of the pooling.
+        join: A row of ``JOINS``.
+        tokens: A row of ``TOKEN_REDUCTIONS``.
+        before: Number of special tokens before the text.
+        after: Number of special tokens after the text.
+        weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
     """
-    encoder = system.encoder if isinstance(system, CalibratedEncoder) else system
-    if not isinstance(encoder, TransformerEncoder):
-        raise DataError(
-            f"Only a TransformerEncoder can be exported, this one is a {type(encoder).__name__}. "
-            "Export the calibrator alone with calibrator.save(folder)."
-        )
-    return encoder
+
+    token_weights: Tensor | None
+
+    def __init__(
+        self,
+        layers: Sequence[int],
+        join: str = "mean",
+        tokens: str = "mean",
+        before: int = 1,
+        after: int = 1,
+        weights: Tensor | None = None,
+    ) -> None:
+        super().__init__()
+        self.pooling = Pooling(tuple(layers), join, tokens)
+        self.before, self.after = before, after
+        self.register_buffer("token_weights", weights)
+
+    def forward(self, layers: Mapping[int, Tensor], ids: Tensor, mask: Tensor) -> Tensor:
+        """The embeddings of a batch.
+
+        Args:
+            layers: The layers that are read, by their index; each (batch, token, dim).
+            ids: Token ids; (batch, token).
+            mask: Nonzero at tokens, zero at padding, which may be on either side; (batch, token).
+
+        Returns:
+            (batch, dim), float32.
+        """
+        mask = mask != 0
+        content = self._content(mask)
+        counted = None
+        if self.pooling.tokens in COUNTED and self.token_weights is not None:
+            counted = {self.pooling.tokens: self.token_weights[ids] * content}
+        views = TokenViews(mask, content, counted)
+        return pool([layers[layer] for layer in self.pooling.layers], views, self.pooling)
+
+    def _content(self, mask: Tensor) -> Tensor:
+        """Where the text is: the mask without the special tokens at both ends."""
+        place = mask.long().cumsum(1)  # 1 for the first token of a sentence
+        length = mask.long().sum(1, keepdim=True)
+        content = mask & (place > self.before) & (place <= length - self.after)
+        # A sentence without text is embedded by its special tokens.
+        return content | (mask & (length <= self.before + self.after))
 
 
 @dataclass(frozen=True)
@@ -50,12 +94,12 @@ class Parts:
     """An encoder taken apart.
 
     Attributes:
-        files: Where its config, weights and tokenizer were written.
+        files: Folder with its config, weights and tokenizer.
         checkpoint: Those files, read.
         pooling: How tokens become a vector.
         layers: The layers it reads, as indices from 0; none above the deepest block that was written.
         token_weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
-        map: What follows, row by row, in float32; None for a raw encoder.
+        map: The calibrator's map in float32; None for a raw encoder.
         description: ``describe()`` of what is exported.
     """
 
@@ -63,7 +107,7 @@ class Parts:
     checkpoint: Checkpoint
     pooling: Pooling
     layers: tuple[int, ...]
-    token_weights: torch.Tensor | None
+    token_weights: Tensor | None
     map: AffineMap | FlowMap | None
     description: dict[str, Any]
 
@@ -72,20 +116,19 @@ class Parts:
         """Write the encoder's files into the folder ``files``, and read them as parts.
 
         Raises:
-            DataError: If the encoder is of a kind that cannot be written.
+            DataError: If this kind of encoder cannot be written.
         """
         encoder = raw_encoder(system)
         encoder.write(files)
         checkpoint = Checkpoint.read(open_model(files))
         pooling = parse_pooling(str(encoder.describe()["pooling"]))
         counts = TokenCounts.read(files) if pooling.counted else None
-        weights = torch.from_numpy(counts.weights[pooling.tokens]) if counts else None
         parts = cls(
             files,
             checkpoint,
             pooling,
             pooling.resolve(checkpoint.blocks),
-            weights,
+            torch.from_numpy(counts.weights[pooling.tokens]) if counts else None,
             _single(system.calibrator.map) if isinstance(system, CalibratedEncoder) else None,
             system.describe(),
         )
@@ -99,12 +142,12 @@ class Parts:
 
     @property
     def depth(self) -> int:
-        """Blocks that were written, which is the layer that the written model calls its last."""
+        """Number of blocks that were written, which is the index of the written model's last layer."""
         return int(self.checkpoint.config.num_hidden_layers)
 
     @property
     def final_norm(self) -> str | None:
-        """The written model's norm behind its last block, where that must not act."""
+        """The norm after the written model's last block, if it must not act."""
         if self.depth == self.checkpoint.blocks or self.checkpoint.config.model_type not in FAMILIES:
             return None
         return FAMILIES[self.checkpoint.config.model_type].final_norm
@@ -116,12 +159,12 @@ class Parts:
 
     @property
     def prompt(self) -> str:
-        """What is put in front of every sentence."""
+        """Text that is put in front of every sentence."""
         return str(self.description["prompt"])
 
     @property
     def dtype(self) -> str:
-        """Of the encoder's weights."""
+        """Data type of the encoder's weights."""
         return str(self.description["dtype"])
 
     @property
@@ -134,21 +177,41 @@ class Parts:
         """Width of a raw embedding."""
         return self.pooling.width(self.dim_hidden)
 
-    @property
-    def dim(self) -> int:
-        """Width of what comes out."""
-        return self.dim_raw if self.map is None else self.map.dim_out
-
     def head(self) -> PoolingHead:
-        """The pooling as a module that needs token ids and a mask, and nothing else."""
+        """The pooling as a module."""
         before, after = special_ends(self.checkpoint.tokenizer)
         return PoolingHead(self.layers, self.pooling.join, self.pooling.tokens, before, after, self.token_weights)
 
+    def save_tokenizer(self, folder: Path) -> None:
+        """Write the tokenizer so that other libraries truncate and pad as bertflow does."""
+        tokenizer = self.checkpoint.tokenizer
+        backend = getattr(tokenizer, "backend_tokenizer", None)
+        if backend is not None:  # read without transformers, too: the same truncation and padding by default
+            backend.enable_truncation(self.max_length)
+            backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
+        with quiet_transformers():
+            tokenizer.save_pretrained(folder)
+
+
+def raw_encoder(system: Exportable) -> TransformerEncoder:
+    """The transformer of what is exported.
+
+    Raises:
+        DataError: If it is another kind of encoder, whose weights cannot be written.
+    """
+    encoder = system.encoder if isinstance(system, CalibratedEncoder) else system
+    if not isinstance(encoder, TransformerEncoder):
+        raise DataError(
+            f"Only a TransformerEncoder can be exported, this one is a {type(encoder).__name__}. "
+            "Export the calibrator alone with calibrator.save(folder)."
+        )
+    return encoder
+
 
 def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
-    """How many special tokens are put before a sentence, and how many behind it.
+    """How many special tokens are put before a sentence, and how many after it.
 
-    By place and not by id: a "[SEP]" in the text, or a word that is [UNK], is text.
+    They are recognized by position and not by id: a "[SEP]" in the text, or a word that is [UNK], is text.
 
     Raises:
         DataError: If the tokenizer puts special tokens into the middle of a sentence.
@@ -163,19 +226,8 @@ def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return content[0], len(flags) - 1 - content[-1]
 
 
-def save_tokenizer(parts: Parts, folder: Path) -> None:
-    """Write the tokenizer so that other libraries cut and pad as we do."""
-    tokenizer = parts.checkpoint.tokenizer
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:  # read by who has no transformers: the same cut and padding without being asked
-        backend.enable_truncation(parts.max_length)
-        backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
-    with quiet_transformers():
-        tokenizer.save_pretrained(folder)
-
-
 def _prepare_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    """Cut at ``max_length`` and pad on the right, with whatever is at hand where there is no padding token."""
+    """Truncate at ``max_length`` and pad on the right, with another token where there is no padding token."""
     tokenizer.model_max_length = max_length
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     if tokenizer.pad_token is None:

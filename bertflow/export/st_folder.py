@@ -1,48 +1,120 @@
-"""A sentence-transformers folder, written without sentence-transformers: JSON, safetensors, and the tokenizer.
+"""A sentence-transformers folder: written without sentence-transformers, and loaded without a flag.
 
     config.json  model.safetensors  tokenizer.json  ...   the transformer: the blocks that the pooling needs
-    modules.json  1_Pooling/  2_Dense/                    what follows it (``st_modules``)
+    modules.json  1_Pooling/  2_Dense/                    the modules after it
     sentence_bert_config.json                             longest sentence
-    config_sentence_transformers.json                     prompt, and which bertflow our own modules need
+    config_sentence_transformers.json                     prompts, and which bertflow our own modules need
 
-A folder of built-in modules alone loads anywhere. One with a module of ours needs bertflow, and sentence-transformers
-asks for ``trust_remote_code=True``; ``load_sentence_transformer`` needs no flag.
+Built-in modules load anywhere and need no flag. They are used wherever they are exact:
+
+    tokens mean, cls, last-token of one layer, or of the mean of layers     (WeightedLayerPooling,) Pooling
+    max of one layer                                                        Pooling
+    pooler                                                                  Pooling(cls), Dense with Tanh
+    any closed form                                                         Dense with Identity
+
+For everything else, and after a transformer in half precision (whose dtype built-in modules would follow), the modules
+are bertflow's: ``LayerPooling`` and ``Calibration``. sentence-transformers loads a folder that names a class of another
+package only with ``trust_remote_code=True``, even if the package is installed; ``load_sentence_transformer`` needs no
+flag, since it looks classes up in a table. No code in a folder is ever executed.
 """
 
 import inspect
 import json
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
+from huggingface_hub import snapshot_download
+from safetensors.torch import save_file
+from torch import Tensor
 from transformers import MODEL_MAPPING
 
-from bertflow.encoder.folders import RECORD_FILE
+from bertflow.affine import AffineMap
+from bertflow.encoder.folders import RECORD_FILE, ST_PACKAGE, ST_POOLINGS
 from bertflow.encoder.token_counts import COUNTS_FILE
-from bertflow.export.parts import Parts, save_tokenizer
-from bertflow.export.st_modules import TYPES, StModule, modules_of
-from bertflow.files import read_json
+from bertflow.encoder.truncated import quiet_transformers
+from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.export.parts import Parts
+from bertflow.files import read_json, to_json
 from bertflow.registry import lookup
 
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+FORMAT = 1
 PROMPT_NAME = "bertflow"
 """What sentence-transformers calls the prompt that the encoder was fitted with."""
+PATH = "bertflow.export.module."
+OURS = ("LayerPooling", "Calibration")
+"""The classes of ``bertflow.export.module``, for which sentence-transformers asks for a flag."""
+LINEAR_TOKENS = ("mean", "cls", "last-token")
+"""Token reductions for which the mean over layers equals the reduction of the layers' mean."""
+LEGACY, MODERN = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
+TYPES: Mapping[str, Mapping[str, str]] = {
+    "legacy": {name: LEGACY + name for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense")},
+    "modern": {
+        "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
+        "WeightedLayerPooling": MODERN + "weighted_layer_pooling.WeightedLayerPooling",
+        "Pooling": MODERN + "pooling.Pooling",
+        "Dense": "sentence_transformers.base.modules.dense.Dense",
+    },
+}
+"""A layout -> the path of each built-in class. text-embeddings-inference knows only the legacy ones."""
+
+
+@dataclass(frozen=True)
+class StModule:
+    """One module after the transformer.
+
+    Attributes:
+        name: Its class.
+        config: Its config.json, in each layout.
+        tensors: Its model.safetensors; None where the class has none. Ours always have one, even if it is empty.
+    """
+
+    name: str
+    config: Mapping[str, Mapping[str, Any]]
+    tensors: Mapping[str, Tensor] | None = None
+
+    @property
+    def builtin(self) -> bool:
+        """Whether it belongs to sentence-transformers."""
+        return self.name in TYPES["legacy"]
+
+    def type(self, layout: str) -> str:
+        """Its class with its path."""
+        return TYPES[layout][self.name] if self.builtin else PATH + self.name
+
+    def write(self, folder: Path, layout: str) -> None:
+        """Write its folder."""
+        folder.mkdir()
+        _write(folder / "config.json", self.config[layout])
+        if self.tensors is not None:
+            tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
+            save_file(tensors, folder / "model.safetensors")
 
 
 def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StModule]:
-    """Make the folder with the encoder's files a sentence-transformers folder.
+    """Turn the folder with the encoder's files into a sentence-transformers folder.
 
     Args:
-        parts: Taken apart into that folder.
+        parts: The encoder, taken apart into that folder.
         layout: A row of ``TYPES``.
 
     Returns:
-        The modules behind the transformer.
+        The modules after the transformer.
 
     Raises:
         UnknownNameError: For an unknown layout.
         UsageError: If sentence-transformers cannot do what the encoder does.
     """
-    types, folder, modules = lookup("layout", TYPES, layout), parts.files, modules_of(parts)
+    types, folder = lookup("layout", TYPES, layout), parts.files
+    modules = [*_pooling(parts), *_calibration(parts)]
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, module in enumerate(modules, start=1):
         path = f"{index}_{module.name}"
@@ -52,13 +124,17 @@ def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StM
     _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
     _write(folder / "sentence_bert_config.json", _transformer_config(parts, modules))
     if set(parts.layers) != {parts.depth}:
-        config = read_json(folder / "config.json")
-        _write(folder / "config.json", {**config, "output_hidden_states": True})
-    save_tokenizer(parts, folder)
-    # It says what bertflow's own encoder is, and would be taken for one, without the calibrator.
+        _write(folder / "config.json", {**read_json(folder / "config.json"), "output_hidden_states": True})
+    parts.save_tokenizer(folder)
+    # With these files the folder would be opened as bertflow's own raw encoder, without the calibrator.
     for name in (RECORD_FILE, COUNTS_FILE):
         (folder / name).unlink(missing_ok=True)
     return modules
+
+
+def _write(path: Path, value: Any) -> None:
+    """Write JSON in the order given, as sentence-transformers does; nothing here is compared by bytes."""
+    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
@@ -71,8 +147,7 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
     }
     if parts.prompt:
         config["prompts"][PROMPT_NAME], config["default_prompt_name"] = parts.prompt, PROMPT_NAME
-    ours = [module.name for module in modules if not module.builtin]
-    if ours:
+    if ours := [module.name for module in modules if not module.builtin]:
         written_by = version("bertflow")
         config["requirements"] = {
             "bertflow": {
@@ -86,14 +161,152 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
 def _transformer_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
     config: dict[str, Any] = {"max_seq_length": parts.max_length, "do_lower_case": False}
     if not modules[0].builtin:
-        config["unpad_inputs"] = (
-            False  # our pooling reads padded batches; with flash attention they may come end to end
-        )
+        config["unpad_inputs"] = False  # our pooling reads padded batches, which flash attention may not give
     model_class: Any = MODEL_MAPPING[type(parts.checkpoint.config)]
     if "add_pooling_layer" in inspect.signature(model_class).parameters and parts.pooling.tokens != "pooler":
-        config["model_args"] = {"add_pooling_layer": False}  # whose weights were not written, as nothing reads them
+        config["model_args"] = {"add_pooling_layer": False}  # its weights were not written, as nothing reads them
     return config
 
 
-def _write(path: Path, value: Any) -> None:
-    path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+def _pooling(parts: Parts) -> list[StModule]:
+    pooling, reads_last = parts.pooling, parts.layers == (parts.depth,)
+    if parts.final_norm is None and parts.dtype == "float32":
+        if pooling.tokens == "pooler":
+            return [_built_in_pooling("cls", parts.dim_hidden), _pooler(parts)]
+        if reads_last and pooling.tokens in ST_POOLINGS.values():
+            return [_built_in_pooling(pooling.tokens, parts.dim_hidden)]
+        if pooling.tokens in LINEAR_TOKENS and (len(parts.layers) == 1 or pooling.join == "mean"):
+            return [_weighted_layers(parts), _built_in_pooling(pooling.tokens, parts.dim_hidden)]
+    if pooling.tokens == "pooler":
+        raise UsageError(
+            "The pooling pooler is a layer of the model, which sentence-transformers supports only in float32, and "
+            f"this encoder is {parts.dtype}. Open it with dtype float32, or use the target onnx."
+        )
+    return [_layer_pooling(parts)]
+
+
+def _built_in_pooling(tokens: str, dim: int) -> StModule:
+    mode = {ours: theirs for theirs, ours in ST_POOLINGS.items()}[tokens]
+    legacy = {
+        "word_embedding_dimension": dim,
+        "pooling_mode_cls_token": mode == "cls",
+        "pooling_mode_mean_tokens": mode == "mean",
+        "pooling_mode_max_tokens": mode == "max",
+        "pooling_mode_mean_sqrt_len_tokens": False,
+        "pooling_mode_weightedmean_tokens": False,
+        "pooling_mode_lasttoken": mode == "lasttoken",
+        "include_prompt": True,
+    }
+    modern = {"embedding_dimension": dim, "pooling_mode": mode, "include_prompt": True}
+    return StModule("Pooling", {"legacy": legacy, "modern": modern})
+
+
+def _weighted_layers(parts: Parts) -> StModule:
+    start = min(parts.layers)
+    weights = torch.zeros(parts.depth + 1 - start)
+    for layer in parts.layers:
+        weights[layer - start] += 1
+    sizes = {"layer_start": start, "num_hidden_layers": parts.depth}
+    config = {
+        "legacy": {"word_embedding_dimension": parts.dim_hidden, **sizes},
+        "modern": {"embedding_dimension": parts.dim_hidden, **sizes},
+    }
+    return StModule("WeightedLayerPooling", config, {"layer_weights": weights})
+
+
+def _layer_pooling(parts: Parts) -> StModule:
+    head = parts.head()
+    config = {
+        "embedding_dimension": parts.dim_raw,
+        "layers": list(parts.layers),
+        "depth": parts.depth,
+        "join": head.pooling.join,
+        "tokens": head.pooling.tokens,
+        "before": head.before,
+        "after": head.after,
+        "vocabulary": 0 if parts.token_weights is None else len(parts.token_weights),
+        "final_norm": parts.final_norm,
+        "format": FORMAT,
+    }
+    tensors = {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
+    return StModule("LayerPooling", dict.fromkeys(TYPES, config), tensors)
+
+
+def _pooler(parts: Parts) -> StModule:
+    pooler: Any = parts.stack.model.pooler
+    layer = getattr(pooler, "dense", pooler)  # ALBERT's is the linear layer itself
+    return _dense(layer.weight.detach(), layer.bias.detach(), "torch.nn.modules.activation.Tanh")
+
+
+def _dense(weight: Tensor, bias: Tensor, activation: str = "torch.nn.modules.linear.Identity") -> StModule:
+    sizes = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
+    legacy = {**sizes, "bias": True, "activation_function": activation}
+    # The keys of later versions, which earlier ones do not read.
+    modern = {**legacy, "module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
+    return StModule("Dense", {"legacy": legacy, "modern": modern}, {"linear.weight": weight, "linear.bias": bias})
+
+
+def _calibration(parts: Parts) -> list[StModule]:
+    if parts.map is None:
+        return []
+    if isinstance(parts.map, AffineMap) and parts.dtype == "float32":
+        # (x - shift) @ weight, written as weight^T x + bias; the product in float64, since it cancels.
+        weight = parts.map.weight.double().T
+        return [_dense(weight.float(), -(weight @ parts.map.shift.double()).float())]
+    config = {"map": {"class": type(parts.map).__name__, **parts.map.spec()}, "format": FORMAT}
+    tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
+    return [StModule("Calibration", dict.fromkeys(TYPES, json.loads(to_json(config))), tensors)]
+
+
+def load_sentence_transformer(path: str | Path, device: str | None = None, **options: Any) -> "SentenceTransformer":
+    """Load a ``SentenceTransformer`` from a folder that bertflow exported, or from its hub id; needs no flag.
+
+    Args:
+        path: The folder, or the hub id.
+        device: Where it runs; by default sentence-transformers chooses.
+        options: For its Transformer: ``model_kwargs``, ``processor_kwargs``, ``config_kwargs``.
+
+    Raises:
+        MissingExtraError: If sentence-transformers is not installed.
+        DataError: If the folder names a class that is neither sentence-transformers' nor bertflow's.
+        UsageError: If there is no such folder.
+    """
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise MissingExtraError("sentence-transformers", "st") from None
+    folder = _folder(path)
+    config = read_json(folder / "config_sentence_transformers.json")
+    modules: Any = OrderedDict()  # the constructor takes one, though its signature says list
+    with quiet_transformers():
+        for row in read_json(folder / "modules.json"):
+            kind = _class(row["type"], folder)
+            where = {"subfolder": row["path"], "local_files_only": True}
+            modules[row["name"]] = kind.load(str(folder), **where, **(options if not modules else {}))
+    carried = {key: config.get(key) for key in ("prompts", "default_prompt_name", "similarity_fn_name")}
+    return SentenceTransformer(modules=modules, device=device, **carried)
+
+
+def _folder(path: str | Path) -> Path:
+    folder = Path(path).expanduser()
+    if not folder.is_dir() and len(folder.parts) == 2 and not folder.is_absolute():
+        folder = Path(snapshot_download(str(path)))
+    if not (folder / "modules.json").is_file():
+        raise UsageError(
+            f"{path} is not a sentence-transformers folder: it holds no modules.json. "
+            "Write one with `bertflow export MODEL --target sentence-transformers`."
+        )
+    return folder
+
+
+def _class(dotted: str, folder: Path) -> Any:
+    package, _, name = dotted.rpartition(".")
+    ours = dotted in {PATH + known for known in OURS}
+    if not ours and not dotted.startswith(ST_PACKAGE):
+        raise DataError(
+            f"{folder / 'modules.json'} names the class {dotted}, which belongs neither to sentence-transformers nor "
+            f"to bertflow ({', '.join(OURS)}). Load it with sentence-transformers, if you trust it."
+        )
+    if dotted in TYPES["legacy"].values():  # the library warns of its own old paths
+        package = TYPES["modern"][name].rpartition(".")[0]
+    return getattr(import_module(package), name)
