@@ -18,6 +18,7 @@ from bertflow.errors import MissingExtraError, UsageError
 from bertflow.export.onnx_encoder import RECORD, write_record
 from bertflow.files import atomic_folder
 from bertflow.registry import lookup
+from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
     from bertflow.export.onnx_graph import Int8Loss
@@ -33,8 +34,8 @@ TASKS = "tuning"
 """STS tasks by default: choices are not made on test sets."""
 
 
-@dataclass(frozen=True)
-class Exported:
+@dataclass(frozen=True, repr=False)
+class Exported(AbstractResult):
     """An encoder that was written for other tools.
 
     Attributes:

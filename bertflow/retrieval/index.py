@@ -11,7 +11,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
 import numpy as np
+
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.answers import Answer
@@ -23,9 +25,6 @@ from bertflow.retrieval.identity import Identity
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
 from bertflow.retrieval.storage import Storage
 from bertflow.similarity import unit_rows
-from collections.abc import Mapping, Sequence
-from numpy.typing import NDArray
-from bertflow.errors import DataError
 
 ROWS = 8192
 """Phrases that are calibrated at a time."""
@@ -294,53 +293,3 @@ def _distinct(answers: Iterable[Answer]) -> list[Answer]:
 def _named(names: Sequence[str]) -> str:
     """Some ids as the subject of a sentence: "The answer 'a' is", "5 answers ('a' the first) are"."""
     return f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
-
-
-# DOC OF embedding.py
-# """Answers to embeddings: each distinct phrase through the encoder once, then through its calibrator.
-# 
-# answers --> phrases --> raw {text: (dim_in,)} --> calibrated {text: (dim,)}, empty where there is no calibrator
-# """
-
-
-Float32 = NDArray[np.float32]
-
-
-def embed_answers(
-    encoder: SentenceEncoder, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool = False
-) -> tuple[dict[str, Float32], dict[str, Float32]]:
-    """The raw and the calibrated embedding of every phrase of some answers.
-
-    Args:
-        encoder: Raw or calibrated.
-        answers: Whose phrases are embedded.
-        known: Raw embeddings that are there already; they are not made again.
-        progress: Show a bar on stderr.
-
-    Raises:
-        DataError: If an embedding has length zero; the message gives the text.
-    """
-    texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
-    new = [text for text in texts if text not in known]
-    raw = {**known, **dict(zip(new, raw_encoder(encoder).encode(new, progress=progress), strict=True))}
-    x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), raw_encoder(encoder).dim)
-    z = calibrate(encoder, x)
-    _require_directions(texts, x if z is None else z)
-    return raw, {} if z is None else dict(zip(texts, z, strict=True))
-
-
-def raw_encoder(encoder: SentenceEncoder) -> SentenceEncoder:
-    """The encoder without its calibrator."""
-    return encoder.encoder if isinstance(encoder, CalibratedEncoder) else encoder
-
-
-def calibrate(encoder: SentenceEncoder, x: Float32) -> Float32 | None:
-    """Raw embeddings (n, dim_in) through the encoder's calibrator (n, dim); None if it has none."""
-    return encoder.calibrate(x) if isinstance(encoder, CalibratedEncoder) else None
-
-
-def _require_directions(texts: Sequence[str], vectors: Float32) -> None:
-    lengths = np.linalg.norm(vectors, axis=1)
-    if not lengths.all():
-        text = texts[int(np.argmin(lengths))]
-        raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")

@@ -16,9 +16,11 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp, rankdata
+
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.calibration.saving import load_calibrator, write_calibrator
@@ -26,16 +28,6 @@ from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder, read_json, write_json
 from bertflow.scoring.identity import Identity
 from bertflow.similarity import unit_rows
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from numpy.typing import NDArray
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.encoder.transformer import SentenceEncoder
-from bertflow.errors import DataError
-from bertflow.evaluation.tables import Table
-from bertflow.registry import lookup
-from bertflow.scoring.domain import DomainCheck, Drift
-from bertflow.scoring.pairs import Row
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import SentenceEncoder
@@ -245,81 +237,3 @@ def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:
     """How often a log-likelihood of ``outside`` lies below one of ``inside``, ties counting half; in [0, 1]."""
     ranks = rankdata(np.concatenate([inside, outside]))[: len(inside)]
     return float((ranks.mean() - (len(inside) + 1) / 2) / len(outside))
-
-
-# DOC OF drift.py
-# """How ordinary is a text? Each sentence by its log-likelihood, the whole by a test for drift."""
-
-
-HEADER = ("sentence", "log_likelihood", "percentile", "in_domain")
-DENSITIES: Mapping[str, type[Whitening] | type[FlowCalibrator]] = {"gaussian": Whitening, "flow": FlowCalibrator}
-"""What says how likely a sentence is, by the name that command lines use."""
-STRANGE = 1.0
-"""Percentile below which a sentence is called out of domain: one in a hundred ordinary ones is."""
-SHOWN = 10
-"""Sentences that are printed; all of them go to --output."""
-ROWS_A_DIRECTION = 2
-"""Sentences that a Gaussian is fitted on, for each direction."""
-
-
-@dataclass(frozen=True)
-class DomainReport:
-    """What is said about a text; the arrays are as long as ``sentences``."""
-
-    sentences: Sequence[str]
-    log_likelihoods: NDArray[np.float64]
-    percentiles: NDArray[np.float64]
-    drift: Drift
-
-    def rows(self) -> list[Row]:
-        """One a sentence, in the order of the text."""
-        return [
-            (sentence, round(float(value), 4), round(float(percentile), 4), "yes" if percentile > STRANGE else "no")
-            for sentence, value, percentile in zip(self.sentences, self.log_likelihoods, self.percentiles, strict=True)
-        ]
-
-    def table(self) -> Table:
-        """The strangest sentences."""
-        rows = sorted(self.rows(), key=lambda row: float(row[1]))[:SHOWN]
-        return Table(HEADER, tuple((str(row[0])[:70], f"{row[1]:.1f}", f"{row[2]:.2f}", str(row[3])) for row in rows))
-
-    def lines(self) -> list[str]:
-        """What is said about the whole."""
-        strange = int((self.percentiles <= STRANGE).sum())
-        return [
-            f"{strange:,} of {len(self.sentences):,} sentences are out of domain: less likely than {100 - STRANGE:g} % "
-            f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The strangest stand above.",
-            f"The whole text: {self.drift}.",
-        ]
-
-
-def check_domain(check: DomainCheck, encoder: SentenceEncoder, sentences: list[str], progress: bool) -> DomainReport:
-    """Ask about each sentence as the raw ``encoder`` embeds it, and about all of them.
-
-    Raises:
-        DataError: If there are fewer than two sentences.
-    """
-    values = check.log_likelihood(encoder.encode(sentences, progress=progress))
-    return DomainReport(sentences, values, check.percentile(values), check.drift(values))
-
-
-def fit_domain(encoder: SentenceEncoder, sentences: list[str], density: str) -> DomainCheck:
-    """A domain check from text: a density fitted on one half, and the other half to compare with.
-
-    Args:
-        encoder: A raw one.
-        sentences: Distinct ones.
-        density: A row of ``DENSITIES``.
-
-    Raises:
-        UnknownNameError: For an unknown density.
-        DataError: If the text has fewer sentences than two for each direction of the embeddings.
-    """
-    made = lookup("density", DENSITIES, density)()
-    fitted, held_out = sentences[::2], sentences[1::2]
-    if len(fitted) < ROWS_A_DIRECTION * encoder.dim:
-        raise DataError(
-            f"A density of {encoder.dim} dimensions needs at least {2 * ROWS_A_DIRECTION * encoder.dim:,} sentences, "
-            f"half of them to compare with, got {len(sentences):,}. Give more text with --fit_on."
-        )
-    return DomainCheck(made).fit_sentences(encoder, fitted, held_out)

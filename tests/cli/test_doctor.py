@@ -9,7 +9,7 @@ import pytest
 
 import bertflow
 from bertflow.cli import main
-from bertflow.export.targets import export
+from bertflow.export.targets import write_export
 
 # One layer lies in a hyperplane, which is said and is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -25,7 +25,7 @@ def system(tiny_bert):
 
 @pytest.fixture(scope="module")
 def exported(system, tmp_path_factory):
-    return export(system, tmp_path_factory.mktemp("exported") / "mine", "sentence-transformers").folder
+    return write_export(system, tmp_path_factory.mktemp("exported") / "mine", "sentence-transformers").folder
 
 
 @pytest.fixture

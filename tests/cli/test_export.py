@@ -7,7 +7,8 @@ import pytest
 
 import bertflow
 from bertflow.cli import main
-from bertflow.export.st_load import load_sentence_transformer
+from bertflow.data.retrieval import RetrievalPairs
+from bertflow.export.st_folder import load_sentence_transformer
 
 # One layer lies in a hyperplane, which is said and is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -106,9 +107,9 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_what_cannot_be_had_is_refused_in_one_line(saved, tmp_path, capsys, case, monkeypatch):
+def test_what_is_not_possible_is_refused_in_one_line(saved, tmp_path, capsys, case, monkeypatch):
     arguments, text = REFUSALS[case]
-    monkeypatch.setattr("bertflow.export.measure.docstring_sentences", lambda: TEXT)
+    monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
     code, line = refusal(capsys, saved, *arguments, "--output", tmp_path / "out")
     assert (code, line) == (2, text.format(saved=saved))
     assert not list(tmp_path.iterdir())
@@ -130,7 +131,7 @@ def test_a_calibrator_for_another_encoder_is_refused_with_both_named(saved, tiny
 def test_a_folder_that_holds_something_else_stays(saved, tmp_path, capsys):
     (tmp_path / "thesis.txt").write_text("years of work")
     code, line = refusal(capsys, saved, *ST, "--output", tmp_path)
-    assert (code, line) == (2, f"{tmp_path} holds something that is no earlier export. Choose another --output.")
+    assert (code, line) == (2, f"{tmp_path} holds something that is not an earlier export. Choose another --output.")
 
 
 def test_results_of_another_encoder_are_refused(saved, tmp_path, capsys):
@@ -162,14 +163,13 @@ def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, t
 @pytest.mark.slow
 def test_int8_is_written_with_its_loss(saved, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
-    monkeypatch.setattr("bertflow.cli.export_run.int8_sentences", lambda: TEXT)
-    monkeypatch.setattr(
-        "bertflow.cli.export_run.int8_scores", lambda *_: lambda folder: {"hit@1": {"float32": 0.5, "int8": 0.4}}
-    )
+    monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
+    pairs = RetrievalPairs("docstrings", tuple(TEXT[::2]), tuple(TEXT[1::2]), "here")
+    monkeypatch.setattr("bertflow.export.approximation.docstring_corpus", lambda **_: ([], pairs))
     assert main(["export", str(saved), "--target", "onnx", "--int8", "--output", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "hit@1 50.00 -> 40.00" in said
+    assert "MB; hit@1 among 12 docstring pairs " in capsys.readouterr().out
     loss = json.loads((out / "onnx" / "model_int8.json").read_text())
     assert loss["sentences"] == len(TEXT)
-    assert loss["scores"] == {"hit@1": {"float32": 0.5, "int8": 0.4}}
+    assert loss["scores"].keys() == {"hit@1 among 12 docstring pairs"}
+    assert loss["scores"]["hit@1 among 12 docstring pairs"].keys() == {"float32", "int8"}
     assert "is approximate: cosine to float32" in (out / "README.md").read_text()

@@ -15,7 +15,7 @@ import bertflow
 from bertflow.data.docstrings import read_docstrings
 from bertflow.data.prose import is_sentence, paragraphs, sentences
 from bertflow.errors import NullDirectionWarning
-from bertflow.export.golden_text import PLAIN
+from bertflow.export.golden import PLAIN
 
 WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
 MODULES = """argparse ast asyncio/tasks calendar cmd codecs collections/__init__ configparser contextlib csv ctypes/util

@@ -17,10 +17,10 @@ from sentence_transformers import SentenceTransformer
 
 import bertflow
 from bertflow.affine import AffineMap
-from bertflow.export.int8 import _behind_the_pooling
 from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
-from bertflow.export.st_load import load_sentence_transformer
-from bertflow.export.targets import export
+from bertflow.export.onnx_graph import in_calibrator
+from bertflow.export.st_folder import load_sentence_transformer
+from bertflow.export.targets import write_export
 from bertflow.flow.map import FlowMap
 
 pytestmark = [
@@ -38,16 +38,16 @@ CALIBRATORS = {
 
 
 def sentence_transformers_road(system, folder):
-    folder = export(system, folder / "st", "sentence-transformers").folder
+    folder = write_export(system, folder / "st", "sentence-transformers").folder
     model = load_sentence_transformer(folder, device="cpu")
     raw = SentenceTransformer(modules=list(model)[:-1], device="cpu")
     return lambda sentences: (raw.encode(sentences), model.encode(sentences))
 
 
 def onnx_road(system, folder):
-    encoder = OnnxEncoder(export(system, folder / "onnx", "onnx").folder)
+    encoder = OnnxEncoder(write_export(system, folder / "onnx", "onnx").folder)
     graph = onnx.load(folder / "onnx" / GRAPH)
-    calibrating = [node for node in graph.graph.node if _behind_the_pooling(node)]
+    calibrating = [node for node in graph.graph.node if in_calibrator(node)]
     weights = {weight.name for weight in graph.graph.initializer}
     pooled = next(name for name in calibrating[0].input if name not in weights)
     graph.graph.output.append(onnx.helper.make_tensor_value_info(pooled, onnx.TensorProto.FLOAT, None))

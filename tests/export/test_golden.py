@@ -8,9 +8,8 @@ import pytest
 import bertflow
 from bertflow.errors import DataError
 from bertflow.export.diagnosis import diagnose
-from bertflow.export.golden import SUSPECT_ROWS, Golden, distances, make_golden
-from bertflow.export.golden_text import GOLDEN_SENTENCES
-from bertflow.export.targets import export
+from bertflow.export.golden import GOLDEN_SENTENCES, SUSPECT_ROWS, Golden, distances, make_golden
+from bertflow.export.targets import write_export
 
 
 @pytest.fixture(scope="module")
@@ -128,5 +127,11 @@ def test_a_file_that_is_none_is_refused(tmp_path):
 
 @pytest.mark.parametrize("target", ["sentence-transformers", "safetensors"])
 def test_every_export_has_them(tiny_system, tmp_path, target):
-    folder = export(tiny_system("mean", "whitening"), tmp_path / "out", target).folder
+    folder = write_export(tiny_system("mean", "whitening"), tmp_path / "out", target).folder
     assert Golden.read(folder).describe == tiny_system("mean", "whitening").describe()
+
+
+def test_a_distance_is_a_share_of_a_row_s_length():
+    assert distances(np.array([[3.0, 4.5]]), np.array([[3.0, 4.0]])) == pytest.approx(0.1)
+    assert distances(np.zeros((1, 3)), np.zeros((1, 2))) == float("inf")
+    assert np.isnan(distances(np.full((1, 2), np.nan), np.ones((1, 2))))

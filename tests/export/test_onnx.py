@@ -10,10 +10,9 @@ import pytest
 
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export import onnx_graph
-from bertflow.export.int8 import measure_int8, write_int8
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
-from bertflow.export.onnx_graph import relative_difference
-from bertflow.export.targets import Options, export
+from bertflow.export.onnx_graph import write_int8, write_loss
+from bertflow.export.targets import write_export
 
 TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
 # Alone: numpy, tokenizers and onnxruntime, as the model card says.
@@ -35,7 +34,7 @@ assert not {"torch", "transformers", "bertflow"} & sys.modules.keys(), sorted(sy
 def exported(tiny_system, tmp_path_factory):
     """A flow on SIF pooling of an inner layer: the most that a graph has to hold."""
     system = tiny_system("sif(2)", "flow")
-    return system, export(system, tmp_path_factory.mktemp("onnx") / "folder", "onnx").folder
+    return system, write_export(system, tmp_path_factory.mktemp("onnx") / "folder", "onnx").folder
 
 
 @pytest.mark.slow
@@ -61,7 +60,7 @@ def test_sentence_embedding_is_the_one_output_of_any_batch_and_length(exported):
 @pytest.mark.parametrize("pooling", ["cls", "last-token", "pooler"])
 def test_a_token_that_is_picked_is_picked_from_any_batch(tiny_system, tmp_path, pooling):
     system = tiny_system(pooling)
-    found = OnnxEncoder(export(system, tmp_path / "out", "onnx").folder).encode(TEXTS)
+    found = OnnxEncoder(write_export(system, tmp_path / "out", "onnx").folder).encode(TEXTS)
     np.testing.assert_allclose(found, system.encode(TEXTS), atol=1e-5)
 
 
@@ -94,7 +93,7 @@ def test_int8_keeps_the_calibrator_and_measures_its_loss(exported):
     integers = {w.name for w in onnx.load(folder / INT8).graph.initializer if w.data_type == onnx.TensorProto.INT8}
     assert integers
     assert not [name for name in integers if "glow" in name]
-    loss = measure_int8(folder, TEXTS)
+    loss = write_loss(folder, TEXTS, {})
     assert 0.9 < loss.min_cosine <= loss.mean_cosine < 1 - 1e-7
     assert (loss.sentences, loss.bytes_int8) == (len(TEXTS), (folder / INT8).stat().st_size)
 
@@ -109,25 +108,19 @@ def test_a_graph_that_differs_from_torch_is_not_written(exported, tiny_system, t
     monkeypatch.setattr("torch.onnx.export", another)
     monkeypatch.setattr(onnx_graph, "TOLERANCE", 0.0)
     with pytest.raises(DataError, match=r"differs from torch by .* It was not written"):
-        export(system, tmp_path / "out", "onnx")
+        write_export(system, tmp_path / "out", "onnx")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_package_is_said_with_its_extra(tiny_system, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(MissingExtraError) as error:
-        export(tiny_system("mean"), tmp_path / "out", "onnx")
+        write_export(tiny_system("mean"), tmp_path / "out", "onnx")
     assert str(error.value) == "This needs the package onnxscript. Install it with: pip install 'bertflow[onnx]'"
     assert not list(tmp_path.iterdir())
 
 
 def test_half_precision_is_refused(tiny_system, tmp_path):
     with pytest.raises(UsageError) as error:
-        export(tiny_system("mean", dtype="bfloat16"), tmp_path / "out", "onnx", Options())
+        write_export(tiny_system("mean", dtype="bfloat16"), tmp_path / "out", "onnx")
     assert str(error.value) == "The target onnx needs an encoder in float32, this one is bfloat16. Use --dtype float32."
-
-
-def test_a_difference_is_a_share_of_a_row_s_length():
-    assert relative_difference(np.array([[3.0, 4.5]]), np.array([[3.0, 4.0]])) == pytest.approx(0.1)
-    assert relative_difference(np.zeros((1, 3)), np.zeros((1, 2))) == float("inf")
-    assert not relative_difference(np.full((1, 2), np.nan), np.ones((1, 2))) <= 1

@@ -13,8 +13,8 @@ from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel
 import bertflow
 from bertflow.errors import DataError, MissingExtraError, UnknownNameError, UsageError
 from bertflow.export.parts import special_ends
-from bertflow.export.st_load import load_sentence_transformer
-from bertflow.export.targets import Options, export
+from bertflow.export.st_folder import load_sentence_transformer
+from bertflow.export.targets import write_export
 
 LAYOUTS = ("legacy", "modern")
 # A pooling, and the modules that are exact for it in a model of four blocks.
@@ -49,7 +49,7 @@ def exported(tiny_system, tmp_path_factory):
         if key not in made:
             folder = tmp_path_factory.mktemp("exported") / "folder"
             system = tiny_system(pooling, calibrator, **options)
-            made[key] = system, export(system, folder, "sentence-transformers", Options(layout=layout)).folder
+            made[key] = system, write_export(system, folder, "sentence-transformers", layout).folder
         return made[key]
 
     return make
@@ -128,7 +128,7 @@ def test_a_flow_says_which_bertflow_it_needs(exported):
 
 
 def test_another_bertflow_is_refused_by_the_library(exported, tmp_path, tiny_system):
-    folder = export(tiny_system("mean", "flow"), tmp_path / "later", "sentence-transformers").folder
+    folder = write_export(tiny_system("mean", "flow"), tmp_path / "later", "sentence-transformers").folder
     path = folder / "config_sentence_transformers.json"
     config = json.loads(path.read_text())
     config["requirements"]["bertflow"]["specifier"] = ">=99"
@@ -195,7 +195,7 @@ def test_a_final_norm_behind_blocks_that_were_left_out_does_not_act(tiny_bert, t
     ModernBertModel(config).save_pretrained(tmp_path / "modern")
     AutoTokenizer.from_pretrained(tiny_bert).save_pretrained(tmp_path / "modern")
     system = tiny_system("mean(1)", model=tmp_path / "modern")
-    folder = export(system, tmp_path / "out", "sentence-transformers").folder
+    folder = write_export(system, tmp_path / "out", "sentence-transformers").folder
     assert modules_in(folder) == ["Transformer", "LayerPooling"]
     found = load_sentence_transformer(folder, device="cpu").encode(TEXTS)
     np.testing.assert_allclose(found, system.encode(TEXTS), atol=1e-5)
@@ -205,7 +205,7 @@ def test_inner_layers_that_are_not_given_are_missed_in_words(exported):
     model = load_sentence_transformer(exported("max(1,2)")[1], device="cpu")
     model[0].model.config.output_hidden_states = False
     with pytest.raises(
-        DataError, match=r"LayerPooling reads the layers \[1\], but the transformer gives its last alone"
+        DataError, match=r"LayerPooling reads the layers \[1\], but the transformer gives only its last one"
     ):
         model.encode(["the cat"])
 
@@ -227,8 +227,8 @@ def test_a_stranger_s_class_is_refused(exported, tmp_path):
     with pytest.raises(DataError) as error:
         load_sentence_transformer(tmp_path)
     assert str(error.value) == (
-        f"{path} names the class os.path.Evil, which is neither sentence-transformers' nor bertflow's "
-        "(LayerPooling, Calibration). Load it with sentence-transformers, if you trust it."
+        f"{path} names the class os.path.Evil, which belongs neither to sentence-transformers nor "
+        "to bertflow (LayerPooling, Calibration). Load it with sentence-transformers, if you trust it."
     )
 
 
@@ -239,32 +239,32 @@ def test_without_the_library_its_extra_is_said(exported, monkeypatch):
 
 
 def test_another_folder_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=r"is no sentence-transformers folder: it holds no modules\.json"):
+    with pytest.raises(UsageError, match=r"is not a sentence-transformers folder: it holds no modules\.json"):
         load_sentence_transformer(tmp_path)
 
 
 def test_an_unknown_layout_is_refused(tiny_system, tmp_path):
     with pytest.raises(UnknownNameError) as error:
-        export(tiny_system(), tmp_path / "out", "sentence-transformers", Options(layout="new"))
+        write_export(tiny_system(), tmp_path / "out", "sentence-transformers", "new")
     assert str(error.value) == "Unknown layout 'new'. Known: legacy, modern."
     assert not list(tmp_path.iterdir())
 
 
 def test_the_pooler_in_half_precision_is_refused(tiny_system, tmp_path):
     with pytest.raises(UsageError, match=r"Open it with dtype float32, or use the target onnx"):
-        export(tiny_system("pooler", dtype="bfloat16"), tmp_path / "out", "sentence-transformers")
+        write_export(tiny_system("pooler", dtype="bfloat16"), tmp_path / "out", "sentence-transformers")
 
 
 def test_a_foreign_folder_is_not_replaced(tiny_system, tmp_path):
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(UsageError) as error:
-        export(tiny_system(), tmp_path, "sentence-transformers")
-    assert str(error.value) == f"{tmp_path} holds something that is no earlier export. Choose another --output."
+        write_export(tiny_system(), tmp_path, "sentence-transformers")
+    assert str(error.value) == f"{tmp_path} holds something that is not an earlier export. Choose another --output."
 
 
 def test_an_earlier_export_is_replaced(tiny_system, tmp_path):
-    export(tiny_system(), tmp_path / "out", "sentence-transformers")
-    export(tiny_system("sif(2)"), tmp_path / "out", "sentence-transformers")
+    write_export(tiny_system(), tmp_path / "out", "sentence-transformers")
+    write_export(tiny_system("sif(2)"), tmp_path / "out", "sentence-transformers")
     assert modules_in(tmp_path / "out") == ["Transformer", "LayerPooling"]
 
 
@@ -277,7 +277,7 @@ def test_it_encodes_in_several_processes(exported):
 
 
 def test_the_library_s_classes_are_the_ones_we_write_for():
-    # What st_modules.py relies on: these names, and Dense with an activation that needs no flag.
+    # What st_folder.py relies on: these names, and Dense with an activation that needs no flag.
     assert Transformer.__module__ == "sentence_transformers.base.modules.transformer"
     assert Dense(2, 2, activation_function=torch.nn.Identity()).get_config_dict()["activation_function"] == (
         "torch.nn.modules.linear.Identity"

@@ -12,14 +12,14 @@ from urllib.parse import urlsplit
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.export.targets import export
-from bertflow.export.upload import require_name
+from bertflow.export.card import require_name
+from bertflow.export.targets import write_export
 
 PUSH = """
 import sys
 from pathlib import Path
-from bertflow.export.upload import push
-print(push(Path(sys.argv[1]), sys.argv[2]))
+from bertflow.export.card import push_export
+print(push_export(Path(sys.argv[1]), sys.argv[2]))
 """
 
 
@@ -108,7 +108,7 @@ def push(folder, name, endpoint, home):
 @pytest.mark.slow
 def test_every_file_arrives_as_it_is(hub, tiny_system, tmp_path):
     handler, endpoint = hub
-    folder = export(tiny_system("mean", "whitening"), tmp_path / "out", "sentence-transformers").folder
+    folder = write_export(tiny_system("mean", "whitening"), tmp_path / "out", "sentence-transformers").folder
     done = push(folder, "me/mine", endpoint, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == f"{endpoint}/me/mine/commit/{'1' * 40}"
@@ -121,7 +121,7 @@ def test_every_file_arrives_as_it_is(hub, tiny_system, tmp_path):
 def test_a_hub_that_refuses_is_quoted(hub, tiny_system, tmp_path):
     handler, endpoint = hub
     handler.refuse = True
-    folder = export(tiny_system("mean"), tmp_path / "out", "sentence-transformers").folder
+    folder = write_export(tiny_system("mean"), tmp_path / "out", "sentence-transformers").folder
     done = push(folder, "me/mine", endpoint, tmp_path)
     assert done.returncode == 1
     last = done.stderr.strip().splitlines()[-1]

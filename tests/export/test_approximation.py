@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from bertflow.errors import DataError, UsageError
-from bertflow.export.linear import LinearStandIn, least_squares, linearize, r2
-from bertflow.export.st_load import load_sentence_transformer
-from bertflow.export.targets import export
+from bertflow.export.approximation import LinearStandIn, least_squares, linearize, r2
+from bertflow.export.st_folder import load_sentence_transformer
+from bertflow.export.targets import write_export
 
 
 def test_it_is_least_squares():
@@ -40,7 +40,7 @@ def test_a_stand_in_is_exported_as_built_in_modules(tiny_system, tiny_text, tmp_
     assert isinstance(calibrator, LinearStandIn)
     assert 0.9 < calibrator.r2 < 1
     assert stand_in.describe()["calibrator"].startswith("LinearStandIn(of=")
-    written = export(stand_in, tmp_path / "out", "sentence-transformers")
+    written = write_export(stand_in, tmp_path / "out", "sentence-transformers")
     assert (written.ours, written.facts["modules"]) == ((), ["Pooling", "Dense"])
     found = load_sentence_transformer(written.folder, device="cpu").encode(tiny_text[:9])
     np.testing.assert_allclose(found, stand_in.encode(tiny_text[:9]), atol=1e-4)
