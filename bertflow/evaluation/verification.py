@@ -5,9 +5,9 @@
 Sentences are embedded once, at the largest number of tokens; only those that a smaller number cuts, once more.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -22,8 +22,8 @@ from bertflow.evaluation.figures import task_figures
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.paper_checks import CHECKS, FITTED_ON, Check
 from bertflow.evaluation.tables import task_title
-from bertflow.files import to_json
 from bertflow.moments import Moments
+from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
@@ -66,8 +66,8 @@ class Verified:
         return {**asdict(self.check), **ends, "n": self.n, "value": self.value / 100, "passed": self.passed}
 
 
-@dataclass(frozen=True)
-class Verification:
+@dataclass(frozen=True, repr=False)
+class Verification(AbstractResult):
     """All figures, and the encoder that ours are of.
 
     Attributes:
@@ -81,6 +81,8 @@ class Verification:
     encoder: Mapping[str, Any]
     dim: int
     text_forms: tuple[str, ...]
+
+    title: ClassVar[str] = "Published figures"
 
     @property
     def failed(self) -> int:
@@ -109,14 +111,19 @@ class Verification:
             "SentEval tokenized it; whitening fitted on all splits of its task, without labels (transductive).",
         ]
 
-    def to_markdown(self) -> str:
+    def parts(self) -> Iterator[Table | str]:
         """The table, and how it was made."""
-        return f"# Published figures\n\n{self.table().to_markdown()}\n" + "".join(f"* {s}\n" for s in self.summary())
+        yield self.table()
+        yield from self.summary()
 
-    def to_json(self) -> str:
+    def missed(self) -> str:
+        """How many figures are not reproduced, if there are any."""
+        return f"{self.failed} of {len(self.rows)} published figures are not reproduced." if self.failed else ""
+
+    def as_dict(self) -> dict[str, Any]:
         """Everything; correlations in [-1, 1]."""
         rows = [row.as_dict() for row in self.rows]
-        return to_json({"format": 1, "encoder": dict(self.encoder), "tolerance": TOLERANCE / 100, "rows": rows})
+        return {"format": 1, "encoder": dict(self.encoder), "tolerance": TOLERANCE / 100, "rows": rows}
 
 
 def verify(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import pytest
 import yaml
 
-from bertflow.cli import run
+from bertflow.cli import COMMANDS, load, run
 from bertflow.cli.annotations import command_line_type
 from bertflow.cli.command import Actions, Command
 from bertflow.errors import UsageError
@@ -496,3 +496,30 @@ def test_an_unknown_action_is_one_line(words, message):
     with pytest.raises(UsageError) as caught:
         ACTIONS.main(words)
     assert str(caught.value) == message
+
+
+def converted():
+    """Every command that is a function's signature, and the actions of those that have several."""
+    for name in COMMANDS:
+        command = getattr(load(name), "__self__", None)
+        yield from command.actions.values() if isinstance(command, Actions) else [command] if command else []
+
+
+@pytest.mark.parametrize("command", list(converted()), ids=lambda command: command.name)
+def test_every_option_of_every_command_is_explained(command):
+    assert command.summary
+    text = command.help()
+    for option in command.options:
+        assert option.help or option.grouped, f"{option.name} stands in no Args: of the docstring"
+        assert f"--{option.name}" in text or option.name in command.positionals
+
+
+@pytest.mark.parametrize("name", list(dict.fromkeys(command.name.split()[0] for command in converted())))
+def test_help_takes_less_than_a_second_and_loads_nothing_heavy(name):
+    script = (
+        f"import sys, time\nfrom bertflow.cli import main\nmain([{name!r}, '--help'])\n"
+        "heavy = {'torch', 'transformers', 'pytorch_lightning', 'sklearn', 'datasets'} & sys.modules.keys()\n"
+        "assert not heavy, heavy\nassert time.process_time() < 1"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

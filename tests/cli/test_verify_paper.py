@@ -4,8 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from bertflow.cli import main, verifying
+from bertflow.cli import main
 from bertflow.data.sts import StsPairs
+from bertflow.evaluation import verifying
 from bertflow.evaluation.paper_checks import CHECKS
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
@@ -23,7 +24,7 @@ def pairs_of(task, data_dir):
 
 @pytest.fixture
 def command(monkeypatch, tiny_bert, capsys):
-    monkeypatch.setattr(verifying, "load_sts", pairs_of)
+    monkeypatch.setattr("bertflow.data.sts.load_sts", pairs_of)
 
     def call(*arguments):
         code = main(["verify-paper", str(tiny_bert), "--data_dir", "data", "--max_length", "8", *map(str, arguments)])
