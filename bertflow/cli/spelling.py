@@ -117,7 +117,7 @@ class Spelling:
 
 
 def _is_option(word: str) -> bool:
-    return bool(re.match(r"--?[A-Za-z]", word))
+    return bool(re.match(r"--?[A-Za-z][\w.+-]*(=|$)", word))  # neither -1 nor a sentence that begins with a dash
 
 
 def _length(kind: Any) -> int:

@@ -151,6 +151,7 @@ SPELLINGS = {
     "a positional": ((), {}),
     "many positionals": (("a", "b"), {"texts": ["a", "b"]}),
     "positionals that look like something else": (("5", "null", "[x", "a: b"), {"texts": ["5", "null", "[x", "a: b"]}),
+    "sentences that begin with a dash": (("-a b", "-- c"), {"texts": ["-a b", "-- c"]}),
     "after two dashes": (("--", "--k", "-5"), {"texts": ["--k", "-5"]}),
     "positionals among options": (("a", "--k", "3", "b"), {"texts": ["a", "b"], "k": 3}),
     "an equals sign": (("--k=3",), {"k": 3}),
