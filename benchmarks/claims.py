@@ -26,7 +26,8 @@ from claims_rules import SUBJECTS, result_from, verdict
 from claims_table import CLAIMS
 
 from bertflow.errors import BertflowError, NullDirectionWarning
-from bertflow.files import read_json, write_json, write_text
+from bertflow.files import write_json, write_text
+from bertflow.records import read_record
 
 if TYPE_CHECKING:
     from claims_bench import Bench
@@ -74,7 +75,7 @@ def read_ledger(path: Path) -> Ledger:
     """What was measured, of the claims that there are; verdicts are made anew, since a rule may have changed."""
     if not path.exists():
         return {}
-    found: Mapping[str, Any] = read_json(path)
+    found: Mapping[str, Any] = read_record(path, dict[str, Any])
     return {name: _judged(name, found[name]) for name in CLAIMS if name in found}
 
 

@@ -8,8 +8,9 @@ As a folder it holds both, so that it works where neither the hub nor the text i
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,20 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator, write_calibrator
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, read_json, to_json, write_json
+from bertflow.files import atomic_folder, to_json, write_json
+from bertflow.records import read_record
 
 RECORD = "bertflow.json"
 SAME = ("weights", "pooling", "layers", "prompt", "token_counts")
 """What must be equal between the encoder that a calibrator was fitted on and the one it is used with."""
+
+
+@dataclass(frozen=True)
+class CalibratedRecord:
+    """What ``bertflow.json`` holds."""
+
+    format: Literal[1]
+    describe: dict[str, Any]
 
 
 class CalibratedEncoder:
@@ -121,8 +131,7 @@ class CalibratedEncoder:
             raise DataError(
                 f"{folder} is no calibrated encoder: it holds no {RECORD}. Give a folder that save() wrote."
             )
-        if read_json(folder / RECORD).get("format") != 1:
-            raise DataError(f"{folder} is of a format this bertflow does not know. Was it written by a later one?")
+        read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
         return cls(TransformerEncoder(str(folder / "encoder"), device=device), load_calibrator(folder / "calibrator"))
 
 

@@ -94,18 +94,3 @@ def to_json(value: Any) -> str:
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as JSON, whole or not at all."""
     write_text(path, to_json(value))
-
-
-def read_json(path: str | Path) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        DataError: If it is missing or is no JSON; the message names the file and the place.
-    """
-    path = Path(path)
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing. Is {path.parent} the right folder, and complete?") from None
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is damaged: it should hold JSON, but {error}. Write it again.") from None

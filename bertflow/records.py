@@ -6,8 +6,9 @@ still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes
 """
 
 import functools
+from collections.abc import Hashable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from typing_extensions import is_typeddict
 
@@ -68,32 +69,32 @@ def parse_record(
     from pydantic_core import from_json
 
     try:
-        record = _adapter(schema).validate_json(content, strict=True)
+        record = _adapter(cast(Hashable, schema)).validate_json(content, strict=True)
     except ValidationError as error:
         raise DataError(_message(error.errors()[0], name, what, do)) from None
     return from_json(content) if is_typeddict(schema) else record
 
 
 @functools.cache
-def _adapter(schema: type[Record]) -> "TypeAdapter[Record]":
+def _adapter(schema: Hashable) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
-    return TypeAdapter(schema)
+    return TypeAdapter(cast(Any, schema))
 
 
 def _message(error: "ErrorDetails", name: str, what: str, do: str) -> str:
     """What was wanted, what was found and what to do, for the first thing that is wrong."""
-    kind, missing = error["type"], error["type"] == "missing"
-    if kind == "json_invalid":
+    if error["type"] == "json_invalid":
         return f"{name} is damaged: it should hold JSON, but: {error['ctx']['error']}. {do}"
     place = error["loc"][:-2] if "[key]" in error["loc"] else error["loc"]
     field = ".".join(map(str, place))
     value = "null" if error["input"] is None else repr(error["input"])
     found = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
-    if field == "format":
-        found = "none" if missing else found
-        return f"{name} is not a {what} of a known format (format: {found}). Was it written by a later bertflow?"
-    if missing:
+    if error["type"] == "missing":
         return f"{name} is not a complete {what}: it has no {field}. {do}"
+    if field == "format":
+        wanted = error["ctx"]["expected"]
+        later = "Was it written by a later bertflow?"
+        return f"{name} should be a {what} of format {wanted}, but is of format {found}. {later}"
     wanted = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return f"{name} is not a complete {what}: {field or 'it'} should be {wanted}, got {found}. {do}"

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from bertflow.errors import DataError
-from bertflow.files import atomic_file, atomic_folder, read_json, write_json, write_text
+from bertflow.files import atomic_file, atomic_folder, write_json, write_text
 
 
 def _write_half(aside):
@@ -75,13 +75,3 @@ def test_a_nan_is_never_written(tmp_path):
     with pytest.raises(ValueError, match="Out of range float"):
         write_json(tmp_path / "a.json", float("nan"))
     assert not list(tmp_path.iterdir())
-
-
-def test_damaged_json_names_the_file_and_the_place(tmp_path):
-    (tmp_path / "a.json").write_text('{"a": ')
-    with pytest.raises(DataError) as error:
-        read_json(tmp_path / "a.json")
-    assert str(error.value) == (
-        f"{tmp_path / 'a.json'} is damaged: it should hold JSON, but Expecting value: line 1 column 7 (char 6). "
-        "Write it again."
-    )

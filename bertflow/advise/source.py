@@ -9,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.data.vectors import open_vectors
-from bertflow.encoder.folders import open_model
+from bertflow.encoder.folders import DOWNLOAD, StConfig, open_model
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.baselines import Baseline
 from bertflow.evaluation.shared_pass import SharedPass
-from bertflow.files import file_sha256, read_json
+from bertflow.files import file_sha256
+from bertflow.records import read_record
 
 PROMPTS = "config_sentence_transformers.json"
 
@@ -151,13 +152,12 @@ def resolve_prompt(model: str, revision: str | None, wanted: str | None) -> tupl
         The text, None to leave it to the encoder, and a line for the user; empty where there is nothing to say.
     """
     folder = open_model(model, revision).path
-    config: dict[str, Any] = next(
-        (read_json(place / PROMPTS) for place in (folder, folder.parent) if (place / PROMPTS).is_file()), {}
-    )
-    prompts = {name: text for name, text in (config.get("prompts") or {}).items() if text}
+    found = [place / PROMPTS for place in (folder, folder.parent) if (place / PROMPTS).is_file()]
+    config = read_record(found[0], StConfig, "configuration", DOWNLOAD) if found else StConfig()
+    prompts = {name: text for name, text in (config.prompts or {}).items() if text}
     if wanted is not None:
         return prompts.get(wanted, wanted), ""
-    if default := prompts.get(config.get("default_prompt_name") or ""):
+    if default := prompts.get(config.default_prompt_name or ""):
         return default, f"prompt    {default!r}, the folder's default"
     if prompts:
         return None, f"prompt    none; the folder has {', '.join(prompts)}, none of them its default: see --prompt"

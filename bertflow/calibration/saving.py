@@ -10,21 +10,23 @@ text_hashes.safetensors   which text that was, as hashes; absent when unknown
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file as save_tensors
+from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, file_sha256, read_json, write_json
+from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
+from bertflow.records import FileName, read_record
 from bertflow.registry import lookup
 from bertflow.text_keys import digest
 
@@ -45,6 +47,22 @@ CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {
     "flow": FlowCalibrator,
 }
 """Calibrators by the name that command lines and tables use."""
+CalibratorRecord = TypedDict(
+    "CalibratorRecord",
+    {
+        "format": Literal[1],
+        "class": str,
+        "parameters": dict[str, Any],
+        "map": dict[str, Any],
+        "dim_in": int,
+        "encoder": dict[str, Any] | None,
+        "labels": list[str],
+        "text_keys": str | None,
+        "facts": dict[str, Any],
+        "sha256": dict[FileName, str],
+    },
+)
+"""What ``calibrator.json`` cannot be read without."""
 MAPS: Mapping[str, type[AffineMap] | type[FlowMap]] = {"AffineMap": AffineMap, "FlowMap": FlowMap}
 
 
@@ -91,11 +109,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
         raise DataError(
             f"A calibrator folder was expected at {folder}, but there is none. Give the folder that save() wrote."
         )
-    record = read_json(folder / RECORD)
-    if not isinstance(record, dict) or record.get("format") != FORMAT:
-        raise DataError(
-            f"{folder / RECORD} is not a calibrator of format {FORMAT}. Was it written by a later bertflow?"
-        )
+    record = read_record(folder / RECORD, CalibratorRecord, "calibrator", "Save the calibrator again.")
     try:
         for name, expected in record["sha256"].items():
             _verify(folder / name, expected)
@@ -117,7 +131,7 @@ def _load_map(spec: dict[str, Any], path: Path) -> AffineMap | FlowMap:
     return module.eval()
 
 
-def _load_provenance(record: dict[str, Any], folder: Path) -> Provenance | None:
+def _load_provenance(record: CalibratorRecord, folder: Path) -> Provenance | None:
     if record["encoder"] is None:
         return None
     hashes = load_file(folder / TEXT)["hashes"] if record["text_keys"] else None

@@ -9,6 +9,7 @@ OUT.npy of it, by a new name; or OUT.parquet, by reading it once more.
 
 import os
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,22 @@ from numpy.typing import NDArray
 
 from bertflow.data.vectors import Vectors, write_parquet
 from bertflow.errors import DataError
-from bertflow.files import atomic_file, read_json, write_json
+from bertflow.files import atomic_file, write_json
+from bertflow.records import read_record
 from bertflow.store.locks import Locks
 
 EVERY = 256 * 2**20
 """Bytes between two entries of the journal."""
 Blocks = Callable[[int], Iterator[NDArray[np.floating]]]
 """The rows from a first one on, in blocks."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    """What is being written, and how many rows are safely on disk."""
+
+    job: dict[str, Any]
+    rows: int
 
 
 class RowFile:
@@ -48,8 +58,8 @@ class RowFile:
         """How many rows of this job are there already."""
         if not (self._journal.exists() and self.partial.exists()):
             return 0
-        journal = read_json(self._journal)
-        return int(journal["rows"]) if journal["job"] == self._job else 0
+        journal = read_record(self._journal, Journal, "journal", "Delete it.")
+        return journal.rows if journal.job == self._job else 0
 
     def write(self, blocks: Blocks, advance: Callable[[int], None], beside: Vectors | None = None) -> int:
         """Write the rows that are missing, and give the file its name; returns how many rows were there.

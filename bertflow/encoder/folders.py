@@ -15,20 +15,20 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from typing_extensions import TypedDict
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import read_json
+from bertflow.records import FileName, read_record
 
 logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
 RECORD_FORMAT = 1
-RECORD_KEYS = {"encoder", "weights", "blocks", "pooling", "max_length", "dtype", "prompt"}
-"""What a saved encoder cannot be opened without."""
+DOWNLOAD = "Download or copy the whole folder again."
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Patterns of weight files; the first that matches is what transformers loads."""
 
@@ -43,6 +43,37 @@ _ST_LEGACY_KEYS: Mapping[str, str] = {
     "pooling_mode_weightedmean_tokens": "weightedmean",
     "pooling_mode_lasttoken": "lasttoken",
 }
+
+
+class EncoderRecord(TypedDict):
+    """What a saved encoder cannot be opened without."""
+
+    format: Literal[1]
+    encoder: str
+    weights: str
+    blocks: int
+    pooling: str
+    max_length: int
+    dtype: str
+    prompt: str
+
+
+@dataclass(frozen=True)
+class StModuleRow:
+    """One module in ``modules.json`` of a sentence-transformers folder."""
+
+    type: str
+    path: FileName
+    name: str
+
+
+@dataclass(frozen=True)
+class StConfig:
+    """What matters to us in ``config_sentence_transformers.json``."""
+
+    prompts: dict[str, str] | None = None
+    default_prompt_name: str | None = None
+    similarity_fn_name: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,25 +175,24 @@ def _download(model: str, revision: str | None) -> Path:
 
 def _read_folder(folder: Path, name: str) -> ModelFolder:
     if (folder / RECORD_FILE).exists():
-        record = _read_record(folder / RECORD_FILE)
-        return ModelFolder(folder, record["encoder"], record)
+        record = read_record(folder / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
+        return ModelFolder(folder, record["encoder"], dict(record))
     if (folder / "modules.json").exists():
-        rows = read_json(folder / "modules.json")
-        modules = [(_st_class(row["type"]), folder / row["path"]) for row in rows]
+        rows = read_modules(folder)
+        modules = [(_st_class(row.type), folder / row.path) for row in rows]
         return ModelFolder(_st_transformer(folder, dict(modules)), name, modules=modules)
     if not (folder / "config.json").exists():
         raise DataError(f"{folder} is no model folder: it holds no config.json. Give the folder with the weights.")
     return ModelFolder(folder, name)
 
 
-def _read_record(path: Path) -> dict[str, Any]:
-    record: dict[str, Any] = read_json(path)
-    if record.get("format") != RECORD_FORMAT or not record.keys() >= RECORD_KEYS:
-        raise DataError(
-            f"{path} should describe a saved encoder (format {RECORD_FORMAT}: {', '.join(sorted(RECORD_KEYS))}), "
-            f"but has format {record.get('format')}: {', '.join(sorted(record))}. Save the encoder again."
-        )
-    return record
+def read_modules(folder: Path) -> list[StModuleRow]:
+    """The modules of a sentence-transformers folder, in order.
+
+    Raises:
+        DataError: If ``modules.json`` is missing or damaged.
+    """
+    return read_record(folder / "modules.json", list[StModuleRow], "list of modules", DOWNLOAD)
 
 
 def _st_class(dotted: str) -> str:
@@ -179,7 +209,7 @@ def _st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
             f"{folder / 'modules.json'} names no Transformer, but {', '.join(modules)}. Give another encoder."
         )
     settings = path / "sentence_bert_config.json"
-    if settings.exists() and read_json(settings).get("do_lower_case"):
+    if settings.exists() and read_record(settings, dict[str, Any], "configuration", DOWNLOAD).get("do_lower_case"):
         raise DataError(
             f"{settings} asks for do_lower_case. Set it in tokenizer_config.json, where the tokenizer reads it."
         )
@@ -188,7 +218,7 @@ def _st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
 
 def _st_pooling(path: Path) -> str:
     """The pooling in a sentence-transformers ``1_Pooling/config.json``, of either schema."""
-    config = read_json(path)
+    config = read_record(path, dict[str, Any], "pooling", DOWNLOAD)
     named = config.get("pooling_mode") or [mode for key, mode in _ST_LEGACY_KEYS.items() if config.get(key)]
     modes = [named] if isinstance(named, str) else list(named)
     if len(modes) != 1 or modes[0] not in ST_POOLINGS:

@@ -18,7 +18,8 @@ from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.folders import RECORD_FILE
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, read_json, write_json
+from bertflow.files import atomic_folder, write_json
+from bertflow.records import read_record
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -90,7 +91,7 @@ def save_tuned(encoder: "TransformerEncoder", folder: str | Path, stage: Supervi
     with atomic_folder(folder) as aside:
         encoder.write(aside)
         supervision.write(aside)
-        record = read_json(aside / RECORD_FILE)
+        record = read_record(aside / RECORD_FILE, dict[str, Any])
         # A folder called "encoder" is part of a run, which is what people will know it by.
         record["encoder"] = name.parent.name if name.name == "encoder" else name.name
         write_json(aside / RECORD_FILE, {**record, "weights": _hash_model(aside), **supervision.describe()})

@@ -3,15 +3,15 @@
 Figures under different aggregations are not comparable, so a table of ours is set beside those of its own aggregation.
 """
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
+from importlib.resources import as_file, files
 
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError
 from bertflow.evaluation.tables import Column
+from bertflow.records import read_record
 from bertflow.tables import MISSING, Table
 
 COLUMNS = SUITES["sts7"]
@@ -39,14 +39,24 @@ class Published:
         return sum(self.scores.values()) / len(COLUMNS) if len(self.scores) == len(COLUMNS) else None
 
 
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of ``published.json``: figures by model, in the order of ``COLUMNS``."""
+
+    aggregation: str
+    source: str
+    rows: dict[str, list[float | None]]
+
+
 @cache
 def published() -> tuple[Published, ...]:
     """All published lines, in the order of the file ``published.json``."""
-    text = (files("bertflow.evaluation") / "published.json").read_text(encoding="utf-8")
+    with as_file(files("bertflow.evaluation") / "published.json") as path:
+        tables = read_record(path, list[PublishedTable], "list of published tables")
     return tuple(
-        Published(model, table["aggregation"], table["source"], _scores(cells))
-        for table in json.loads(text)
-        for model, cells in table["rows"].items()
+        Published(model, table.aggregation, table.source, _scores(cells))
+        for table in tables
+        for model, cells in table.rows.items()
     )
 
 

@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from typing_extensions import TypedDict
+
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.evaluation.baselines import RAW, STATIC, Baseline
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.evaluation.word_pass import SUFFIXES, WordPass
-from bertflow.files import read_json, to_json
+from bertflow.files import to_json
+from bertflow.records import read_record
 
 CALIBRATOR = "calibrator"
 """Where a calibrated encoder and a run keep their calibrator."""
@@ -95,16 +98,17 @@ def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
     return Opened(name, shared, calibrator, open_static, recipe)
 
 
+class FittedRun(TypedDict):
+    """What ``run.json`` says of the encoder that the calibrator belongs to."""
+
+    encoder: dict[str, Any]
+
+
 def _fitted_recipe(folder: Path) -> dict[str, Any]:
     """The encoder's arguments, as a calibrated encoder or a run keeps them."""
     if (folder / RECORD).is_file():
         return {"model": str(folder / "encoder")}
-    record = read_json(folder / "run.json")
-    if not isinstance(record.get("encoder"), dict):
-        raise DataError(
-            f"{folder / 'run.json'} should say which encoder the calibrator belongs to, but does not. Fit again."
-        )
-    return dict(record["encoder"])
+    return read_record(folder / "run.json", FittedRun, "training run", "Train again.")["encoder"]
 
 
 def build_systems(

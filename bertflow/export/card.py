@@ -5,6 +5,7 @@ of the exported system: same weights, pooling, length, prompt and calibrator.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, cast
@@ -16,7 +17,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.export.onnx_encoder import read_export
 from bertflow.export.parts import Exportable
-from bertflow.files import read_json
+from bertflow.records import read_record
 
 IDENTITY = ("weights", "pooling", "max_length", "prompt", "token_counts", "calibrator", "fitted_rows")
 """Keys that two descriptions of one system share."""
@@ -88,16 +89,20 @@ def make_card(
     )
 
 
+@dataclass(frozen=True)
+class ResultsRecord:
+    """What a model card takes from ``results.json``."""
+
+    rows: list[dict[str, Any]]
+
+
 def read_results(path: Path, description: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The rows of a results.json that belong to this system, without sub-sets.
 
     Raises:
         DataError: If there are none; the message names the systems that were found.
     """
-    record = read_json(path)
-    rows = record.get("rows") if isinstance(record, dict) else None
-    if not isinstance(rows, list):
-        raise DataError(f"{path} should be a results.json of `bertflow evaluate`, but holds no rows. Evaluate again.")
+    rows = read_record(path, ResultsRecord, "results.json of `bertflow evaluate`", "Evaluate again.").rows
     found = [row for row in rows if all(row.get(key) == description.get(key) for key in IDENTITY)]
     if not found:
         theirs = sorted({f"{row.get('system')} ({row.get('pooling')}, {row.get('calibrator', 'raw')})" for row in rows})

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
 from bertflow.export.parts import Exportable, raw_encoder
-from bertflow.files import read_json, write_json
+from bertflow.files import write_json
+from bertflow.records import read_record
 from bertflow.training.quiet import unsaid
 
 GOLDEN = "golden.json"
@@ -45,6 +45,20 @@ GOLDEN_SENTENCES = (*PLAIN, *(" ".join(PLAIN[:n]) for n in LONG))
 SUSPECT_ROWS = (*range(8), *range(len(PLAIN), len(GOLDEN_SENTENCES)))
 """Sentences for which the mistakes are kept."""
 Float32 = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class GoldenRecord:
+    """What ``golden.json`` holds; see ``Golden``."""
+
+    format: Literal[1]
+    sentences: list[str]
+    tokens: list[int]
+    vectors: list[list[float]]
+    suspects: dict[str, list[list[float]]]
+    precision: dict[str, float]
+    tolerance: float
+    describe: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -87,21 +101,17 @@ class Golden:
             DataError: If there is none, or it is damaged.
         """
         path = Path(path)
-        record = read_json(path / GOLDEN if path.is_dir() else path)
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise DataError(f"{path} holds no golden vectors of format {FORMAT}. Write them with `bertflow export`.")
-        try:
-            return cls(
-                record["sentences"],
-                record["tokens"],
-                np.array(record["vectors"], np.float32),
-                {name: np.array(rows, np.float32) for name, rows in record["suspects"].items()},
-                record["precision"],
-                record["tolerance"],
-                record["describe"],
-            )
-        except (KeyError, ValueError, TypeError) as error:
-            raise DataError(f"{path} is damaged ({error!r}). Write it again with `bertflow export`.") from None
+        path = path / GOLDEN if path.is_dir() else path
+        record = read_record(path, GoldenRecord, "file of golden vectors", "Write it again with `bertflow export`.")
+        return cls(
+            record.sentences,
+            record.tokens,
+            np.array(record.vectors, np.float32),
+            {name: np.array(rows, np.float32) for name, rows in record.suspects.items()},
+            record.precision,
+            record.tolerance,
+            record.describe,
+        )
 
 
 def make_golden(system: Exportable, written: Path) -> Golden:

@@ -10,13 +10,15 @@ The record tells one folder from another years later, and says how a sentence ha
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from bertflow.errors import DataError, MissingExtraError
-from bertflow.files import read_json, write_json
+from bertflow.files import write_json
+from bertflow.records import read_record
 
 RECORD = "bertflow_export.json"
 FORMAT = 1
@@ -25,6 +27,16 @@ INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
 BATCH = 32
 """Sentences of about equal length that are run together."""
+
+
+class ExportRecord(TypedDict):
+    """What is read of the record of an export."""
+
+    format: Literal[1]
+    target: str
+    describe: dict[str, Any]
+    dim: int
+    facts: dict[str, Any]
 
 
 def write_record(folder: Path, target: str, description: Mapping[str, Any], dim: int, facts: Mapping[str, Any]) -> None:
@@ -42,7 +54,7 @@ def write_record(folder: Path, target: str, description: Mapping[str, Any], dim:
     write_json(folder / RECORD, {"format": FORMAT, **record})
 
 
-def read_export(folder: Path) -> dict[str, Any]:
+def read_export(folder: Path) -> ExportRecord:
     """Read the record of an export.
 
     Raises:
@@ -50,12 +62,7 @@ def read_export(folder: Path) -> dict[str, Any]:
     """
     if not (folder / RECORD).is_file():
         raise DataError(f"{folder} is not an exported encoder: it holds no {RECORD}. Write one with `bertflow export`.")
-    record: dict[str, Any] = read_json(folder / RECORD)
-    if record.get("format") != FORMAT:
-        raise DataError(
-            f"The format of {folder / RECORD} is not known to this bertflow. Was it written by a later version?"
-        )
-    return record
+    return read_record(folder / RECORD, ExportRecord, "record of an export", "Export the encoder again.")
 
 
 class OnnxEncoder:

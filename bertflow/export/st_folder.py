@@ -22,7 +22,7 @@ import inspect
 import json
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -35,12 +35,13 @@ from torch import Tensor
 from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
-from bertflow.encoder.folders import RECORD_FILE, ST_PACKAGE, ST_POOLINGS
+from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
 from bertflow.encoder.token_counts import COUNTS_FILE
 from bertflow.encoder.truncated import quiet_transformers
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export.parts import Parts
-from bertflow.files import read_json, to_json
+from bertflow.files import to_json
+from bertflow.records import read_record
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -124,7 +125,10 @@ def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StM
     _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
     _write(folder / "sentence_bert_config.json", _transformer_config(parts, modules))
     if set(parts.layers) != {parts.depth}:
-        _write(folder / "config.json", {**read_json(folder / "config.json"), "output_hidden_states": True})
+        _write(
+            folder / "config.json",
+            {**read_record(folder / "config.json", dict[str, Any]), "output_hidden_states": True},
+        )
     parts.save_tokenizer(folder)
     # With these files the folder would be opened as bertflow's own raw encoder, without the calibrator.
     for name in (RECORD_FILE, COUNTS_FILE):
@@ -276,14 +280,14 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
     except ImportError:
         raise MissingExtraError("sentence-transformers", "st") from None
     folder = _folder(path)
-    config = read_json(folder / "config_sentence_transformers.json")
+    config = read_record(folder / "config_sentence_transformers.json", StConfig, "configuration", DOWNLOAD)
     modules: Any = OrderedDict()  # the constructor takes one, though its signature says list
     with quiet_transformers():
-        for row in read_json(folder / "modules.json"):
-            kind = _class(row["type"], folder)
-            where = {"subfolder": row["path"], "local_files_only": True}
-            modules[row["name"]] = kind.load(str(folder), **where, **(options if not modules else {}))
-    carried = {key: config.get(key) for key in ("prompts", "default_prompt_name", "similarity_fn_name")}
+        for row in read_modules(folder):
+            kind = _class(row.type, folder)
+            where = {"subfolder": row.path, "local_files_only": True}
+            modules[row.name] = kind.load(str(folder), **where, **(options if not modules else {}))
+    carried: Mapping[str, Any] = asdict(config)
     return SentenceTransformer(modules=modules, device=device, **carried)
 
 

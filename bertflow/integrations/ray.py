@@ -30,8 +30,9 @@ from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.files import atomic_file, read_json, to_json, write_text
+from bertflow.files import atomic_file, to_json, write_text
 from bertflow.moments import Moments
+from bertflow.records import read_record
 
 try:
     import ray
@@ -240,7 +241,7 @@ def _begin(output: Path, manifest: dict[str, Any]) -> None:
     path = output / "manifest.json"
     text = to_json(manifest)
     if path.exists():
-        before = read_json(path)
+        before = read_record(path, dict[str, Any], "manifest", "Choose another folder.")
         changed = [name for name in manifest if to_json({name: manifest[name]}) != to_json({name: before.get(name)})]
         if changed:
             raise DataError(

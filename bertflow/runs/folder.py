@@ -12,21 +12,43 @@ import platform
 import shutil
 import socket
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired
+
+from typing_extensions import TypedDict
 
 from bertflow.calibrated import RECORD as CALIBRATED
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import VERSIONED
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.files import atomic_folder, read_json, write_json, write_text
+from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.records import read_record
 from bertflow.training.fit import FittedFlow
 
 RUN = "run.json"
 """Written last when a run begins: a folder that has it can be continued."""
+
+
+class RunRecord(TypedDict):
+    """What ``run.json`` cannot be continued without."""
+
+    options: dict[str, Any]
+    status: str
+    text: NotRequired[dict[str, Any]]
+    describe: NotRequired[dict[str, Any]]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """What a run says of itself.
+
+    Raises:
+        DataError: If ``run.json`` is missing or damaged.
+    """
+    return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
 
 
 class RunFolder:
@@ -59,7 +81,7 @@ class RunFolder:
             resumed: Steps that were taken before, for a run that goes on.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        before = read_json(self.path / RUN) if (self.path / RUN).exists() else {}
+        before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
         for leftover in (*self.path.glob(".encoder.*"), *(self.path / "checkpoints").glob(".*")):
             _delete(leftover)  # of a run that was killed while it wrote
         write_text(self.path / "config.yaml", config)

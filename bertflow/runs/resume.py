@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import read_json
+from bertflow.runs.folder import RUN, read_run
 from bertflow.training.checkpoints import newest_checkpoint, steps_of
 
 AUTO = "auto"
@@ -69,7 +69,7 @@ def find_resumption(resume: str | None, output: Path | None, values: Mapping[str
     if resume != AUTO:
         checkpoint = Path(resume)
         run = checkpoint.parent.parent
-        if checkpoint.is_file() and not (run / "run.json").is_file():
+        if checkpoint.is_file() and not (run / RUN).is_file():
             raise DataError(
                 f"A checkpoint to go on from stands in checkpoints/ of a run folder, but {run} has no run.json. "
                 "Give one that does."
@@ -80,7 +80,7 @@ def find_resumption(resume: str | None, output: Path | None, values: Mapping[str
         return Resumption(run, checkpoint, steps, done=here and _is_done(run))
     if output is None:
         raise UsageError("--resume auto continues the run in --output, but none was given. Give --output DIR.")
-    if not (output / "run.json").is_file():
+    if not (output / RUN).is_file():
         return Resumption()
     require_same_options(output, values)
     found = newest_checkpoint(output / "checkpoints")
@@ -93,7 +93,7 @@ def require_same_options(run: Path, values: Mapping[str, Any]) -> None:
     Raises:
         UsageError: For the first option that differs.
     """
-    then, now = (dict(_flat(options)) for options in (read_json(run / "run.json")["options"], values))
+    then, now = (dict(_flat(options)) for options in (read_run(run)["options"], values))
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
             raise UsageError(
@@ -108,8 +108,9 @@ def require_same_inputs(run: Path, facts: Mapping[str, Any]) -> None:
     Raises:
         DataError: For the first fact that differs.
     """
-    then = read_json(run / "run.json")
-    for kind in ("text", "describe"):
+    record = read_run(run)
+    then = {"text": record.get("text", {}), "describe": record.get("describe", {})}
+    for kind in then:
         for name, now in facts[kind].items():
             if then[kind].get(name) != now:
                 raise DataError(
@@ -119,7 +120,7 @@ def require_same_inputs(run: Path, facts: Mapping[str, Any]) -> None:
 
 
 def _is_done(run: Path) -> bool:
-    return bool(read_json(run / "run.json")["status"] == "done")
+    return read_run(run)["status"] == "done"
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,7 +25,8 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.calibration.saving import load_calibrator, write_calibrator
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.files import atomic_folder, read_json, write_json
+from bertflow.files import atomic_folder, write_json
+from bertflow.records import read_record
 from bertflow.scoring.identity import Identity
 from bertflow.similarity import unit_rows
 
@@ -207,22 +208,24 @@ class DomainCheck:
             DataError: If it is missing or damaged, or the encoder or its pooling is another one.
         """
         path = Path(folder) / DOMAIN
-        record = read_json(path / RECORD)
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise DataError(
-                f"{path / RECORD} is no domain check of format {FORMAT}. Was it written by a later bertflow?"
-            )
-        density = load_calibrator(path / DENSITY)
-        try:
-            check = cls(density, bool(record["unit"]))
-            check.made_by_ = Identity.from_dict(record["made_by"])
-            check.held_out_ = np.array(record["held_out"], dtype=np.float64)
-            check._require_fitted()
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path / RECORD} is damaged ({error}). Fit the domain check again.") from None
+        record = read_record(path / RECORD, DomainRecord, "domain check", "Fit the domain check again.")
+        check = cls(load_calibrator(path / DENSITY), record.unit)
+        check.made_by_ = Identity.from_dict(record.made_by)
+        check.held_out_ = np.array(record.held_out, dtype=np.float64)
+        check._require_fitted()
         if encoder is not None:
             check.made_by_.require(encoder, str(path / RECORD))
         return check
+
+
+@dataclass(frozen=True)
+class DomainRecord:
+    """What ``save`` writes beside the density."""
+
+    format: Literal[1]
+    unit: bool
+    held_out: list[float]
+    made_by: dict[str, Any]
 
 
 @contextmanager

@@ -123,16 +123,3 @@ class Probability:
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {"method": self.method, "curve": vars(self.curve), "n": self.n, "matches": self.matches}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> "Probability":
-        """The inverse of ``as_dict``."""
-        curve: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in record["curve"].items()
-        }
-        return cls(
-            record["method"],
-            lookup("method", CURVES, record["method"])(**curve),
-            int(record["n"]),
-            int(record["matches"]),
-        )

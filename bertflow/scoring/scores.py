@@ -14,14 +14,15 @@ kept one by one, since thresholds live there; of the others every thousandth par
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import read_json, write_json
+from bertflow.files import write_json
+from bertflow.records import read_record
 from bertflow.scoring.identity import Identity
 from bertflow.scoring.labels import Probability
 from bertflow.scoring.random_pairs import RandomPairs
@@ -71,6 +72,22 @@ class Threshold:
             f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a false-match "
             f"rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
         )
+
+
+@dataclass(frozen=True)
+class ScoresRecord:
+    """What ``scores.json`` holds."""
+
+    format: Literal[1]
+    method: str
+    random_state: int
+    n: int
+    pairs: int
+    cosines: list[float]
+    at_least: list[int]
+    independent: list[tuple[float, float]]
+    probability: Probability | None
+    made_by: dict[str, Any]
 
 
 class ScoreCalibrator:
@@ -230,19 +247,14 @@ class ScoreCalibrator:
             DataError: If the file is missing or damaged, or the encoder, its pooling or its calibrator is another one.
         """
         path = Path(folder) / SCORES
-        record = read_json(path)
-        if not isinstance(record, dict) or record.get("format") != FORMAT:
-            raise DataError(f"{path} holds no scores of format {FORMAT}. Was it written by a later bertflow?")
-        try:
-            scores = cls(record["method"], record["random_state"])
-            scores.n_, scores.pairs_ = int(record["n"]), int(record["pairs"])
-            scores._cosines = np.array(record["cosines"], dtype=np.float64)
-            scores._at_least = np.array(record["at_least"], dtype=np.float64)
-            scores._independent = dict(record["independent"])
-            scores.probability_ = Probability.from_dict(record["probability"]) if record["probability"] else None
-            scores.made_by_ = Identity.from_dict(record["made_by"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{path} is damaged ({error}). Fit the scores again.") from None
+        record = read_record(path, ScoresRecord, "score calibrator", "Fit the scores again.")
+        scores = cls(record.method, record.random_state)
+        scores.n_, scores.pairs_ = record.n, record.pairs
+        scores._cosines = np.array(record.cosines, dtype=np.float64)
+        scores._at_least = np.array(record.at_least, dtype=np.float64)
+        scores._independent = dict(record.independent)
+        scores.probability_ = record.probability
+        scores.made_by_ = Identity.from_dict(record.made_by)
         if encoder is not None:
             scores.made_by_.require(encoder, str(path))
         return scores

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from bertflow.encoder.batching import chunks
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, read_json, to_json, write_json
+from bertflow.files import atomic_folder, to_json, write_json
 from bertflow.progress import Advance
+from bertflow.records import read_record
 from bertflow.registry import lookup
 from bertflow.store.locks import POLL, SHARDS, TEXT, Locks, place
 from bertflow.store.shards import DTYPES, Shard, counted, default_shards, layout
@@ -43,6 +44,21 @@ Blocks = Callable[[int, int], Iterable[NDArray[np.float32]]]
 """Rows ``start`` to ``stop`` of a store to be, in blocks."""
 Read = Callable[[], Iterable[str]]
 """Starts a text from the top."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What ``store.json`` holds."""
+
+    format: Literal[2]
+    recipe: dict[str, Any]
+    versions: dict[str, str]
+    text: str
+    corpus: str
+    n: int
+    dim: int
+    shards: int
+    storage: str
 
 
 @dataclass(frozen=True)
@@ -93,15 +109,15 @@ class Plan:
             DataError: If it is another one; the message gives what differs, as it is there and as it is wanted.
         """
         old = read_manifest(folder)
-        finished = all(shard.is_done() for shard in layout(folder, old["n"], old["shards"]))
+        finished = all(shard.is_done() for shard in layout(folder, old.n, old.shards))
         new = {"text": self.text, "corpus": self.corpus, "n": self.n, "shards": self.shards, "storage": self.dtype}
         wanted = {name: value for name, value in new.items() if value is not None} | {"dim": self.dim}
         now, before = (
             json.loads(to_json(dict(self.recipe))) | wanted,
-            old["recipe"] | {name: old[name] for name in wanted},
+            old.recipe | {name: getattr(old, name) for name in wanted},
         )
         changed = _changes(before, now)
-        newer = _changes(old["versions"], {name: version(name) for name in VERSIONED})
+        newer = _changes(old.versions, {name: version(name) for name in VERSIONED})
         if changed or (newer and not finished):
             raise DataError(
                 f"{folder} holds a store of something else: {', '.join(changed + newer)}. "
@@ -111,19 +127,13 @@ class Plan:
             logger.warning("%s was made by another version: %s.", folder, ", ".join(newer))
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path) -> Manifest:
     """What ``store.json`` says.
 
     Raises:
-        DataError: If the folder is no store, or one of another format.
+        DataError: If the folder is not a store, or one of another format.
     """
-    manifest: dict[str, Any] = read_json(folder / MANIFEST)
-    if manifest.get("format") != FORMAT:
-        raise DataError(
-            f"{folder} should be a store of format {FORMAT}, but its store.json says {manifest.get('format')}. "
-            "Build it again."
-        )
-    return manifest
+    return read_record(folder / MANIFEST, Manifest, "store", "Build it again.")
 
 
 def is_begun(folder: Path) -> bool:
@@ -214,7 +224,7 @@ def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
     again.
     """
     manifest = read_manifest(folder)
-    shards = layout(folder, manifest["n"], manifest["shards"])
+    shards = layout(folder, manifest.n, manifest.shards)
     rank, world = place()
     inherited = {number for number, shard in enumerate(shards) if number % world == rank and shard.is_done()}
     left = sorted(range(len(shards)), key=lambda number: ((number - rank) % world, number))
@@ -229,7 +239,7 @@ def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
                 advance(shard.rows)
             else:
                 rows = counted(blocks(shard.start, shard.stop), advance)
-                shard.write(rows, manifest["dim"], DTYPES[manifest["storage"]])
+                shard.write(rows, manifest.dim, DTYPES[manifest.storage])
         finally:
             locks.give_back(SHARDS + number)
         return True

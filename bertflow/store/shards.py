@@ -17,8 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError
-from bertflow.files import atomic_file, file_sha256, read_json, write_json
+from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.progress import Advance
+from bertflow.records import read_record
 
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """How rows may rest."""
@@ -32,6 +33,15 @@ SHARDS_LEAST = 8
 def default_shards(n: int) -> int:
     """How many shards ``n`` rows are kept in: a function of the rows alone, whoever computes them."""
     return max(SHARDS_LEAST, -(-n // SHARD_ROWS))
+
+
+@dataclass(frozen=True)
+class Marker:
+    """What the marker of a finished shard says of its file."""
+
+    bytes: int
+    sha256: str
+    center: list[float]
 
 
 @dataclass(frozen=True)
@@ -52,15 +62,18 @@ class Shard:
         """Whether the file is there, as long as its marker says."""
         if not (self.marker.exists() and self.path.exists()):
             return False
-        return bool(read_json(self.marker)["bytes"] == self.path.stat().st_size)
+        return self._read_marker().bytes == self.path.stat().st_size
 
     def is_whole(self) -> bool:
         """Whether the file is the one that the marker speaks of, byte for byte; reads all of it."""
-        return self.is_done() and read_json(self.marker)["sha256"] == file_sha256(self.path)
+        return self.is_done() and self._read_marker().sha256 == file_sha256(self.path)
 
     def mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """The rows as they lie on disk, and their center."""
-        return np.load(self.path, mmap_mode="r"), np.array(read_json(self.marker)["center"], dtype=np.float32)
+        return np.load(self.path, mmap_mode="r"), np.array(self._read_marker().center, dtype=np.float32)
+
+    def _read_marker(self) -> "Marker":
+        return read_record(self.marker, Marker, "marker of a shard", "Delete it and build the store again.")
 
     def write(self, blocks: Iterable[NDArray[np.float32]], dim: int, dtype: np.dtype[Any]) -> None:
         """Write file and marker; only for whoever holds the shard's lock.

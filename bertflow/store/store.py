@@ -74,9 +74,9 @@ class EmbeddingStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._manifest = read_manifest(self.folder)
-        self.n: int = self._manifest["n"]
-        self.dim: int = self._manifest["dim"]
-        self.recipe: dict[str, Any] = self._manifest["recipe"]
+        self.n = self._manifest.n
+        self.dim = self._manifest.dim
+        self.recipe = self._manifest.recipe
 
     @classmethod
     def build(
@@ -195,7 +195,7 @@ class EmbeddingStore:
         """
         folder = Path(folder)
         facts = self._manifest
-        plan = Plan(recipe, dim, facts["text"], facts["corpus"], self.n, facts["shards"], facts["storage"])
+        plan = Plan(recipe, dim, facts.text, facts.corpus, self.n, facts.shards, facts.storage)
 
         def create() -> Plan:
             for name in (ROW_IDS, HASHES):
@@ -245,7 +245,7 @@ class EmbeddingStore:
         """How many rows of what, and how much disk: "1,000 x 384 float32 in 8 shards, 2 MB"."""
         size = sum(shard.path.stat().st_size for shard in self._shards) / 1e6
         facts = self._manifest
-        return f"{self.n:,} x {self.dim} {facts['storage']} in {facts['shards']} shards, {size:,.1f} MB"
+        return f"{self.n:,} x {self.dim} {facts.storage} in {facts.shards} shards, {size:,.1f} MB"
 
     def __len__(self) -> int:
         return self.n
@@ -287,7 +287,7 @@ class EmbeddingStore:
 
     @functools.cached_property
     def _shards(self) -> list[Shard]:
-        return layout(self.folder, self.n, self._manifest["shards"])
+        return layout(self.folder, self.n, self._manifest.shards)
 
     @functools.cached_property
     def _mapped(self) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:

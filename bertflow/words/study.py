@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError, UnknownNameError
-from bertflow.files import read_json
+from bertflow.records import read_record
 from bertflow.words.find import Mention
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
@@ -110,10 +110,10 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
     """
     if str(name) in SHIPPED:
         with as_file(files("bertflow.words") / "studies" / f"{name}.json") as path:
-            return _read(read_json(path), str(name), segment)
+            return _read(read_record(path, dict[str, Any], "study"), str(name), segment)
     if not Path(name).is_file():
         raise UnknownNameError(f"Unknown study {str(name)!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
-    content = read_json(name)
+    content = read_record(name, dict[str, Any], "study", "Repair the file.")
     try:
         return _read(content, str(name), segment)
     except DataError as error:
@@ -147,9 +147,9 @@ def _numbered(spelled: str, sentence: str, segment: int | None) -> Mention:
     return Mention(spelled, sentence, segment=segment)
 
 
-def _read(content: Any, name: str, segment: int | None) -> Study:
+def _read(content: dict[str, Any], name: str, segment: int | None) -> Study:
     known = {"title", "mentions", *LISTS}
-    if not isinstance(content, dict) or not isinstance(content.get("mentions"), list) or content.keys() - known:
+    if not isinstance(content.get("mentions"), list) or content.keys() - known:
         raise DataError(f"A study is an object with a list of mentions, and of {', '.join(LISTS)}; this is another.")
     contexts: dict[str, dict[str, Mention]] = {}
     for number, row in enumerate(content["mentions"], start=1):

@@ -100,7 +100,9 @@ def test_half_a_record_is_damaged(folder):
     (folder / "calibrator.json").write_text(json.dumps(record))
     with pytest.raises(DataError) as error:
         load_calibrator(folder)
-    assert str(error.value) == f"The calibrator folder {folder} is damaged ('map'). Save the calibrator again."
+    assert str(error.value) == (
+        f"{folder / 'calibrator.json'} is not a complete calibrator: it has no map. Save the calibrator again."
+    )
 
 
 def test_a_later_format_is_refused(folder):
@@ -109,5 +111,6 @@ def test_a_later_format_is_refused(folder):
     with pytest.raises(DataError) as error:
         load_calibrator(folder)
     assert str(error.value) == (
-        f"{folder / 'calibrator.json'} is not a calibrator of format 1. Was it written by a later bertflow?"
+        f"{folder / 'calibrator.json'} should be a calibrator of format 1, but is of format 2. "
+        "Was it written by a later bertflow?"
     )

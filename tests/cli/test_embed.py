@@ -10,7 +10,7 @@ import pytest
 
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.files import read_json
+from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -184,5 +184,5 @@ def test_a_command_that_was_killed_goes_on_where_it_was(minilm, tmp_path):
         "what was done is not done again"
     )
     EmbeddingStore.open(store).verify()
-    assert read_json(store / "store.json")["n"] == 30 * len(SENTENCES)
+    assert read_record(store / "store.json", dict)["n"] == 30 * len(SENTENCES)
     assert not list(store.rglob(".0*")), "no half-written file stays behind"

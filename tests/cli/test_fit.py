@@ -12,8 +12,8 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main
 from bertflow.cli.fit_run import moments_of_share
 from bertflow.data.vectors import open_vectors
-from bertflow.files import read_json
 from bertflow.moments import Moments
+from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
 X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype(
@@ -121,7 +121,7 @@ def test_a_flow_is_fitted_too(request, tmp_path, source):
     path = request.getfixturevalue(source)
     path = path.folder if source == "store" else path
     assert fit(path, "flow(5)", tmp_path / "c", "--seed", 3) == 0
-    record = read_json(tmp_path / "c/calibrator.json")
+    record = read_record(tmp_path / "c/calibrator.json", dict)
     assert (record["dim_in"], record["dim_out"], record["n"]) == (8, 5, len(X))
     assert record["facts"]["seed"] == 3
     assert record["facts"]["held_out_bits"] <= record["facts"]["held_out_bits_gaussian"]

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from bertflow.cli.train_options import parse_options
-from bertflow.files import read_json
+from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,7 +153,7 @@ def require_equal(run, other):
     for name, tensor in last(other).items():
         torch.testing.assert_close(last(run)[name], tensor, rtol=0, atol=1e-6)
     assert (run / "metrics.csv").read_bytes() == (other / "metrics.csv").read_bytes()
-    assert read_json(run / "run.json")["status"] == "done"
+    assert read_record(run / "run.json", dict)["status"] == "done"
 
 
 @pytest.mark.slow
@@ -162,7 +162,7 @@ def test_the_embedding_script_builds_a_store_that_the_training_script_reads(clus
     complete([submit(cluster, "embed", "embed", 1)], folder / "embed.log")
     assert len(EmbeddingStore.open(environment["STORE"])) == len(SENTENCES)
     complete([submit(cluster, "train", "short", 2, *OPTIONS, "--flow.epochs=1")], folder / "short.log")
-    assert read_json(folder / "short" / "run.json")["status"] == "done"
+    assert read_record(folder / "short" / "run.json", dict)["status"] == "done"
 
 
 @pytest.fixture(scope="module")
@@ -194,7 +194,7 @@ def test_a_job_that_gets_notice_is_requeued_and_comes_to_the_same_end(cluster, w
     # As it was found: no later checkpoint than the one that was written at the notice.
     (run / "checkpoints" / "last.ckpt").unlink(missing_ok=True)
     complete([submit(cluster, "train", "noticed", 77, *OPTIONS)], log)
-    assert read_json(run / "run.json")["resumed"][0]["step"] == checkpoint["global_step"]
+    assert read_record(run / "run.json", dict)["resumed"][0]["step"] == checkpoint["global_step"]
     require_equal(run, whole)
     assert not list(run.glob("checkpoints/hpc_*"))
 
@@ -226,6 +226,6 @@ def test_two_ranks_that_get_notice_agree_on_the_step(cluster):
         end(*jobs)
     jobs = both()
     complete(jobs, log)
-    facts = read_json(run / "run.json")
+    facts = read_record(run / "run.json", dict)
     assert facts["status"] == "done"
     assert facts["world_size"] == 2

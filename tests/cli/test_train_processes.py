@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertflow.files import read_json
+from bertflow.records import read_record
 
 TRAIN = Path(__file__).resolve().parents[2] / "train.py"
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -177,7 +177,7 @@ def test_the_start_does_not_depend_on_the_number_of_ranks(remembered, name):
 @pytest.mark.parametrize("name", ["two ranks", "two nodes"])
 def test_held_out_bits_do_not_depend_on_the_number_of_ranks(remembered, name):
     folder, _ = remembered
-    one, several = (read_json(folder / run / "report" / "fit.json") for run in ("one", name))
+    one, several = (read_record(folder / run / "report" / "fit.json", dict) for run in ("one", name))
     assert one["steps"] == several["steps"] == 3 * (288 - 16) // 32 - 1
     assert several["held_out_bits"] == pytest.approx(one["held_out_bits"], abs=1e-3)
 
@@ -206,7 +206,7 @@ def test_a_run_that_is_killed_at_a_random_step_comes_to_the_same_end(launcher, s
             time.sleep(0.002)
     finally:
         killed.kill()
-    assert read_json(folder / name / "run.json")["status"] == "running"
+    assert read_record(folder / name / "run.json", dict)["status"] == "running"
     finish(start(scene, name, launch, long))
     paths = [folder / run / "checkpoints" / "last.ckpt" for run in (whole, name)]
     expected, found = (torch.load(path, weights_only=True) for path in paths)

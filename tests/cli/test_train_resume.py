@@ -11,7 +11,7 @@ import torch
 from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli import train_run
-from bertflow.files import read_json
+from bertflow.records import read_record
 from bertflow.runs import trainer as train_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -96,7 +96,7 @@ def require_equal_runs(run, whole, rtol=0.0, atol=0.0):
     assert states[0]["global_step"] == states[1]["global_step"] == EPOCH * EPOCHS
     for name, tensor in states[1]["state_dict"].items():
         torch.testing.assert_close(states[0]["state_dict"][name], tensor, rtol=rtol, atol=atol)
-    assert read_json(run / "run.json")["status"] == "done"
+    assert read_record(run / "run.json", dict)["status"] == "done"
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_a_run_that_was_stopped_comes_to_the_same_end(step, every, resumed, stop
     assert bertflow([*command, "--resume=auto"]) == 0
     require_equal_runs(run, whole)
     assert (run / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
-    facts, expected = read_json(run / "run.json"), read_json(whole / "run.json")["fit"]
+    facts, expected = read_record(run / "run.json", dict), read_record(whole / "run.json", dict)["fit"]
     assert [resumption["step"] for resumption in facts["resumed"]] == [resumed]
     assert facts["fit"] == expected | {"seconds": facts["fit"]["seconds"]}
 
@@ -222,7 +222,7 @@ def test_a_checkpoint_may_be_continued_in_a_folder_of_its_own(stopped, whole, tm
     assert bertflow([*command, f"--output={fork}", f"--resume={run / 'checkpoints' / 'last.ckpt'}"]) == 0
     require_equal_runs(fork, whole)
     assert (fork / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
-    assert read_json(run / "run.json")["status"] == "failed"
+    assert read_record(run / "run.json", dict)["status"] == "failed"
 
 
 def test_the_run_of_a_checkpoint_is_the_output_if_none_is_given(stopped, whole, options):

@@ -12,7 +12,7 @@ from transformers import AutoModel, AutoTokenizer
 from bertflow.encoder import transformer
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.files import read_json
+from bertflow.records import read_record
 from bertflow.text_keys import hash_texts
 
 SENTENCES = [
@@ -90,7 +90,7 @@ def test_a_tokenizer_that_pads_on_the_left_changes_nothing(tiny_bert, tmp_path):
     plain = make(tiny_bert, "last-token")
     plain.save(tmp_path / "left")
     path = tmp_path / "left/tokenizer_config.json"
-    path.write_text(json.dumps(read_json(path) | {"padding_side": "left"}))
+    path.write_text(json.dumps(read_record(path, dict) | {"padding_side": "left"}))
     left = make(tmp_path / "left")
     assert AutoTokenizer.from_pretrained(tmp_path / "left").padding_side == "left"
     np.testing.assert_array_equal(left.encode(SENTENCES), plain.encode(SENTENCES))
@@ -324,7 +324,7 @@ def test_a_layer_that_was_not_saved_is_refused(tiny_bert, tmp_path):
 def test_the_saved_record_is_the_description(tiny_bert, tmp_path):
     encoder = make(tiny_bert, "sif(3)").count_tokens(SENTENCES)
     encoder.save(tmp_path / "saved")
-    assert read_json(tmp_path / "saved/bertflow_encoder.json") == {"format": 1} | encoder.describe()
+    assert read_record(tmp_path / "saved/bertflow_encoder.json", dict) == {"format": 1} | encoder.describe()
 
 
 # The real encoders

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import read_json
+from bertflow.records import read_record
 
 SENTENCES = ["the big dog", "a cat sleeps"]
 
@@ -188,16 +188,28 @@ def test_a_model_without_its_tokenizer_is_refused(model):
     )
 
 
-@pytest.mark.parametrize("record", [{"format": 2, "encoder": "x"}, {"pooling": "mean"}])
-def test_a_saved_encoder_whose_record_is_incomplete_is_refused(model, record):
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (
+            {"format": 2, "encoder": "x"},
+            "should be a saved encoder of format 1, but is of format 2. Was it written by a later bertflow?",
+        ),
+        ({"pooling": "mean"}, "is not a complete saved encoder: it has no format. Save the encoder again."),
+    ],
+)
+def test_a_saved_encoder_whose_record_is_incomplete_is_refused(model, record, message):
     (model / "bertflow_encoder.json").write_text(json.dumps(record))
     with pytest.raises(DataError) as caught:
         TransformerEncoder(model)
-    assert str(caught.value) == (
-        f"{model}/bertflow_encoder.json should describe a saved encoder (format 1: blocks, dtype, encoder, max_length, "
-        f"pooling, prompt, weights), but has format {record.get('format')}: {', '.join(sorted(record))}. "
-        "Save the encoder again."
-    )
+    assert str(caught.value) == f"{model / 'bertflow_encoder.json'} {message}"
+
+
+def test_a_module_outside_of_the_folder_is_refused(model):
+    rows = [{"type": "sentence_transformers.models.Transformer", "path": "../other", "name": "0"}]
+    (model / "modules.json").write_text(json.dumps(rows))
+    with pytest.raises(DataError, match=r"0\.path should be a plain file name, got '\.\./other'"):
+        TransformerEncoder(model)
 
 
 def test_damaged_token_counts_are_named(tiny_bert, tmp_path):
@@ -245,7 +257,7 @@ def test_a_revision_is_the_one_asked_for():
 def test_a_saved_hub_model_keeps_its_id(tmp_path):
     TransformerEncoder("someone/tiny-bert").save(tmp_path / "saved")
     assert TransformerEncoder(tmp_path / "saved").describe()["encoder"] == "someone/tiny-bert"
-    assert read_json(tmp_path / "saved/bertflow_encoder.json")["encoder"] == "someone/tiny-bert"
+    assert read_record(tmp_path / "saved/bertflow_encoder.json", dict)["encoder"] == "someone/tiny-bert"
 
 
 @pytest.mark.usefixtures("hub_cache")

@@ -68,7 +68,7 @@ def test_a_run_without_its_recipe_is_refused(calibrated, tmp_path):
     with pytest.raises(DataError) as refused:
         open_system(str(tmp_path / "run"), "cpu")
     assert str(refused.value) == (
-        f"{tmp_path / 'run' / 'run.json'} should say which encoder the calibrator belongs to, but does not. Fit again."
+        f"{tmp_path / 'run' / 'run.json'} is not a complete training run: it has no encoder. Train again."
     )
 
 

@@ -108,5 +108,5 @@ def test_results_of_others_are_refused_with_both_named(system, tiny_system, tmp_
 def test_a_file_that_holds_no_results_is_refused(system, tmp_path):
     path = tmp_path / "results.json"
     path.write_text("[]")
-    with pytest.raises(DataError, match=r"should be a results\.json of `bertflow evaluate`, but holds no rows"):
+    with pytest.raises(DataError, match=r"is not a complete results\.json of `bertflow evaluate`: it should be"):
         read_results(path, system.describe())

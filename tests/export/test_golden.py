@@ -119,9 +119,11 @@ def test_a_file_that_is_none_is_refused(tmp_path):
     path.write_text("{}")
     with pytest.raises(DataError) as error:
         Golden.read(tmp_path)
-    assert str(error.value) == (f"{tmp_path} holds no golden vectors of format 1. Write them with `bertflow export`.")
+    assert str(error.value) == (
+        f"{path} is not a complete file of golden vectors: it has no format. Write it again with `bertflow export`."
+    )
     path.write_text(json.dumps({"format": 1, "sentences": []}))
-    with pytest.raises(DataError, match="is damaged"):
+    with pytest.raises(DataError, match="it has no tokens"):
         Golden.read(path)
 
 

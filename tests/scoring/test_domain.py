@@ -127,7 +127,9 @@ def test_half_a_record_is_damaged(check, tmp_path):
     path.write_text(json.dumps(record))
     with pytest.raises(DataError) as refused:
         DomainCheck.load(tmp_path, None)
-    assert str(refused.value) == f"{path} is damaged ('held_out'). Fit the domain check again."
+    assert (
+        str(refused.value) == f"{path} is not a complete domain check: it has no held_out. Fit the domain check again."
+    )
 
 
 @pytest.fixture(scope="module")

@@ -262,12 +262,16 @@ def test_half_a_file_is_damaged(fitted, tmp_path):
     (tmp_path / "scores.json").write_text(json.dumps(record))
     with pytest.raises(DataError) as refused:
         ScoreCalibrator.load(tmp_path, None)
-    assert str(refused.value) == f"{tmp_path / 'scores.json'} is damaged ('cosines'). Fit the scores again."
+    assert str(refused.value) == (
+        f"{tmp_path / 'scores.json'} is not a complete score calibrator: it has no cosines. Fit the scores again."
+    )
 
 
 def test_a_later_format_is_refused(tmp_path):
-    (tmp_path / "scores.json").write_text('{"format": 2}')
-    with pytest.raises(DataError, match=r"holds no scores of format 1. Was it written by a later bertflow\?"):
+    ScoreCalibrator().fit(np.random.default_rng(0).normal(size=(60, 4))).save(tmp_path)
+    record = json.loads((tmp_path / "scores.json").read_text()) | {"format": 2}
+    (tmp_path / "scores.json").write_text(json.dumps(record))
+    with pytest.raises(DataError, match=r"of format 1, but is of format 2\. Was it written by a later bertflow\?"):
         ScoreCalibrator.load(tmp_path, None)
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.files import read_json, write_json
+from bertflow.files import write_json
 from bertflow.moments import Moments
+from bertflow.records import read_record
 from bertflow.store import build as store_build
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
@@ -137,7 +138,7 @@ def test_a_store_of_something_else_is_not_mixed_in(tmp_path, encoder, sentences,
     folder = tmp_path / "store"
     EmbeddingStore.build(CountingEncoder(), CORPUS, folder)
     EmbeddingStore.build(CountingEncoder(), CORPUS[::-1], tmp_path / "other")
-    old, new = (read_json(path / "store.json")["text"] for path in (folder, tmp_path / "other"))
+    old, new = (read_record(path / "store.json", dict)["text"] for path in (folder, tmp_path / "other"))
     with pytest.raises(DataError) as caught:
         EmbeddingStore.build(encoder, sentences, folder, shards)
     assert str(caught.value) == (
@@ -180,7 +181,10 @@ def test_a_store_of_another_format_is_refused(tmp_path):
     write_json(tmp_path / "store.json", {"format": 99})
     with pytest.raises(DataError) as caught:
         EmbeddingStore.open(tmp_path)
-    assert str(caught.value) == f"{tmp_path} should be a store of format 2, but its store.json says 99. Build it again."
+    assert str(caught.value) == (
+        f"{tmp_path / 'store.json'} should be a store of format 2, but is of format 99. "
+        "Was it written by a later bertflow?"
+    )
 
 
 @pytest.mark.parametrize(("indices", "got"), [([-1], "-1 to -1"), ([0, 36], "0 to 36")])

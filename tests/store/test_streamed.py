@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from bertflow.errors import DataError, UsageError
-from bertflow.files import read_json, write_json
+from bertflow.files import write_json
+from bertflow.records import read_record
 from bertflow.store import build as store_build
 from bertflow.store.locks import Locks
 from bertflow.store.store import EmbeddingStore
@@ -69,7 +70,7 @@ def test_the_same_stream_again_computes_nothing(tmp_path):
 def test_another_stream_is_refused(tmp_path, text):
     streamed(tmp_path / "store")
     streamed(tmp_path / "other", text=text)
-    old, new = (read_json(tmp_path / name / "store.json")["corpus"] for name in ("store", "other"))
+    old, new = (read_record(tmp_path / name / "store.json", dict)["corpus"] for name in ("store", "other"))
     with pytest.raises(DataError) as caught:
         streamed(tmp_path / "store", text=text)
     assert str(caught.value) == (
@@ -149,7 +150,7 @@ def test_the_precision_of_encoder_and_storage_are_two_things(tmp_path):
 def older(tmp_path):
     """A finished store that was made with another transformers."""
     streamed(tmp_path / "store")
-    manifest = read_json(tmp_path / "store/store.json")
+    manifest = read_record(tmp_path / "store/store.json", dict)
     write_json(tmp_path / "store/store.json", manifest | {"versions": manifest["versions"] | {"transformers": "5.0"}})
     return tmp_path / "store", f"transformers '5.0' (now '{manifest['versions']['transformers']}')"
 

@@ -164,7 +164,6 @@ def test_a_file_of_yours_has_the_same_form(written):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ([], "A study is an object with a list of mentions, and of pairs, closer, offsets; this is another."),
         ({"mentions": ROWS, "pears": []},
          "A study is an object with a list of mentions, and of pairs, closer, offsets; this is another."),
         ({"mentions": []}, "A study compares at least two words in a context. Add mentions."),
