@@ -14,8 +14,8 @@ from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.training.batches import ShuffledBatches
 from bertflow.training.fit import FlowFit, fit_flow
+from bertflow.training.optimizer import build_optimizer
 from bertflow.training.presets import PRESETS, Recipe
-from bertflow.training.schedule import build_optimizer
 
 ROUNDS = 3
 ROWS = 26_173

@@ -20,8 +20,8 @@ from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import Glow, build_glow
 from bertflow.flow.linear import LULinear
 from bertflow.flow.map import FlowMap
+from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.presets import PRESETS
-from bertflow.training.schedule import OPTIMIZERS
 
 DIM = 384
 CONFIG = GlowConfig(levels=2, depth=3, hidden=64, permutation="lu")

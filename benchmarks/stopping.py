@@ -23,8 +23,8 @@ from material import SETTINGS, STAND_INS, Embedded, Material, StandIn
 from bertflow.files import write_json, write_text
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
+from bertflow.progress import unsaid
 from bertflow.training.fit import fit_flow
-from bertflow.training.quiet import unsaid
 
 HERE = Path(__file__).parent
 STEPS = (0, 90, 180, 250, 375, 500, 750)

@@ -188,9 +188,8 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
 
     from bertflow.store.store import EmbeddingStore
     from bertflow.training.batches import ShuffledBatches
-    from bertflow.training.fit import FlowFit
+    from bertflow.training.fit import FlowFit, threads_for
     from bertflow.training.presets import resolve
-    from bertflow.training.threads import threads_for
 
     store = EmbeddingStore.open(folder / "store")
     facts: dict[str, Any] = {"batch": BATCH}

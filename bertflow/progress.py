@@ -4,7 +4,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 logger = logging.getLogger("bertflow")
 
@@ -67,3 +67,22 @@ class Lines:
                 *(self.label, f"{self.done:,}", f"{self.total:,}", self.unit, f"{rate:,.0f}", left),
             )
             self._said, self._when = self.done, now
+
+
+def unsaid() -> AbstractContextManager[None]:
+    """Without our own notes, where the work is a trial whose notes would mislead."""
+    return at_level(logging.ERROR, "bertflow")
+
+
+@contextmanager
+def at_level(level: int, *names: str) -> Iterator[None]:
+    """Silence some loggers below ``level``."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(level)
+        yield
+    finally:
+        for logger, before in zip(loggers, levels, strict=True):
+            logger.setLevel(before)

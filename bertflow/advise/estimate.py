@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.progress import unsaid
 from bertflow.training.presets import resolve
-from bertflow.training.quiet import unsaid
 
 SAMPLE = 32
 """Sentences that are timed."""

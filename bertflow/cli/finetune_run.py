@@ -20,11 +20,8 @@ from bertflow.errors import UsageError
 from bertflow.finetuning.fit import SiameseFit
 from bertflow.runs.folder import RunFolder, default_path
 from bertflow.runs.resume import find_resumption
-from bertflow.runs.trainer import build_trainer
-from bertflow.training.keeping import DivergenceError
-from bertflow.training.metrics_file import NAME as METRICS
-from bertflow.training.metrics_file import keep_metrics
-from bertflow.training.quiet import quiet
+from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
 PRINT = "--print_config"
 
@@ -81,8 +78,7 @@ def _fit_into(folder: RunFolder, fit: SiameseFit, trainer: pl.Trainer, resume: P
     """Train, and write the run folder however it ends; returns the exit code."""
     status = "failed"
     try:
-        with quiet():
-            fit.run(trainer, resume)
+        fit.run(trainer, resume)
         if trainer.is_global_zero:
             fit.save(folder.path / "encoder")
         status = "done"

@@ -8,7 +8,6 @@ However the training ends, by itself, by Ctrl-C or by divergence, the best state
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
 from pytorch_lightning.utilities import rank_zero_only
 
@@ -20,14 +19,9 @@ from bertflow.cli.train_options import TrainOptions, parse_options
 from bertflow.errors import BertflowError, UsageError
 from bertflow.runs.folder import RunFolder, default_path
 from bertflow.runs.resume import Resumption, find_resumption, require_same_inputs
-from bertflow.runs.trainer import build_trainer
-from bertflow.training.checkpoints import prune_requeue_checkpoints
-from bertflow.training.fit import FlowFit
-from bertflow.training.keeping import DivergenceError
-from bertflow.training.metrics_file import NAME as METRICS
-from bertflow.training.metrics_file import keep_metrics
-from bertflow.training.quiet import quiet
-from bertflow.training.start import moments_of_rows
+from bertflow.training.checkpoints import DivergenceError, prune_requeue_checkpoints
+from bertflow.training.fit import FlowFit, recipe_callbacks
+from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
 PRINT = "--print_config"
 
@@ -61,11 +55,12 @@ def _train(options: TrainOptions) -> int:
     _say(f"encoder   {inputs.arguments['model']}, {inputs.encoder.describe()['pooling']}, width {inputs.encoder.dim}")
     _say(f"text      {len(inputs.sentences):,} sentences")
     fit = FlowFit(inputs.embed(), options.recipe, options.seed, inputs.sentences, inputs.encoder)
-    trainer = build_trainer(options.trainer, folder.path, fit.trainer_options(), fit.callbacks(), found.steps)
+    trainer = build_trainer(
+        options.trainer, folder.path, fit.trainer_options(), recipe_callbacks(fit.recipe), found.steps
+    )
     resume = str(found.checkpoint) if found.checkpoint else None
     if not trainer.is_global_zero:
-        with quiet():
-            fit.run(trainer, resume)
+        fit.run(trainer, resume)
         return 0
     _begin(folder, options, inputs, found, trainer.world_size)
     calibrated = fit_into(folder, fit, trainer, inputs, resume)
@@ -109,8 +104,7 @@ def fit_into(
     """Train, and write the run folder however it ends; returns what came out, or None if it was interrupted."""
     status = "failed"
     try:
-        with quiet():
-            fit.run(trainer, resume)
+        fit.run(trainer, resume)
         status = "done"
     except KeyboardInterrupt:
         status = "interrupted"
@@ -119,8 +113,7 @@ def fit_into(
         raise
     finally:
         fitted = fit.result()
-        moments = moments_of_rows(fit.x, np.arange(len(fit.x)))
-        calibrator = FlowCalibrator.of(fitted, fit.recipe, moments, inputs.provenance())
+        calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, inputs.provenance())
         calibrated = CalibratedEncoder(inputs.encoder, calibrator)
         folder.finish(status, fitted, calibrated)
         _say(f"\n{fitted.record.summary()}")

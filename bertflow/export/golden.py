@@ -24,8 +24,8 @@ from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.export.parts import Exportable, raw_encoder
 from bertflow.files import write_json
+from bertflow.progress import unsaid
 from bertflow.records import read_record
-from bertflow.training.quiet import unsaid
 
 GOLDEN = "golden.json"
 FORMAT = 1

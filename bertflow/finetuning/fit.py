@@ -26,8 +26,8 @@ from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.finetuning.siamese import Siamese, named
 from bertflow.registry import lookup
 from bertflow.text_keys import digest
-from bertflow.training.keeping import DivergenceError
-from bertflow.training.quiet import known_warnings, quiet
+from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.trainer import quiet_trainer, run_training
 
 
 class SiameseFit:
@@ -90,16 +90,9 @@ class SiameseFit:
             UsageError: If the checkpoint is of another run.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
-        path = None if resume is None else str(resume)
         self.module.begun = time.perf_counter()
         try:
-            with known_warnings():
-                trainer.fit(self.module, datamodule=self.data, ckpt_path=path, weights_only=True if path else None)
-        except SystemExit:
-            # Lightning ends the process when it is interrupted; that is for our caller to do.
-            if not trainer.interrupted:
-                raise
-            raise KeyboardInterrupt from None
+            run_training(trainer, self.module, self.data, resume)
         finally:
             self.steps = trainer.global_step
             self.seconds = self.module.seconds
@@ -190,16 +183,5 @@ def finetune(
         The finished fit: ``save(folder)`` writes the encoder.
     """
     fit = SiameseFit(encoder, pairs, replace(recipe or FinetuneRecipe(), **changes), seed)
-    options: dict[str, Any] = {
-        "accelerator": "auto",
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        **fit.trainer_options(),
-        **(trainer or {}),
-    }
-    with quiet():
-        fit.run(pl.Trainer(**options), resume)
+    fit.run(quiet_trainer(fit.trainer_options(), trainer), resume)
     return fit

@@ -31,7 +31,7 @@ from bertflow.finetuning.data import PairBatch
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.registry import lookup
-from bertflow.training.keeping import DivergenceError, is_due
+from bertflow.training.checkpoints import DivergenceError, is_due
 from bertflow.training.module import Borrowed, planned_steps
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")

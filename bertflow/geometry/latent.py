@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertflow.geometry.cloud import Float64
-from bertflow.training.gaussianity import Gaussianity, gaussianity
+from bertflow.training.record import Gaussianity, gaussianity
 
 LEVELS = np.linspace(0.01, 0.99, 99)
 """Probabilities of the quantiles."""

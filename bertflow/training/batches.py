@@ -1,10 +1,10 @@
-"""Batches in a random order that depends on nothing but (seed, epoch), shared out over the ranks.
+"""Which rows are held out, and batches of the others in a random order that depends on (seed, epoch) alone.
 
     order  = a permutation of the rows, from (seed, epoch)
     step i = order[i B : (i + 1) B];  rank r of w takes every w-th of them
 
-``B`` counts the rows of one step over all ranks, so a run sees the same steps on any number of ranks. Rows are sliced
-out of the array that holds them: no worker processes, no collation.
+``B`` counts the rows of one step over all ranks, so a run takes the same steps on any number of ranks. Rows are sliced
+out of the array that holds them: no worker processes, no collation. Nothing here needs Lightning.
 """
 
 from collections.abc import Iterator, Sequence
@@ -57,6 +57,36 @@ def rows_of(units: NDArray[np.int64], unit: int) -> NDArray[np.int64]:
 def seeded_order(n: int, *key: int) -> NDArray[np.int64]:
     """A permutation of 0 .. n-1, a pure function of ``key``."""
     return np.random.default_rng(key).permutation(n)
+
+
+INITIAL_ROWS = 4096
+"""Rows that the data-dependent initialization looks at."""
+HELD_OUT_MOST = 10_000
+"""No fit needs more rows than these to be judged."""
+HELD_OUT_LEAST = 16
+"""Fewer rows than these say nothing about a density."""
+
+
+def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Which of ``n`` rows to train on, and which to hold out: the first rows of units of ``unit`` rows, rising.
+
+    Rows after the last whole unit are left out.
+
+    Args:
+        n: How many rows there are.
+        share: How many of them are held out, at least ``HELD_OUT_LEAST`` and at most ``HELD_OUT_MOST``; none where
+            ``share`` is 0, or ``HELD_OUT_LEAST`` are more than a quarter of the rows.
+        seed: Decides which.
+        unit: Rows in a row that stay together: 2 for sentence pairs.
+
+    Raises:
+        UsageError: If ``share`` is not in [0, 0.5].
+    """
+    if not 0 <= share <= 0.5:
+        raise UsageError(f"held_out is the share of rows that judge the fit, from 0 to 0.5; got {share}.")
+    held = int(np.clip(round(n * share), HELD_OUT_LEAST, HELD_OUT_MOST)) if share and n >= 4 * HELD_OUT_LEAST else 0
+    order = seeded_order(n // unit, seed)
+    return np.sort(order[held // unit :]) * unit, np.sort(order[: held // unit]) * unit
 
 
 class ShuffledBatches:

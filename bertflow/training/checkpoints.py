@@ -1,36 +1,47 @@
-"""Checkpoints to go on from: written whole or not at all, found again, read without pickle, pruned.
+"""What watches a training: checkpoints to resume from, states known to be good, SLURM's notice that the job ends.
 
     checkpoints/last.ckpt         at the end of each epoch, and every ``CHECKPOINT_STEPS`` steps
     checkpoints/hpc_ckpt_3.ckpt   what Lightning writes when SLURM is about to end the job, the third time
 
-They are Lightning's own, so what can be resumed is what Lightning can.
+Checkpoints are Lightning's own, written whole or not at all and read without pickle. Lightning keeps the state of a
+callback under the name of its class, so these names stay.
 """
 
+import math
 import pickle
 import re
+import signal
+import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
+from torch import Tensor
 
 from bertflow.errors import DataError
 from bertflow.files import atomic_file
+
+if TYPE_CHECKING:
+    from bertflow.training.module import BertFlow
 
 CHECKPOINT_STEPS = 1000
 """Most steps that a run loses when it is killed in the middle of a long epoch."""
 
 
 class WholeCheckpoints(TorchCheckpointIO):
-    """Writes beside the file and renames; Lightning's own way goes through the folder of temporary files.
+    """Writes beside the file and renames it.
 
-    Where that is another file system, its last act is a copy, and a run that is killed then leaves half a checkpoint.
+    Lightning writes to the folder of temporary files first. Where that is another file system, its last step is a copy,
+    and a run that is killed during it leaves half a checkpoint.
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write one; a path with a protocol, as s3://, is left to Lightning."""
+        """Write one; a path with a protocol, such as s3://, is left to Lightning."""
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
@@ -39,7 +50,7 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 class MidEpochCheckpoint(ModelCheckpoint):
-    """Writes every so many steps, but not between a step and its validation, which a resumed run would leave out."""
+    """Writes every so many steps, but not between a step and its validation: a resumed run would skip that."""
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -50,15 +61,15 @@ class MidEpochCheckpoint(ModelCheckpoint):
 
 
 def validation_follows(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether something is still to come after this batch that belongs to it: a validation, or the end of the epoch."""
+    """Whether a validation or the end of the epoch follows this batch and belongs to it."""
     across_epochs = trainer.check_val_every_n_epoch is None
     done = trainer.fit_loop.total_batch_idx + 1 if across_epochs else batch_idx + 1
-    every = trainer.val_check_batch  # None where it is a span of time: then nobody knows beforehand
+    every = trainer.val_check_batch  # None where it is a time span: then it is not known beforehand
     return trainer.is_last_batch or (every is not None and done % every == 0)
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
-    """The checkpoint that was written last, of those in ``folder``."""
+    """The checkpoint in ``folder`` that was written last."""
     found = [path for path in folder.glob("*.ckpt") if not path.name.startswith(".")]
     return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
@@ -67,7 +78,7 @@ def steps_of(checkpoint: Path) -> int:
     """Steps that had been taken when it was written.
 
     Raises:
-        DataError: If it cannot be read without pickle, or is no checkpoint of Lightning's.
+        DataError: If it cannot be read without pickle, or is not a checkpoint of Lightning's.
     """
     try:
         return int(torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["global_step"])
@@ -82,11 +93,177 @@ def steps_of(checkpoint: Path) -> int:
 
 
 def prune_requeue_checkpoints(folder: Path, keep: int = 1) -> None:
-    """Delete all but the last ``keep`` checkpoints that were written for SLURM's sake."""
-    numbered = [(int(match[1]), path) for path in folder.glob("hpc_ckpt_*.ckpt") if (match := _number(path))]
-    for _, path in sorted(numbered)[: len(numbered) - keep]:
+    """Delete all but the last ``keep`` checkpoints that were written for SLURM."""
+    found = ((re.fullmatch(r"hpc_ckpt_(\d+)\.ckpt", path.name), path) for path in folder.glob("hpc_ckpt_*.ckpt"))
+    numbered = sorted((int(match[1]), path) for match, path in found if match)
+    for _, path in numbered[: len(numbered) - keep]:
         path.unlink(missing_ok=True)
 
 
-def _number(path: Path) -> re.Match[str] | None:
-    return re.fullmatch(r"hpc_ckpt_(\d+)\.ckpt", path.name)
+Weights = dict[str, Tensor]
+
+
+class DivergenceError(DataError):
+    """The loss, or the held-out likelihood, is no longer a finite number."""
+
+
+@dataclass(frozen=True)
+class State:
+    """Weights of the flow that gave finite numbers.
+
+    Attributes:
+        name: "start", or "step 96": how many steps it had seen.
+        weights: A copy of the flow's ``state_dict``.
+        bits: Held-out bits per dimension; None where they were not computed.
+    """
+
+    name: str
+    weights: Weights
+    bits: float | None = None
+
+
+class KeepGoodStates(pl.Callback):
+    """Stops a fit that diverges, and keeps states of the flow that are known to be good.
+
+        start    as it was built, before any step: for a flow that starts from whitening, whitening
+        checked  the last weights that gave a finite loss, looked at every ``log_every_n_steps`` steps
+        best     the weights with the fewest held-out bits, among all validations
+
+    The loss is looked at before the step that it leads to, so the weights that are kept are the ones that gave it.
+    """
+
+    def __init__(self) -> None:
+        self.start: State | None = None
+        self.checked: State | None = None
+        self.best: State | None = None
+        self.seconds_before = 0.0
+        self._begin: float | None = None
+        self._loss: Tensor | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Duration of the training so far, the part before a resumption included."""
+        return self.seconds_before + (0.0 if self._begin is None else time.perf_counter() - self._begin)
+
+    def setup(self, trainer: pl.Trainer, pl_module: "BertFlow", stage: str) -> None:  # type: ignore[override]
+        """Keep the flow as it was built; this runs before it is initialized from data."""
+        if stage == "fit" and self.start is None:
+            self.start = self.checked = State("start", copied(pl_module))
+        self._begin = time.perf_counter()
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: "BertFlow") -> None:  # type: ignore[override]
+        """What was read from a checkpoint was good when it was written."""
+        if trainer.global_step:
+            self.checked = State(f"step {trainer.global_step}", copied(pl_module))
+
+    def on_before_backward(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:  # type: ignore[override]
+        """Check the loss when it is due; reading it waits for the device."""
+        self._loss = loss.detach()
+        if is_due(trainer):
+            self._require_finite(trainer, pl_module, self._loss)
+            self.checked = State(f"step {trainer.global_step}", copied(pl_module))
+
+    def on_validation_batch_end(  # type: ignore[override]
+        self,
+        trainer: pl.Trainer,
+        pl_module: "BertFlow",
+        outputs: Tensor,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Keep the weights if they are the best so far; where averaged weights are in place, those are kept."""
+        self._require_finite(trainer, pl_module, outputs)
+        bits = float(outputs)
+        if self.best is None or bits < (math.inf if self.best.bits is None else self.best.bits):
+            self.best = State(f"step {trainer.global_step}", copied(pl_module), bits)
+
+    def on_save_checkpoint(  # type: ignore[override]
+        self, trainer: pl.Trainer, pl_module: "BertFlow", checkpoint: dict[str, Any]
+    ) -> None:
+        """No checkpoint is written of weights that diverged."""
+        if self._loss is not None:
+            self._require_finite(trainer, pl_module, self._loss)
+
+    def state_dict(self) -> dict[str, Any]:
+        """For a checkpoint: the best state so far, and the time."""
+        return {"seconds": self.seconds, **({} if self.best is None else {"best": vars(self.best)})}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint."""
+        self.seconds_before = state_dict["seconds"]
+        if "best" in state_dict:
+            self.best = State(**state_dict["best"])
+
+    def _require_finite(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:
+        # All ranks must decide alike, or some would wait for others for ever.
+        if trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
+            return
+        raise DivergenceError(self.message(pl_module, trainer.global_step, float(loss)))
+
+    def message(self, module: "BertFlow", step: int, loss: float) -> str:
+        """What was wanted, what was got, what to do."""
+        recipe, kept = module.recipe, self.checked.name if self.checked else "start"
+        return (
+            f"The loss should stay finite, but after {step} steps it is {loss}. "
+            f"Lower flow.learning_rate (it was {recipe.learning_rate:g}), lengthen flow.warmup_steps "
+            f"({recipe.warmup_steps}), or keep fewer directions with flow.n_components. The last good state is: {kept}."
+        )
+
+
+def is_due(trainer: pl.Trainer) -> bool:
+    """Whether this step is looked at: every ``log_every_n_steps``, never where that is 0."""
+    every = getattr(trainer, "log_every_n_steps", 1)
+    return every > 0 and (trainer.global_step + 1) % every == 0
+
+
+def copied(module: "BertFlow") -> Weights:
+    """A copy of the flow's weights and buffers."""
+    return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
+
+
+NOTICE = signal.SIGUSR1
+AGREE_STEPS = 20
+"""Steps between two checks of several ranks whether a notice came."""
+
+
+class RequeueBetweenSteps(pl.Callback):
+    """Delays Lightning's handler of SLURM's notice to the end of a step; does nothing where Lightning has set none.
+
+    The handler writes a checkpoint and asks SLURM to run the job again (``scontrol requeue``). It would run wherever
+    the signal finds the process: between two parameters that the optimizer updates, or while another rank waits for our
+    gradients. So the signal is only noted, and all ranks call the handler after the same step.
+    """
+
+    def __init__(self) -> None:
+        self._lightnings: Any = None
+        self._noted = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
+        handler = signal.getsignal(NOTICE)
+        if callable(handler):
+            self._lightnings = handler
+            signal.signal(NOTICE, self._note)
+
+    def _note(self, signum: int, frame: FrameType | None) -> None:
+        self._noted = True
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Check whether a notice came; with several ranks only now and then, since they have to agree."""
+        if validation_follows(trainer, batch_idx) or (trainer.world_size > 1 and batch_idx % AGREE_STEPS):
+            return
+        self._check(trainer)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Check once more, now that the epoch was validated."""
+        self._check(trainer)
+
+    def _check(self, trainer: pl.Trainer) -> None:
+        if self._lightnings is not None and trainer.strategy.reduce_boolean_decision(self._noted, all=False):
+            self._noted = False
+            self._lightnings(NOTICE, None)
+            if trainer.is_global_zero:
+                prune_requeue_checkpoints(Path(trainer.default_root_dir))

@@ -2,16 +2,19 @@
 
     rows -> hold some out -> moments of the others -> affine start -> Glow on its first k coordinates -> train -> choose
 
-What is chosen in the end is, for a recipe that keeps the best, the state with the fewest held-out bits. The start is
-one of them, so a fit never returns something worse than its own affine start. The choice can be made at any moment,
-also after an interruption.
+For a recipe that keeps the best, the state with the fewest held-out bits is chosen in the end. The start is one of the
+candidates, so a fit never returns something worse than its own affine start. The choice can be made at any moment, also
+after an interruption.
 """
 
 import copy
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -23,59 +26,72 @@ from torch import Tensor
 from bertflow.affine import AffineMap, identity_map
 from bertflow.flow.glow import bits_per_dim, build_glow
 from bertflow.flow.map import FlowMap
-from bertflow.training.batches import Embeddings, rows_of, seeded_order
-from bertflow.training.data import HELD_OUT_MOST, TrainingData, hold_out
-from bertflow.training.gaussianity import gaussianity
-from bertflow.training.keeping import DivergenceError, State
-from bertflow.training.module import BertFlow
+from bertflow.moments import Moments
+from bertflow.training.batches import HELD_OUT_MOST, Embeddings, ShuffledBatches, hold_out, rows_of, seeded_order
+from bertflow.training.checkpoints import DivergenceError, State
+from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.presets import Recipe, resolve
-from bertflow.training.quiet import known_warnings, quiet
-from bertflow.training.record import FitRecord
+from bertflow.training.record import FitRecord, gaussianity
 from bertflow.training.reduction import (
+    affine_start,
     effective_rank,
+    gathered,
     kept_directions,
+    moments_of_rows,
     participation_ratio,
     plain_spread,
     reason_to_leave,
 )
-from bertflow.training.start import affine_start, gathered, moments_of_rows
-from bertflow.training.threads import threads_for
+from bertflow.training.trainer import quiet_trainer, run_training
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
 
 logger = logging.getLogger("bertflow")
 
+SMALL = 2**19
+"""Numbers in a batch (rows x dimensions) up to which a second thread does not pay."""
+
 
 @dataclass(frozen=True)
 class FittedFlow:
-    """What came out of a fit."""
+    """The result of a fit."""
 
     map: FlowMap | AffineMap
     """The flow; the identity where the record says that the embeddings are left alone."""
     record: FitRecord
 
 
-LIMITS = ("max_epochs", "max_steps", "max_time")
-"""Options of a Trainer that end a training."""
+def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
+    """What a recipe asks of a Trainer, for ``n`` rows; the user may override any of it."""
+    units, held_out = hold_out(n, recipe.held_out, 0, recipe.unit)
+    epochs, batches = recipe.epochs, len(ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
+    steps = min(max(1, int(batches * epochs)), recipe.steps or math.inf)
+    return {
+        "max_epochs": math.ceil(epochs),
+        "max_steps": -1 if steps == batches * math.ceil(epochs) else steps,
+        "gradient_clip_val": recipe.clip_norm or None,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": min(50, batches),
+        **({} if len(held_out) else {"limit_val_batches": 0}),
+    }
 
 
-def with_limits(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's options of a Trainer, then the user's; one limit of the user's replaces all of the recipe's."""
-    if any(name in given for name in LIMITS):
-        recipe = {name: value for name, value in recipe.items() if name not in LIMITS}
-    return {**recipe, **given}
+def recipe_callbacks(recipe: Recipe) -> list[pl.Callback]:
+    """What a recipe adds to a Trainer."""
+    # Buffers are permutations, which have no meaningful average.
+    return [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)] if recipe.ema else []
 
 
 class FlowFit:
-    """A fit: what is trained, on what, and what has come out of it so far.
+    """A fit: what is trained, on what, and the result so far.
 
     Args:
         x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
-        recipe: How.
-        seed: Of the held-out rows, the flow's first weights, and the order of the rows.
-        sentences: The n sentences that ``x`` was made of, which ``encoder`` encodes on the fly if the recipe says so.
-        encoder: Made ``x`` of them.
+        recipe: How it is trained.
+        seed: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
+        sentences: The n sentences that ``x`` was made from, which ``encoder`` encodes on the fly if the recipe says so.
+        encoder: Made ``x`` from them.
         spread: Participation ratio of the plain mean pooling; that of ``x`` by default, or where the encoder pools by
             token frequency, of its plain mean (``bertflow.training.reduction``).
 
@@ -102,7 +118,7 @@ class FlowFit:
         self.x, self.recipe, self.seed = x, recipe, seed
         self.train_rows = rows_of(units, recipe.unit)
         self.held_out = gathered(x, rows_of(held_out, recipe.unit)) if len(held_out) else None
-        moments = moments_of_rows(x, self.train_rows)
+        self.train_moments = moments = moments_of_rows(x, self.train_rows)
         affine, self.gaussian = affine_start(moments, recipe)
         spread = spread or plain_spread(encoder, sentences) or participation_ratio(moments)
         self.left_alone = reason_to_leave(recipe, spread)
@@ -121,28 +137,21 @@ class FlowFit:
         return self.recipe.keep == "last" or self.recipe.held_out == 0 or self.held_out is not None
 
     def trainer_options(self) -> dict[str, Any]:
-        """What the recipe asks of a Trainer; whoever makes one may override any of it."""
-        epochs, batches = self.recipe.epochs, len(self.data.train_dataloader())
-        steps = min(max(1, int(batches * epochs)), self.recipe.steps or math.inf)
-        return {
-            "max_epochs": math.ceil(epochs),
-            "max_steps": -1 if steps == batches * math.ceil(epochs) else steps,
-            "gradient_clip_val": self.recipe.clip_norm or None,
-            "num_sanity_val_steps": 0,
-            "log_every_n_steps": min(50, batches),
-            **({"limit_val_batches": 0} if self.held_out is None else {}),
-        }
+        """What the recipe asks of a Trainer."""
+        return trainer_options(self.recipe, len(self.x))
 
-    def callbacks(self) -> list[pl.Callback]:
-        """What the recipe adds to a Trainer."""
-        # Buffers are permutations; their averages are not.
-        return [EMAWeightAveraging(decay=self.recipe.ema, use_buffers=False)] if self.recipe.ema else []
+    @cached_property
+    def moments(self) -> Moments:
+        """Moments of all rows, the held-out ones included; only those are read again."""
+        rest = np.setdiff1d(np.arange(len(self.x)), self.train_rows)
+        others = [moments_of_rows(self.x, rest)] if len(rest) else []
+        return Moments.merged([self.train_moments, *others])
 
-    def run(self, trainer: pl.Trainer, resume: str | None = None) -> None:
-        """Train; ``result`` has something to give in any case.
+    def run(self, trainer: pl.Trainer, resume: str | Path | None = None) -> None:
+        """Train; afterwards ``result`` has something to give, however the training ended.
 
         Args:
-            trainer: Made with ``trainer_options`` and ``callbacks``.
+            trainer: Made with ``trainer_options`` and ``recipe_callbacks``.
             resume: Checkpoint of the same fit to go on from.
 
         Raises:
@@ -156,24 +165,22 @@ class FlowFit:
             logger.warning("%d rows are too few to hold some out and judge a flow by: its start is kept.", len(self.x))
             return
         try:
-            with known_warnings(), threads_for(self._numbers_a_step()):
-                trainer.fit(self.module, datamodule=self.data, ckpt_path=resume, weights_only=True if resume else None)
+            with threads_for(self._numbers_a_step()):
+                run_training(trainer, self.module, self.data, resume)
             self.finished = True
-        except SystemExit:
-            # Lightning ends the process when it is interrupted; that is for our caller to do.
-            if not trainer.interrupted:
-                raise
-            raise KeyboardInterrupt from None
         finally:
             self.steps, self.seconds = trainer.global_step, self.module.states.seconds
-        require_finite_end(self)
+        last = State("last", self.module.flow.state_dict())
+        if not math.isfinite(mean_bits(self._flow(last), self.train_sample())):  # the last step is checked as well
+            self.finished = False
+            raise DivergenceError(self.module.states.message(self.module, self.steps, math.nan))
 
     def _numbers_a_step(self) -> float:
-        """Rows x dimensions of a batch; no end of them where the encoder is in the loop."""
+        """Rows x dimensions of a batch; infinite where the encoder is in the loop."""
         return math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank
 
     def result(self) -> FittedFlow:
-        """The state that the recipe chooses among those there are, and what there is to say about it."""
+        """The state that the recipe chooses among those kept, and its record."""
         chosen = self._choose()
         flow, train = self._flow(chosen), self.train_sample()
         held_out, comparable = self.held_out, flow.rank == self.gaussian.dim_out
@@ -224,7 +231,7 @@ class FlowFit:
         return bits if math.isfinite(bits) else math.inf
 
     def _flow(self, state: State) -> FlowMap:
-        """A flow of its own with these weights, on the CPU."""
+        """A new flow with these weights, on the CPU."""
         flow = copy.deepcopy(self.module.flow).cpu()
         flow.load_state_dict(state.weights)
         return flow.eval().requires_grad_(False)
@@ -235,18 +242,6 @@ def mean_bits(density: FlowMap | AffineMap, x: Tensor) -> float:
     """Mean bits per dimension of the rows ``x`` under a density."""
     dim = density.rank if isinstance(density, FlowMap) else density.dim_out
     return float(bits_per_dim(density.log_prob(x), dim).double().mean())
-
-
-def require_finite_end(fit: FlowFit) -> None:
-    """The last step of a fit is looked at as well.
-
-    Raises:
-        DivergenceError: If the flow that came out gives no finite likelihood.
-    """
-    states, last = fit.module.states, State("last", fit.module.flow.state_dict())
-    if not math.isfinite(mean_bits(fit._flow(last), fit.train_sample())):
-        fit.finished = False
-        raise DivergenceError(states.message(fit.module, fit.steps, math.nan))
 
 
 def fit_flow(
@@ -263,17 +258,17 @@ def fit_flow(
 
     Args:
         x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
-        preset: A row of ``PRESETS``, or a recipe of one's own.
+        preset: A row of ``PRESETS``, or a recipe.
         n_components: Directions to keep, "all" or "auto"; as in the preset by default.
-        random_state: Of the held-out rows, the flow's first weights, and the order of the rows.
+        random_state: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
         held_out: Share of the rows that judge the fit; as in the preset by default.
         changes: Other fields of the recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
-        trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they come before the recipe's.
+        trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
             that of ``x`` by default.
 
     Raises:
-        DataError: For rows that no flow can be fitted to; the message says why.
+        DataError: For rows that no flow can be fitted to; the message gives the reason.
         DivergenceError: If the loss is no longer finite.
         UsageError: For an option that cannot be used.
 
@@ -282,16 +277,23 @@ def fit_flow(
     given = {"n_components": n_components, "held_out": held_out}
     recipe = resolve(preset, {**(changes or {}), **{name: value for name, value in given.items() if value is not None}})
     fit = FlowFit(x, recipe, random_state, spread=spread)
-    options: dict[str, Any] = {
-        "accelerator": "auto",
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        **with_limits(fit.trainer_options(), trainer or {}),
-    }
-    options["callbacks"] = [*fit.callbacks(), *(options.get("callbacks") or [])]
-    with quiet():
-        fit.run(pl.Trainer(**options))
+    fit.run(quiet_trainer(fit.trainer_options(), trainer, recipe_callbacks(fit.recipe)))
     return fit.result()
+
+
+@contextmanager
+def threads_for(numbers: float) -> Iterator[None]:
+    """One thread for steps on at most ``SMALL`` numbers; afterwards as many as there were.
+
+    A step of a flow is hundreds of operators of a few microseconds each, and threads that meet after each of them cost
+    more than they save: on two cores, a step of the default flow took as long as with one thread where they spin while
+    they wait, and twice as long where they sleep (``OMP_WAIT_POLICY=passive``); a step of the paper's, 1.3 and 5 times
+    as long.
+    """
+    before = torch.get_num_threads()
+    if numbers <= SMALL:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

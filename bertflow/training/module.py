@@ -1,28 +1,41 @@
-"""The LightningModule that pairs a frozen encoder with a flow: sentences in, z out.
+"""What Lightning trains, and on what: a module that pairs a frozen encoder with a flow, and its rows.
 
     sentences -- encoder (borrowed, frozen) --> x -- flow (trained) --> z        minimize  nll = -log p(x) / rank
 
 The encoder is borrowed: it is not a sub-module, so it is not trained, checkpointed, moved, averaged or wrapped by DDP.
 Batches are embeddings that were made once, or sentences that are encoded on the fly, with the encoder's dropout where
 the recipe asks for it. The flow is initialized in ``setup``, before DDP wraps it, from the same rows on every rank.
+Held-out rows are always embeddings. They are few, so every rank reads all of them: nothing needs to be reduced, and all
+ranks take the same decisions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.map import FlowMap
-from bertflow.training.batches import Batch
-from bertflow.training.keeping import KeepGoodStates, is_due
+from bertflow.training.batches import (
+    INITIAL_ROWS,
+    Batch,
+    Rows,
+    ShuffledBatches,
+    hold_out,
+    rows_of,
+    seeded_order,
+    take,
+)
+from bertflow.training.checkpoints import KeepGoodStates, is_due
+from bertflow.training.optimizer import build_optimizer
 from bertflow.training.presets import Recipe
-from bertflow.training.schedule import build_optimizer
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -46,7 +59,7 @@ class BertFlow(pl.LightningModule):
 
     Args:
         flow: The map to be trained.
-        recipe: How.
+        recipe: How it is trained.
         encoder: Makes embeddings of sentences; not needed where all batches are embeddings.
     """
 
@@ -66,7 +79,7 @@ class BertFlow(pl.LightningModule):
         """Raw embeddings (n, dim_in); a batch of embeddings is returned as it is.
 
         Raises:
-            UsageError: If sentences come and there is no encoder.
+            UsageError: For sentences without an encoder.
         """
         if isinstance(batch, Tensor):
             return batch
@@ -131,15 +144,15 @@ class BertFlow(pl.LightningModule):
         return build_optimizer(self.flow, self.recipe, planned_steps(self.trainer))
 
     def configure_callbacks(self) -> list[pl.Callback]:
-        """What watches every fit of this module, whoever made the Trainer."""
+        """What watches every fit of this module, whichever Trainer runs it."""
         return [self.states]
 
 
 def planned_steps(trainer: pl.Trainer) -> float:
     """Steps of the optimizer until the Trainer's limit; infinite where it has none.
 
-    ``Trainer.estimated_stepping_batches`` says the same, but sets up the loaders too early for a resumed fit to go on
-    in the middle of an epoch.
+    ``Trainer.estimated_stepping_batches`` is the same number, but sets up the loaders too early for a resumed fit to go
+    on in the middle of an epoch.
     """
     data = getattr(trainer, "datamodule", None)
     if data is None:
@@ -163,3 +176,60 @@ def require_precision(precision: Any) -> None:
             f"The flow's mathematics needs float32 or better, but trainer.precision is {precision}. "
             f"Choose {' or '.join(PRECISIONS)}; encoder.dtype sets the encoder's own precision."
         )
+
+
+class TrainingData(pl.LightningDataModule):
+    """Rows to train on and embeddings to judge by.
+
+    Args:
+        rows: Embeddings (n, dim), or sentences for a ``BertFlow`` that has an encoder.
+        units: First rows of the units to train on, from ``hold_out``; all rows by default.
+        held_out: Embeddings (m, dim) that judge the fit; None for none.
+        batch_size: Rows of one step, over all ranks.
+        seed: Decides the order of the rows, and which of them the initialization sees.
+        unit: Rows in a row that stay together: 2 for sentence pairs.
+    """
+
+    def __init__(
+        self,
+        rows: Rows,
+        units: NDArray[np.int64] | None = None,
+        held_out: Tensor | None = None,
+        batch_size: int = 256,
+        seed: int = 0,
+        unit: int = 1,
+    ) -> None:
+        super().__init__()
+        self.rows = rows
+        self.units = hold_out(len(rows), 0, seed, unit)[0] if units is None else units
+        self.held_out = held_out
+        self.batch_size = batch_size
+        self.seed = seed
+        self.unit = unit
+
+    def initial_rows(self) -> Batch:
+        """The rows for the data-dependent initialization: the same on every rank."""
+        chosen = self.units[seeded_order(len(self.units), self.seed)[: INITIAL_ROWS // self.unit]]
+        return take(self.rows, rows_of(chosen, self.unit))
+
+    def train_dataloader(self) -> ShuffledBatches:
+        """This rank's share of one epoch."""
+        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
+        return ShuffledBatches(self.rows, self.units, self.batch_size, self.seed, self.unit, rank, world)
+
+    def val_dataloader(self) -> "OneBatch | list[OneBatch]":
+        """All held-out rows as one batch, on every rank; no loader at all where none are held out."""
+        return [] if self.held_out is None else OneBatch(self.held_out)
+
+
+class OneBatch:
+    """All rows at once."""
+
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return 1
+
+    def __iter__(self) -> Iterator[Tensor]:
+        yield self.rows

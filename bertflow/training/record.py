@@ -1,34 +1,88 @@
-"""What a fit has to say about itself."""
+"""What a fit says about itself: steps, bits per dimension, and how Gaussian its latent is.
+
+A flow is done when its latent is standard normal: squared norms chi-square with as many degrees of freedom as z has
+dimensions, each dimension with mean 0, variance 1, skewness 0 and excess kurtosis 0, and no covariances.
+"""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from bertflow.training.gaussianity import Gaussianity
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Gaussianity:
+    """Departures of n rows of z from N(0, I); every number is 0 for a perfect fit and infinitely many rows.
+
+    Attributes:
+        n: Number of rows.
+        norm_ks: Largest gap between the distribution of |z|^2 and chi-square, in [0, 1] (Kolmogorov-Smirnov).
+        mean: Root mean square of the means of the dimensions.
+        variance: Root mean square of their variances less 1.
+        skewness: Root mean square of their skewnesses.
+        kurtosis: Root mean square of their excess kurtoses.
+        covariance: Root mean square of the covariances of different dimensions.
+        sampling: Expected ``mean`` and ``covariance`` for n rows of N(0, I): 1 / sqrt(n).
+    """
+
+    n: int
+    norm_ks: float
+    mean: float
+    variance: float
+    skewness: float
+    kurtosis: float
+    covariance: float
+    sampling: float
+
+
+def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
+    """Measure the rows z (n, dim), n >= 2."""
+    from scipy import stats  # takes half a second
+
+    z = np.asarray(z, dtype=np.float64)
+    n, dim = z.shape
+    covariance = np.cov(z, rowvar=False, bias=True).reshape(dim, dim)
+    standard = (z - z.mean(0)) / np.sqrt(np.diag(covariance).clip(min=np.finfo(np.float64).tiny))
+    return Gaussianity(
+        n=n,
+        norm_ks=float(stats.kstest(np.square(z).sum(1), stats.chi2(dim).cdf).statistic),
+        mean=_rms(z.mean(0)),
+        variance=_rms(np.diag(covariance) - 1),
+        skewness=_rms((standard**3).mean(0)),
+        kurtosis=_rms((standard**4).mean(0) - 3),
+        covariance=_rms(covariance[~np.eye(dim, dtype=bool)]),
+        sampling=float(1 / np.sqrt(n)),
+    )
+
+
+def _rms(values: NDArray[np.float64]) -> float:
+    return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
 
 
 @dataclass(frozen=True)
 class FitRecord:
-    """How a flow was fitted, and how well. Bits are per dimension of the density, the lower the better.
+    """How a flow was fitted, and how well. Bits are per dimension of the density; lower is better.
 
     Attributes:
         preset: Row of ``PRESETS``.
-        seed: Of the held-out rows, the first weights and the order of the rows.
+        seed: Random seed of the held-out rows, the first weights and the order of the rows.
         n_train: Rows trained on.
         n_held_out: Rows that judged the fit.
         dim_in: Width of the embeddings.
-        rank: Directions that are not null.
-        n_null: Directions that are.
+        rank: Number of directions that are not null.
+        n_null: Number of null directions.
         dim_out: Directions that the calibrated embedding keeps.
         steps: Steps of the optimizer.
-        seconds: How long they took.
-        kept: Which state was chosen: "start", or "step 96".
+        seconds: Duration of the training.
+        kept: The chosen state: "start", or "step 96".
         left_alone: Why the embeddings are left as they are, in words; None where they are not. Then the bits and
             ``gaussianity`` are those of the start, the Gaussian.
         interrupted: Whether the fit was stopped before its end.
         dropout: Whether the encoder was in the loop, with its dropout on.
         train_bits: Bits of (a sample of) the training rows.
         train_bits_gaussian: The same under the Gaussian of full covariance; None where the flow keeps null directions,
-            since a density on other dimensions does not compare.
+            since densities on different dimensions do not compare.
         held_out_bits: Bits of the held-out rows; None where there are none.
         held_out_bits_gaussian: The same under the Gaussian.
         gaussianity: Of z, on the held-out rows; on the training rows where there are none.
@@ -72,7 +126,7 @@ class FitRecord:
         )
 
     def to_markdown(self) -> str:
-        """A short report for people."""
+        """A short report."""
         if self.left_alone:
             return f"# Fit of a flow\n\nPreset `{self.preset}`, {self.n_train:,} rows, {self.left_alone}.\n"
         rows = [

@@ -20,7 +20,7 @@ from bertflow.cli.train_inputs import read_text
 from bertflow.cli.train_options import DataOptions, parse_options
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.runs.trainer import build_trainer
+from bertflow.training.trainer import build_trainer
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]

@@ -12,7 +12,7 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli import train_run
 from bertflow.records import read_record
-from bertflow.runs import trainer as train_trainer
+from bertflow.training import trainer as train_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]

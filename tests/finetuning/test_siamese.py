@@ -16,7 +16,7 @@ from bertflow.finetuning.fit import SiameseFit, finetune
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
 from bertflow.text_keys import hash_texts
-from bertflow.training.keeping import DivergenceError
+from bertflow.training.checkpoints import DivergenceError
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 WORDS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red") for noun in NOUNS

@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from bertflow.geometry.latent import LEVELS, Latent
-from bertflow.training.gaussianity import gaussianity
+from bertflow.training.record import gaussianity
 
 
 def test_a_gaussian_lies_on_the_diagonal():

@@ -3,7 +3,8 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
-from bertflow.training.data import HELD_OUT_LEAST, TrainingData, hold_out
+from bertflow.training.batches import HELD_OUT_LEAST, hold_out
+from bertflow.training.module import TrainingData
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 import pytest
 
-from bertflow.training.launch import launched
+from bertflow.training.trainer import launched
 
 TORCHRUN = {"TORCHELASTIC_RUN_ID": "1", "RANK": "5", "WORLD_SIZE": "8", "LOCAL_WORLD_SIZE": "4", "LOCAL_RANK": "1"}
 SLURM = {"SLURM_NTASKS": "8", "SLURM_NNODES": "2", "SLURM_JOB_NAME": "train", "SLURM_PROCID": "5"}

@@ -5,7 +5,7 @@ import csv
 import pytest
 from pytorch_lightning.loggers import CSVLogger
 
-from bertflow.training.metrics_file import ContinuedCSV, keep_metrics
+from bertflow.training.trainer import ContinuedCSV, keep_metrics
 
 ROWS = [({"train/nll": 1.5}, 0), ({"train/nll": 1.25}, 4), ({"val/nll": 1.1}, 4), ({"train/nll": 1.0}, 9)]
 

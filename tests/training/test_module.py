@@ -11,7 +11,7 @@ from bertflow.errors import UsageError
 from bertflow.training.fit import FlowFit
 from bertflow.training.module import BertFlow
 from bertflow.training.presets import resolve
-from bertflow.training.quiet import known_warnings
+from bertflow.training.trainer import known_warnings
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS]

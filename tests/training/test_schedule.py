@@ -9,8 +9,8 @@ from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import build_glow
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
+from bertflow.training.optimizer import DECAYS, build_optimizer, learning_rate_factor
 from bertflow.training.presets import PRESETS, Recipe
-from bertflow.training.schedule import DECAYS, build_optimizer, learning_rate_factor
 
 
 @pytest.fixture

@@ -1,0 +1,307 @@
+"""Lightning's Trainer: its options, its loggers, its progress bar, and what it says.
+
+The user's options come first, then the recipe's, then ours. ``metrics.csv`` and the bar count the steps of the whole
+run, also across restarts.
+"""
+
+import csv
+import io
+import logging
+import math
+import os
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+from lightning_fabric.loggers.csv_logs import _ExperimentWriter as FabricWriter
+from lightning_fabric.loggers.logger import rank_zero_experiment
+from lightning_fabric.utilities.exceptions import MisconfigurationException
+from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
+from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+from pytorch_lightning.plugins.io import CheckpointIO
+
+from bertflow.errors import UsageError
+from bertflow.files import write_text
+from bertflow.progress import at_level
+from bertflow.training.checkpoints import (
+    CHECKPOINT_STEPS,
+    MidEpochCheckpoint,
+    RequeueBetweenSteps,
+    WholeCheckpoints,
+)
+from bertflow.training.module import planned_steps
+
+LIMITS = ("max_epochs", "max_steps", "max_time")
+"""Options of a Trainer that end a training."""
+INTERACTIVE = ("bash", "interactive")
+"""Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
+METRICS = "metrics.csv"
+
+
+def quiet() -> AbstractContextManager[None]:
+    """Without Lightning's banners: available devices, why the fit ended, what else could be installed."""
+    return at_level(logging.WARNING, "pytorch_lightning", "lightning_fabric")
+
+
+@contextmanager
+def known_warnings() -> Iterator[None]:
+    """Hide the warnings that Lightning 2.6 itself causes under torch 2.13, and those about a resumed run."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
+        warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message="The dirpath has changed from")
+        yield
+
+
+def run_training(
+    trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
+) -> None:
+    """Train, from a checkpoint if one is given.
+
+    Raises:
+        KeyboardInterrupt: After Ctrl-C or SIGTERM.
+    """
+    path = None if resume is None else str(resume)
+    try:
+        with known_warnings(), quiet():
+            trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
+    except SystemExit:
+        # Lightning ends the process when it is interrupted; that is for our caller to do.
+        if not trainer.interrupted:
+            raise
+        raise KeyboardInterrupt from None
+
+
+def quiet_trainer(
+    recipe: Mapping[str, Any], given: Mapping[str, Any] | None, callbacks: Sequence[pl.Callback] = ()
+) -> pl.Trainer:
+    """A Trainer that writes and shows nothing, for a fit without a run folder.
+
+    Args:
+        recipe: The recipe's options, for what the user left open.
+        given: The user's options.
+        callbacks: The recipe's callbacks.
+    """
+    options: dict[str, Any] = {
+        "accelerator": "auto",
+        "devices": 1,
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        **with_limits(recipe, given or {}),
+    }
+    return _trainer({**options, "callbacks": [*callbacks, *_listed(options.get("callbacks"))]})
+
+
+def build_trainer(
+    given: Mapping[str, Any],
+    output: Path,
+    recipe: Mapping[str, Any],
+    callbacks: Sequence[pl.Callback] = (),
+    step: int = 0,
+) -> pl.Trainer:
+    """The Trainer of a run folder, with every option that was given.
+
+    Args:
+        given: The user's options.
+        output: The run folder, for metrics and checkpoints.
+        recipe: The recipe's options, for what the user left open.
+        callbacks: The recipe's callbacks.
+        step: Steps taken before, for a run that is resumed.
+
+    Raises:
+        UsageError: If Lightning refuses the options.
+    """
+    recipe = with_limits(recipe, given)
+    callbacks = [*callbacks, *_listed(given.get("callbacks"))]
+    if given.get("barebones"):  # refuses everything that takes time
+        ours = {name: value for name, value in recipe.items() if name in LIMITS}
+        return _trainer({**launched(), **ours, **given, "callbacks": callbacks})
+    checkpoints = output / "checkpoints"
+    plugins = _listed(given.get("plugins"))
+    if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
+        # At the end of an epoch, and in the middle of a long one; both write the same file.
+        last: dict[str, Any] = {"filename": "last", "save_top_k": 1, "enable_version_counter": False}
+        callbacks.append(ModelCheckpoint(checkpoints, **last))
+        callbacks.append(MidEpochCheckpoint(checkpoints, every_n_train_steps=CHECKPOINT_STEPS, **last))
+        callbacks.append(RequeueBetweenSteps())
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            plugins.append(WholeCheckpoints())
+    if given.get("enable_progress_bar") is not False and not any(isinstance(each, ProgressBar) for each in callbacks):
+        callbacks.append(WholeRunBar())
+    # Lightning's checkpoints for SLURM go to its root.
+    ours = {"enable_model_summary": False, "default_root_dir": checkpoints, **launched(), **recipe}
+    loggers = _loggers(given.get("logger"), output, step)
+    return _trainer({**ours, **given, "callbacks": callbacks, "logger": loggers, "plugins": plugins})
+
+
+def with_limits(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options of a Trainer, then the user's; one limit of the user's replaces all of the recipe's."""
+    if any(name in given for name in LIMITS):
+        recipe = {name: value for name, value in recipe.items() if name not in LIMITS}
+    return {**recipe, **given}
+
+
+def launched(environment: Mapping[str, str] | None = None) -> dict[str, int]:
+    """Devices a node and nodes, as the launcher of this process (torchrun, or SLURM's ``srun``) states them.
+
+    Lightning reads the same variables, but wants the two numbers as options too and refuses to start where they differ.
+
+    Args:
+        environment: The variables; ``os.environ`` by default.
+
+    Returns:
+        Options of Lightning's Trainer; none where nothing has launched this process.
+    """
+    said = os.environ if environment is None else environment
+    if "TORCHELASTIC_RUN_ID" in said:  # before SLURM, since torchrun may be started by it
+        per_node, world = int(said["LOCAL_WORLD_SIZE"]), int(said["WORLD_SIZE"])
+        return {"devices": per_node, "num_nodes": world // per_node}
+    if "SLURM_NTASKS" in said and said.get("SLURM_JOB_NAME") not in INTERACTIVE:
+        nodes = int(said.get("SLURM_NNODES", 1))
+        return {"devices": int(said["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
+    return {}
+
+
+def _trainer(arguments: Mapping[str, Any]) -> pl.Trainer:
+    try:
+        with quiet():
+            return pl.Trainer(**arguments)
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
+        raise UsageError(f"Lightning's Trainer refuses its options: {error}") from None
+
+
+def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
+    """metrics.csv always, unless logging is off; beside it TensorBoard, or the loggers that the user named."""
+    if given is False:
+        return []
+    if given is None or given is True:
+        from pytorch_lightning.loggers import TensorBoardLogger
+
+        # What was logged after the checkpoint is logged again.
+        purge = step or None
+        given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
+    return [ContinuedCSV(output), *_listed(given)]
+
+
+def _listed(given: Any) -> list[Any]:
+    return [] if given is None else list(given) if isinstance(given, list) else [given]
+
+
+class ContinuedCSV(CSVLogger):
+    """A ``CSVLogger`` that appends to ``folder/metrics.csv`` and writes each row at once.
+
+    Lightning's own deletes the file that it finds. With this one a run that was killed and resumed leaves the same file
+    as one that was not: ``keep_metrics`` removes the rows logged after the checkpoint, and the header is kept.
+
+    Args:
+        folder: The run folder.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        # A row kept in memory is lost when the run is killed; there is one for some fifty steps.
+        super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
+
+    @property
+    @rank_zero_experiment
+    def experiment(self) -> FabricWriter:
+        """The writer."""
+        if self._experiment is None:
+            self._experiment = _Writer(self.log_dir)
+        return self._experiment
+
+
+class _Writer(ExperimentWriter):
+    """Lightning's writer, except for how it treats a file that exists."""
+
+    def _check_log_dir_exists(self) -> None:
+        path = Path(self.metrics_file_path)
+        if path.exists():
+            self.metrics_keys = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))).fieldnames or [])
+
+    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
+        path = Path(self.metrics_file_path)
+        write_text(path, _table(list(csv.DictReader(io.StringIO(path.read_text("utf-8")))), fieldnames))
+
+
+def keep_metrics(source: Path, folder: Path, steps: int) -> None:
+    """Write ``folder/metrics.csv`` with the rows of ``source``, another such file, that the first ``steps`` logged.
+
+    A last line that was cut off in the middle is left out; without a row there is no file.
+    """
+    text = source.read_text("utf-8") if source.exists() else ""
+    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+    rows = [row for row in reader if int(row["step"]) < steps]
+    if rows:
+        write_text(folder / METRICS, _table(rows, list(reader.fieldnames or [])))
+    else:
+        (folder / METRICS).unlink(missing_ok=True)
+
+
+def _table(rows: list[dict[str, str]], header: list[str]) -> str:
+    written = io.StringIO()
+    writer = csv.DictWriter(written, header)
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+class WholeRunBar(ProgressBar):
+    """Steps done of all steps of the run, the time left, and the held-out bits; Lightning's bars start every epoch.
+
+    Shown in a terminal and in a notebook only: in the log of a job it would be a line a step.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._bar: Any = None
+
+    def enable(self) -> None:
+        """Show it."""
+        self._shown = True
+
+    def disable(self) -> None:
+        """Hide it, as on all ranks but one."""
+        self._shown = False
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin; without a limit on the steps the end is not known."""
+        from tqdm.auto import tqdm
+
+        steps, done = planned_steps(trainer), trainer.global_step
+        total = None if math.isinf(steps) else int(steps)
+        self._bar = tqdm(
+            total=total, initial=done, desc="training", unit=" steps", disable=not self._shown, dynamic_ncols=True
+        )
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Count the steps taken."""
+        self._bar.update(trainer.global_step - self._bar.n)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Show the held-out bits."""
+        bits = trainer.callback_metrics.get("val/bits_per_dim")
+        if self._bar is not None and bits is not None:
+            self._bar.set_postfix_str(f"held out {float(bits):.4f} bits per dimension")
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Close the bar after a training that came to its end."""
+        self._close()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Close the bar after one that did not."""
+        self._close()
+
+    def _close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
