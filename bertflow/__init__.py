@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
     from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
     from bertflow.evaluation.verifying import verify_paper as verify_paper
-    from bertflow.export.comparison import compare_with_golden as compare_with_golden
+    from bertflow.export.diagnosis import diagnose as diagnose
     from bertflow.export.st_folder import load_sentence_transformer as load_sentence_transformer
     from bertflow.export.targets import export_encoder as export_encoder
     from bertflow.moments import Moments as Moments
@@ -53,7 +53,7 @@ _HOMES = {
     "Standardize": "bertflow.calibration.linear",
     "TransformerEncoder": "bertflow.encoder.transformer",
     "Whitening": "bertflow.calibration.linear",
-    "compare_with_golden": "bertflow.export.comparison",
+    "diagnose": "bertflow.export.diagnosis",
     "evaluate_retrieval": "bertflow.evaluation.retrieval",
     "evaluate_sts": "bertflow.evaluation.sts",
     "export_encoder": "bertflow.export.targets",

@@ -1,11 +1,11 @@
 """``bertflow doctor``: why do a server's embeddings differ from yours?"""
 
 from bertflow.cli.command import Command
-from bertflow.export.comparison import compare_with_golden
+from bertflow.export.diagnosis import diagnose
 
 main = Command(
     "doctor",
-    compare_with_golden,
+    diagnose,
     metavars={"golden": "FOLDER|FILE", "model": "FOLDER", "key": "VARIABLE"},
     json=True,
     examples="""\

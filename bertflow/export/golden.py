@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.export.diagnosis import distances
 from bertflow.export.parts import Exportable, raw_encoder
 from bertflow.files import write_json
 from bertflow.progress import unsaid
@@ -145,16 +146,6 @@ def _make(system: Exportable, encoder: TransformerEncoder, written: Path, senten
         tolerance = 3 * precision["float32"]
     tokens = _count_tokens(encoder, written, sentences)
     return Golden(sentences, tokens, vectors, suspects, precision, tolerance, system.describe())
-
-
-def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
-    """Distance of each row from the wanted one (n,), as a share of its length; infinite where shapes differ."""
-    if got.shape != wanted.shape:
-        return np.full(len(wanted), np.inf)
-    wanted = wanted.astype(np.float64)
-    length = np.linalg.norm(wanted, axis=1).clip(min=np.finfo(np.float64).tiny)
-    found: NDArray[np.float64] = np.linalg.norm(got.astype(np.float64) - wanted, axis=1) / length
-    return found
 
 
 def _mistakes(system: Exportable, encoder: TransformerEncoder, written: Path, some: list[str]) -> dict[str, Float32]:

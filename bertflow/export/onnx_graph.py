@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.export.golden import distances
+from bertflow.export.diagnosis import distances
 from bertflow.export.onnx_encoder import GRAPH, INT8, OUTPUT, OnnxEncoder, graph_session
 from bertflow.export.parts import Parts
 from bertflow.files import write_json

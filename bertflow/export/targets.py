@@ -341,7 +341,8 @@ def _distance(folder: Path) -> float | None:
     """Distance of what sentence-transformers computes from the golden vectors; None if it is not installed."""
     import numpy as np
 
-    from bertflow.export.golden import Golden, distances
+    from bertflow.export.diagnosis import distances
+    from bertflow.export.golden import Golden
     from bertflow.export.st_folder import load_sentence_transformer
 
     golden = Golden.read(folder)

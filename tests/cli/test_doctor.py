@@ -108,14 +108,14 @@ def test_folders_are_run_here(system, exported, tmp_path):
 
 
 REFUSALS = {
-    "neither server nor folder": ((), 2, "One of url, a server, and model, a folder, is wanted; got neither."),
+    "neither server nor folder": ((), 2, "One of url, a server, and model, a folder, is needed; got neither."),
     "an empty key": (
         ("--url", "http://127.0.0.1:9", "--key", "BERTFLOW_NO_SUCH_KEY"),
         2,
         "key names the environment variable BERTFLOW_NO_SUCH_KEY, which is not set. Set it.",
     ),
     "no batch": (("--url", "http://127.0.0.1:9", "--batch", "0"), 2, "batch should be 1 or more, got 0."),
-    "a folder of something else": (("--model", "."), 2, ". is nothing that can be run here: it holds none of"),
+    "a folder of something else": (("--model", "."), 2, ". cannot be run here: it holds none of"),
 }
 
 

@@ -7,8 +7,8 @@ import pytest
 
 import bertflow
 from bertflow.errors import DataError
-from bertflow.export.diagnosis import diagnose
-from bertflow.export.golden import GOLDEN_SENTENCES, SUSPECT_ROWS, Golden, distances, make_golden
+from bertflow.export.diagnosis import distances, explain
+from bertflow.export.golden import GOLDEN_SENTENCES, SUSPECT_ROWS, Golden, make_golden
 from bertflow.export.targets import write_export
 
 
@@ -35,7 +35,7 @@ def unit(x):
 def test_there_are_32_sentences_and_the_right_vectors_are_right(world):
     system, golden, _ = world
     assert len(golden.sentences) == 32
-    finding = diagnose(golden, system.encode(golden.sentences))
+    finding = explain(golden, system.encode(golden.sentences))
     assert (finding.right, finding.text) == (True, "The vectors are the golden ones.")
 
 
@@ -79,13 +79,13 @@ MISTAKES = {
 @pytest.mark.parametrize("mistake", MISTAKES)
 def test_every_mistake_is_named(world, mistake):
     make, text = MISTAKES[mistake]
-    finding = diagnose(world[1], make(world))
+    finding = explain(world[1], make(world))
     assert not finding.right
     assert text in finding.text
 
 
 def test_the_precision_that_is_named_is_the_nearest(world):
-    assert "bfloat16 costs" in diagnose(world[1], world[2](dtype="bfloat16")).text
+    assert "bfloat16 costs" in explain(world[1], world[2](dtype="bfloat16")).text
 
 
 def test_of_an_encoder_in_half_precision_every_machine_s_digits_are_right(tiny_system, tmp_path):
@@ -95,14 +95,14 @@ def test_of_an_encoder_in_half_precision_every_machine_s_digits_are_right(tiny_s
     exact = bertflow.TransformerEncoder(tmp_path, dtype="float32", device="cpu").encode(golden.sentences)
     assert golden.precision["float32"] < golden.tolerance
     assert np.median(distances(system.calibrate(exact), golden.vectors)) < golden.tolerance
-    assert diagnose(golden, golden.vectors).right
+    assert explain(golden, golden.vectors).right
 
 
 def test_unit_length_is_right_where_it_is_wanted(world):
-    assert diagnose(world[1], unit(world[2]()), normalized=True).right
-    finding = diagnose(world[1], world[2](), normalized=True)
+    assert explain(world[1], unit(world[2]()), normalized=True).right
+    finding = explain(world[1], world[2](), normalized=True)
     assert "it leaves vectors at a length of their own" in finding.text
-    assert "calibrator out" in diagnose(world[1], unit(world[2](calibrated=False)), normalized=True).text
+    assert "calibrator out" in explain(world[1], unit(world[2](calibrated=False)), normalized=True).text
 
 
 def test_distances_are_shares_of_the_wanted_length():
