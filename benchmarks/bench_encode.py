@@ -126,12 +126,12 @@ def scores_of_half(material: Material, exact: TransformerEncoder, half: Transfor
     if pairs is None:
         return {}
     chosen = np.random.default_rng(0).permutation(len(pairs))[:TUNING]
-    text = [side[i] for side in (pairs.sentence1, pairs.sentence2) for i in chosen]
+    text = [side[i] for side in (pairs.first, pairs.second) for i in chosen]
     found: dict[str, Any] = {"tuning_pairs": len(chosen)}
     for dtype, encoder in (("float32", exact), ("bfloat16", half)):
         for pooling, x in encoder.encode_poolings(text, POOLINGS).items():
             for name, z in (("raw", x), ("whitened", Whitening().fit(x).transform(x))):
-                score = spearman(SIMILARITIES["cosine"].paired(*np.split(z, 2)), pairs.gold[chosen])
+                score = spearman(SIMILARITIES["cosine"].paired(*np.split(z, 2)), pairs.target[chosen])
                 found[f"{pooling}_{name}_{dtype}"] = round(100 * score, 2)
     return found
 

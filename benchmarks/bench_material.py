@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.data.docstrings import docstring_sentences
-from bertflow.data.sts import StsPairs, load_sts, unique_sentences
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.embedded import embedded_encoder
 
@@ -43,7 +44,7 @@ class Material:
         return [self._all[i] for i in chosen]
 
     @cached_property
-    def tuning(self) -> StsPairs | None:
+    def tuning(self) -> Pairs | None:
         """Scored pairs that no reported figure is made of; None without STS data."""
         return None if self.data_dir is None else load_sts("tuning", self.data_dir)
 

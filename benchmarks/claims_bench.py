@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from bertflow.correlation import percentile_interval, spearman
 from bertflow.data.frequencies import read_frequencies
-from bertflow.data.sts import load_sts, unique_sentences
+from bertflow.data.pairs import unique_sentences
+from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -219,10 +220,7 @@ class Sample:
         self.sets = [load_sts(task, data_dir / "sts") for task in SAMPLE_TASKS]
         self.sentences = unique_sentences(self.sets)
         row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
-        self._sides = [
-            [[row_of[sentence] for sentence in side] for side in (pairs.sentence1, pairs.sentence2)]
-            for pairs in self.sets
-        ]
+        self._sides = [pairs.rows(row_of) for pairs in self.sets]
 
     def scored_tasks(self, systems: Sequence[Vectors]) -> list[ScoredTask]:
         """The tasks as k systems see them; each system embeds ``sentences``."""

@@ -177,10 +177,10 @@ def lexical_bias(bench: Bench, part: str) -> Measured:
     """Spearman of similarity and edit distance in words, flow less raw."""
     at, pairs = next((at, one) for at, one in enumerate(bench.material.sets) if one.task == "stsb")
     cut = LEVELS["words"]
-    sides = zip(pairs.sentence1, pairs.sentence2, strict=True)
+    sides = zip(pairs.first, pairs.second, strict=True)
     edits = np.array([float(edit_distance(cut(one), cut(other))) for one, other in sides])
     flow, raw = (bench.similarities(part, name)[at] for name in ("flow of part", "raw"))
-    found = {"flow": flow, "raw": raw, "gold": pairs.gold}
+    found = {"flow": flow, "raw": raw, "gold": pairs.target}
     numbers = {name: 100 * spearman(values, edits) for name, values in found.items()}
     drawn = bench.redrawn(
         "edits",

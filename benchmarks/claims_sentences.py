@@ -123,7 +123,7 @@ def spread_on_sphere(bench: Bench, part: str) -> Measured:
 def paraphrases_apart(bench: Bench, part: str) -> Measured:
     """Alignment of whitened less that of raw embeddings, on paraphrases of STS-B."""
     at, pairs = next((at, one) for at, one in enumerate(bench.material.sets) if one.task == "stsb")
-    alike = pairs.gold >= PARAPHRASE
+    alike = pairs.target >= PARAPHRASE
     # Of unit rows |u - v|^2 = 2 - 2 cos.
     apart = {form: 2 - 2 * bench.similarities(part, form)[at][alike] for form in ("raw", "whitening")}
     change = apart["whitening"] - apart["raw"]

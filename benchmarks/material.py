@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 from bertflow.correlation import spearman
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.prose import sentences as sentences_of
-from bertflow.data.retrieval import RetrievalPairs
-from bertflow.data.sts import StsPairs, load_sts, unique_sentences
+from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -129,7 +129,7 @@ def _new(sentences: Iterable[str], seen: set[str]) -> Iterable[str]:
             yield sentence
 
 
-def docstrings(n_pairs: int = 2_500, n_sentences: int = 12_000) -> tuple[list[str], RetrievalPairs]:
+def docstrings(n_pairs: int = 2_500, n_sentences: int = 12_000) -> tuple[list[str], Pairs]:
     """Sentences to fit on and pairs to score; the text depends on the versions that are installed."""
     return docstring_corpus(n_pairs, n_sentences)
 
@@ -192,10 +192,7 @@ class Material:
         self.docstrings, self.retrieval = docstrings()
         self._embedder = Embedder(data_dir, cache)
         row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
-        self._sides = [
-            [np.array([row_of[sentence] for sentence in side]) for side in (pairs.sentence1, pairs.sentence2)]
-            for pairs in self.sets
-        ]
+        self._sides = [pairs.rows(row_of) for pairs in self.sets]
 
     @property
     def folders(self) -> Mapping[str, str]:
@@ -207,7 +204,7 @@ class Material:
         if setting == "docstrings":
             queries, texts = (
                 self._embedder.embed(encoder, side, self.docstrings)
-                for side in (self.retrieval.queries, self.retrieval.texts)
+                for side in (self.retrieval.first, self.retrieval.second)
             )
             return Embedded(self._embedder.embed(encoder, self.docstrings, self.docstrings), queries, texts)
         counted = self.sentences if setting == "transductive" else self.mixture
@@ -226,7 +223,7 @@ class Material:
     def sts(self, x: Vectors) -> list[float]:
         """Spearman x 100 of one system, by task; of ``tuning``, by sub-set."""
         return [
-            100 * spearman(task.similarities[0][members], task.pairs.gold[members])
+            100 * spearman(task.similarities[0][members], task.pairs.target[members])
             for task in self.scored_tasks([x])
             for members in _groups(task.pairs)
         ]
@@ -239,7 +236,7 @@ class Material:
         return [100 * float((right_ranks(z, applied(fitted, data.texts[pooling])[:, :width]) == 1).mean())]
 
 
-def _groups(pairs: StsPairs) -> Iterable[NDArray[np.intp]]:
+def _groups(pairs: Pairs) -> Iterable[NDArray[np.intp]]:
     """All pairs; or those of each sub-set, where the task's gold scores cannot be ranked together."""
     names = np.array(pairs.subsets)
     together = TASKS[pairs.task].aggregation == "all"

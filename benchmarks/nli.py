@@ -33,9 +33,8 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AllButTheTop, Center, Whitening
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs
-from bertflow.data.nli import load_nli
-from bertflow.data.retrieval import RetrievalPairs
-from bertflow.data.sts import load_sts, unique_sentences
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
+from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.folders import RECORD_FILE
@@ -92,7 +91,7 @@ def tune_on_nli(options: argparse.Namespace, start: Path, name: str) -> dict[str
     """A row of ``NLI_RUNS``, on a sample of its pairs."""
     sources, given = NLI_RUNS[name]
     files = [file for source in sources for file in sorted((options.data_dir / "nli").glob(f"{source}_*.tsv.gz"))]
-    pairs = load_nli(files)
+    pairs = load_pairs(files, "classes")
     scored = unique_sentences(load_sts(task, options.data_dir / "sts") for task in SUITES["sts7"])
     facts = finetuned(
         options.work / name,
@@ -111,14 +110,14 @@ def tune_on_nli(options: argparse.Namespace, start: Path, name: str) -> dict[str
     return facts | {"all pairs": len(pairs), "sts7 sentences in all pairs": round(would_be_seen, 4)}
 
 
-def write_docstrings(folder: Path, n_sentences: int, n_scored: int = 2_500) -> tuple[Path, list[str], RetrievalPairs]:
+def write_docstrings(folder: Path, n_sentences: int, n_scored: int = 2_500) -> tuple[Path, list[str], Pairs]:
     """Pairs to train on as a file, sentences to fit on, and pairs to score, of which nothing stands in the others."""
     sentences, scored = docstring_corpus(n_scored, n_sentences)
-    shown = {text_key(text) for text in (*scored.queries, *scored.texts)}
+    shown = {text_key(text) for text in (*scored.first, *scored.second)}
     every = docstring_pairs()
     kept = [
         pair
-        for pair in zip(every.queries, every.texts, strict=True)
+        for pair in zip(every.first, every.second, strict=True)
         if not any(text_key(text) in shown for text in pair)
     ]
     # Labels are known by the name of their file, and the scored pairs, which are others, are called "docstrings".
@@ -268,7 +267,7 @@ def between(report: Report, task: str, first: str, second: str) -> dict[str, Any
 
 
 def scored_on_docstrings(
-    options: argparse.Namespace, stages: Mapping[str, Remembering], text: list[str], pairs: RetrievalPairs
+    options: argparse.Namespace, stages: Mapping[str, Remembering], text: list[str], pairs: Pairs
 ) -> dict[str, Any]:
     """hit@1 of each encoder, raw and whitened."""
     systems: dict[str, SentenceEncoder] = {}

@@ -310,10 +310,11 @@ def test_choosing_the_best_system_costs_nothing_and_another_one_does():
     alone = Alone()
     np = alone.numpy
     rng = np.random.default_rng(0)
-    sts = importlib.import_module("bertflow.data.sts")
     gold = rng.uniform(0, 5, 300)
     names = tuple(f"sentence {number}" for number in range(600))
-    pairs = sts.StsPairs("toy", "test", names[:300], names[300:], gold, ("all",) * 300, "raw", "toy")
+    pairs = importlib.import_module("bertflow.data.pairs").Pairs(
+        "toy", names[:300], names[300:], gold, split="test", source="toy"
+    )
     alone.bench.sample = type("Sample", (), {"sets": [pairs]})()
     figure = alone.bench.scores([[gold + rng.normal(0, noise, 300)] for noise in (0.1, 1.0, 3.0)])
     kind, (best, worst) = alone.module, np.array([[3, 2, 1], [1, 2, 3]])

@@ -9,7 +9,7 @@ One half chooses among the candidates, the other judges the one that was chosen:
 it looks better than it is.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,10 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.verdict import MINED_PAIRS, Figures, Gain, Geometry, choose
-from bertflow.data.binary import BINARY_COLUMNS, BinaryPairs, load_binary
-from bertflow.data.retrieval import PAIR_COLUMNS, RetrievalPairs, load_retrieval
-from bertflow.data.sts import StsPairs, load_sts
-from bertflow.data.tables import open_table, spell_choices
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.binary import evaluate_binary
@@ -32,9 +29,7 @@ from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.training.reduction import participation_ratio
 
-Pairs = StsPairs | BinaryPairs | RetrievalPairs
 Systems = Mapping[str, SentenceEncoder]
-SCORED = (("sentence1", "sentence2", "score"), ("sentence_A", "sentence_B", "relatedness_score"))
 FEWEST_LABELS = 100
 """Labelled pairs below which an interval would tell nothing apart."""
 
@@ -68,6 +63,8 @@ RETRIEVAL = Kind(
     lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
 )
 MINED = replace(RETRIEVAL, title=MINED_PAIRS)
+LABELLED: Mapping[str, Kind] = {"graded": GRADED, "binary": BINARY, "retrieval": RETRIEVAL}
+"""By the kind of the pairs, how they are scored."""
 
 
 @dataclass(frozen=True)
@@ -93,12 +90,12 @@ class Evidence:
                 f"{len(pairs)}. Label more pairs, or leave --labels out."
             )
         rows = np.random.default_rng(seed).permutation(len(pairs))
-        return cls(kind, _part(pairs, rows[::2]), _part(pairs, rows[1::2]))
+        return cls(kind, pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
     @property
     def sentences(self) -> list[str]:
         """All distinct sentences of both halves."""
-        return list(dict.fromkeys(text for half in (self.choosing, self.judging) for text in _texts(half)))
+        return unique_sentences([self.choosing, self.judging])
 
     def judge(self, systems: Systems, advice: Mapping[str, str], resamples: int, seed: int) -> "Judged":
         """Score raw and all candidates on both halves."""
@@ -179,38 +176,5 @@ def load_evidence(path: str, seed: int) -> Evidence:
     Raises:
         DataError: If the columns are of no kind, or there are too few pairs.
     """
-    table = open_table(path)
-    rows: list[tuple[Sequence[Sequence[str]], Kind, Callable[[str], Pairs]]] = [
-        (SCORED, GRADED, lambda path: load_sts(path, "")),
-        (BINARY_COLUMNS, BINARY, load_binary),
-        (PAIR_COLUMNS, RETRIEVAL, load_retrieval),
-    ]
-    for choices, kind, load in rows:
-        if any(table.find(names) for names in choices):
-            return Evidence.of(kind, load(path), seed)
-    raise DataError(
-        f"{path} should have the columns {' | '.join(spell_choices(choices) for choices, _, _ in rows)}, but has "
-        f"{table.spell_columns()}. Rename its columns."
-    )
-
-
-def _part(pairs: Pairs, rows: NDArray[np.intp]) -> Pairs:
-    """The pairs ``rows``."""
-
-    def take(texts: Sequence[str]) -> tuple[str, ...]:
-        return tuple(texts[row] for row in rows)
-
-    if isinstance(pairs, StsPairs):
-        first, second = take(pairs.sentence1), take(pairs.sentence2)
-        return replace(pairs, sentence1=first, sentence2=second, gold=pairs.gold[rows], subsets=take(pairs.subsets))
-    if isinstance(pairs, BinaryPairs):
-        return replace(pairs, a=take(pairs.a), b=take(pairs.b), labels=pairs.labels[rows])
-    return replace(pairs, queries=take(pairs.queries), texts=take(pairs.texts))
-
-
-def _texts(pairs: Pairs) -> Sequence[str]:
-    if isinstance(pairs, StsPairs):
-        return [*pairs.sentence1, *pairs.sentence2]
-    if isinstance(pairs, BinaryPairs):
-        return [*pairs.a, *pairs.b]
-    return [*pairs.queries, *pairs.texts]
+    pairs = load_pairs(path, tuple(LABELLED))
+    return Evidence.of(LABELLED[pairs.kind], pairs, seed)

@@ -16,8 +16,8 @@ import numpy as np
 
 from bertflow.data.corpus import load_sentences
 from bertflow.data.lines import read_lines
+from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.data.prose import sentences as complete_sentences
-from bertflow.data.retrieval import RetrievalPairs, unique_pairs
 from bertflow.data.tables import open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
@@ -68,8 +68,8 @@ class SplitText:
 
     fitted: list[str]
     reference: list[str]
-    choosing: RetrievalPairs | None
-    judging: RetrievalPairs | None
+    choosing: Pairs | None
+    judging: Pairs | None
     mined: int
 
 
@@ -198,8 +198,9 @@ def _distinct(sentences: Iterable[str], taken: set[str]) -> list[str]:
     return list(kept.values())
 
 
-def _retrieval(pairs: Sequence[tuple[str, str]], source: str) -> RetrievalPairs:
-    return RetrievalPairs("mined pairs", tuple(query for query, _ in pairs), tuple(text for _, text in pairs), source)
+def _retrieval(pairs: Sequence[tuple[str, str]], source: str) -> Pairs:
+    first, second = zip(*pairs, strict=True)
+    return Pairs("mined pairs", first, second, kind="retrieval", source=source)
 
 
 def _too_small(found: int, which: str) -> DataError:

@@ -20,9 +20,10 @@ from bertflow.advise.source import Source
 from bertflow.advise.text import SplitText
 from bertflow.advise.verdict import Geometry, Verdict
 from bertflow.calibrated import RECORD, CalibratedEncoder
-from bertflow.data.binary import BinaryPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
+from bertflow.evaluation.encoding import pair_cosines
 from bertflow.evaluation.tables import Column, value_table
 from bertflow.export.targets import write_export
 from bertflow.files import atomic_folder, write_json, write_text
@@ -30,7 +31,6 @@ from bertflow.geometry.inspecting import write_report
 from bertflow.scoring.domain import FEWEST as FEWEST_OF_DOMAIN
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.labels import FEWEST as FEWEST_OF_LABELS
-from bertflow.scoring.pairs import pair_cosines
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Table
 
@@ -81,7 +81,7 @@ class Outcome:
     after: Geometry
     judged: tuple[Judged, ...]
     verdict: Verdict
-    binary: BinaryPairs | None
+    binary: Pairs | None
     seed: int
 
     @property
@@ -138,8 +138,7 @@ def _fit_scores(outcome: Outcome) -> ScoreCalibrator:
     scores = ScoreCalibrator(random_state=outcome.seed).fit_sentences(outcome.system, outcome.text.reference)
     labels = outcome.binary
     if labels is not None and len(labels) >= FEWEST_OF_LABELS:
-        pairs = list(zip(labels.a, labels.b, strict=True))
-        scores.fit_labels(pair_cosines(outcome.system, pairs), labels.labels)
+        scores.fit_labels(pair_cosines(outcome.system, labels), labels.target)
     return scores
 
 
@@ -178,7 +177,7 @@ def _write_geometry(outcome: Outcome, aside: Path) -> None:
     """The report on what was and what is advised."""
     pairs = outcome.judged[0].evidence.judging if outcome.judged else None
     systems = {"raw": outcome.candidates.raw, outcome.verdict.system: outcome.system}
-    of_pairs = None if isinstance(pairs, BinaryPairs) else pairs
+    of_pairs = None if pairs is None or pairs.kind == "binary" else pairs
     write_report(aside / "geometry", f"Geometry of {outcome.name}", systems, outcome.text.reference, of_pairs)
 
 

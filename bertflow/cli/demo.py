@@ -9,7 +9,6 @@ Half of the pairs choose which system is saved; the other half are what is print
 import argparse
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.cli.arguments import Parser
 from bertflow.cli.printing import print_table
 from bertflow.data.docstrings import docstring_corpus
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.evaluation.report import Report
@@ -100,9 +99,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _part(pairs: RetrievalPairs, start: int) -> RetrievalPairs:
+def _part(pairs: Pairs, start: int) -> Pairs:
     """Every second pair."""
-    return replace(pairs, queries=pairs.queries[start::2], texts=pairs.texts[start::2])
+    return pairs.taken(range(start, len(pairs), 2))
 
 
 def _opened(folder: str, pooling: str | None) -> TransformerEncoder:
@@ -139,19 +138,19 @@ def _choose(report: Report) -> str:
     return max(candidates, key=lambda name: report.value(name, "docstrings", metric="hit@1"))
 
 
-def _show_neighbors(out: Console, systems: Mapping[str, SentenceEncoder], chosen: str, pairs: RetrievalPairs) -> None:
-    queries = pairs.queries[:SHOWN]
+def _show_neighbors(out: Console, systems: Mapping[str, SentenceEncoder], chosen: str, pairs: Pairs) -> None:
+    queries = pairs.first[:SHOWN]
     compared = {name: systems[name] for name in ("raw", chosen)}
     found = {
         name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:])
-        for name, x in encode_systems(compared, [*queries, *pairs.texts]).items()
+        for name, x in encode_systems(compared, [*queries, *pairs.second]).items()
     }
     for row, query in enumerate(queries):
         out.print(f"\n{_shortened(query)}", style="bold", markup=False)
         for name, cosines in found.items():
             best = int(cosines[row].argmax())
             mark = "right" if best == row else "wrong"
-            text = _shortened(pairs.texts[best])
+            text = _shortened(pairs.second[best])
             out.print(f"  {name:<16} {mark}  {cosines[row, best]:.2f}  {text}", markup=False)
 
 

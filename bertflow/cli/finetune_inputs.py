@@ -4,9 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bertflow.cli.finetune_options import FinetuneOptions, PairOptions
-from bertflow.data.nli import NLI_CLASSES, load_nli
-from bertflow.data.pairs import TrainingPairs, load_graded, load_related, sample
-from bertflow.data.sts import expand_tasks, load_sts, unique_sentences
+from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, unique_sentences
+from bertflow.data.sts import expand_tasks, load_graded, load_sts
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.finetuning.objectives import OBJECTIVES
@@ -29,7 +28,7 @@ def encoder_arguments(options: FinetuneOptions) -> dict[str, Any]:
     }
 
 
-def read_pairs(options: PairOptions, recipe: FinetuneRecipe, seed: int) -> tuple[TrainingPairs, int]:
+def read_pairs(options: PairOptions, recipe: FinetuneRecipe, seed: int) -> tuple[Pairs, int]:
     """The pairs that the objective wants, and how many were left out for a sentence that will be scored.
 
     Raises:
@@ -51,7 +50,7 @@ def read_pairs(options: PairOptions, recipe: FinetuneRecipe, seed: int) -> tuple
         pairs = pairs.without_text(hash_texts(scored))
         if not len(pairs):
             raise DataError(f"All {before} pairs hold a sentence of {options.leave_out}. Give other pairs.")
-    return sample(pairs, options.max_pairs, seed), before - len(pairs)
+    return pairs.sample(options.max_pairs, seed), before - len(pairs)
 
 
 def _refuse_options(options: PairOptions, objective: str, wanted: str) -> None:
@@ -62,24 +61,24 @@ def _refuse_options(options: PairOptions, objective: str, wanted: str) -> None:
             raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
 
 
-def _read_classes(options: PairOptions) -> TrainingPairs:
+def _read_classes(options: PairOptions) -> Pairs:
     assert options.pairs is not None
-    return load_nli(options.pairs, options.classes or NLI_CLASSES)
+    return load_pairs(options.pairs, "classes", classes=options.classes or NLI_CLASSES)
 
 
-def _read_graded(options: PairOptions) -> TrainingPairs:
+def _read_graded(options: PairOptions) -> Pairs:
     data_dir = _data_dir(options) if options.tasks else None
     return load_graded(options.pairs or (), options.tasks or (), data_dir, options.top_score)
 
 
-def _read_related(options: PairOptions) -> TrainingPairs:
+def _read_related(options: PairOptions) -> Pairs:
     assert options.pairs is not None
     if options.only is None:
         return load_related(options.pairs)
     return _read_classes(options).of_class(options.only)
 
 
-READERS: Mapping[str, Callable[[PairOptions], TrainingPairs]] = {
+READERS: Mapping[str, Callable[[PairOptions], Pairs]] = {
     "classes": _read_classes,
     "scores": _read_graded,
     "none": _read_related,

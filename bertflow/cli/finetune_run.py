@@ -62,7 +62,7 @@ def _finetune(options: FinetuneOptions) -> int:
         facts = {
             "encoder": arguments,
             "describe": encoder.describe(),
-            "pairs": {"sources": list(pairs.sources), "n": len(pairs), "no_label": pairs.dropped, "left_out": left_out},
+            "pairs": {"sources": list(pairs.tasks), "n": len(pairs), "no_label": pairs.dropped, "left_out": left_out},
             "options": options.values,
             "seed": options.seed,
             "world_size": trainer.world_size,

@@ -22,7 +22,6 @@ from bertflow.advise.text import Document, SplitText, read_documents, split_text
 from bertflow.advise.verdict import Geometry, Verdict, decide
 from bertflow.advise.write import Outcome, result_table, write
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.data.binary import BinaryPairs
 from bertflow.errors import UsageError
 
 OF_ENCODERS = ("pooling", "max_length", "dtype", "revision", "prompt")
@@ -157,7 +156,6 @@ def _outcome(
     labels = inputs.labels
     binary = None
     if labels is not None and labels.kind is BINARY:
-        assert isinstance(labels.choosing, BinaryPairs)
         binary = labels.choosing
     return Outcome(
         name=inputs.name,

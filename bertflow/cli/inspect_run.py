@@ -16,13 +16,14 @@ from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.frequencies import count_words, read_frequencies
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.evaluation.systems import Opened, build_systems, open_system
 from bertflow.geometry.inspecting import FEWEST, make_report, require_sentences, save_report
 from bertflow.geometry.measures import MEASURES
-from bertflow.geometry.pairs import Pairs, load_pairs
+from bertflow.geometry.pairs import load_scored_pairs
 from bertflow.geometry.report import GeometryReport, number
 from bertflow.tables import Table
 from bertflow.training.batches import seeded_order
@@ -101,10 +102,10 @@ def read_text(options: argparse.Namespace) -> Text:
         DataError: If there are too few sentences, or data is missing or damaged.
     """
     wanted = options.pairs or DOCSTRINGS
-    pairs = None if wanted in (NONE, DOCSTRINGS) else load_pairs(wanted, options.data_dir)
+    pairs = None if wanted in (NONE, DOCSTRINGS) else load_scored_pairs(wanted, options.data_dir)
     if wanted == DOCSTRINGS or not options.text:
         sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=options.seed)
-        source, pairs = natural.source, Pairs.of(natural) if wanted == DOCSTRINGS else pairs
+        source, pairs = natural.source, natural if wanted == DOCSTRINGS else pairs
     if options.text:
         sentences, source = load_sentences(options.text), Path(options.text).name
     require_sentences(sentences, 2 * FEWEST)  # half of them are looked at

@@ -9,15 +9,16 @@ from rich.console import Console
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.data.binary import BinaryPairs, load_binary
 from bertflow.data.corpus import load_sentences
+from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.encoding import pair_cosines
 from bertflow.evaluation.systems import open_system
 from bertflow.files import atomic_folder
 from bertflow.scoring.domain import DOMAIN, DomainCheck
 from bertflow.scoring.drift import HEADER, check_domain, fit_domain
-from bertflow.scoring.pairs import ScoredPairs, pair_cosines, raw_encoder, read_pairs, require_writable, write_rows
+from bertflow.scoring.pairs import ScoredPairs, raw_encoder, require_writable, write_rows
 from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.text_keys import hash_text
@@ -35,8 +36,8 @@ def score(options: argparse.Namespace) -> int:
     out, progress = Console(), sys.stderr.isatty()
     _check(options)
     text = load_sentences(options.fit_on) if options.fit_on else None
-    labels = load_binary(options.labels) if options.labels else None
-    pairs = read_pairs(options.pairs, options.columns) if options.pairs else None
+    labels = load_pairs(options.labels, "binary") if options.labels else None
+    pairs = load_pairs(options.pairs, "texts", options.columns) if options.pairs else None
     domain = load_sentences(options.domain) if options.domain else None
     system = _open(options)
     text = None if text is None else _unseen(text, system, options)
@@ -97,7 +98,7 @@ def _scores(
     options: argparse.Namespace,
     system: SentenceEncoder,
     text: list[str] | None,
-    labels: BinaryPairs | None,
+    labels: Pairs | None,
     progress: bool,
 ) -> ScoreCalibrator:
     folder = Path(options.folder)
@@ -107,8 +108,7 @@ def _scores(
         return ScoreCalibrator.load(folder, system)
     scores = ScoreCalibrator(options.method, options.seed).fit_sentences(system, text, progress=progress)
     if labels is not None:
-        labelled = list(zip(labels.a, labels.b, strict=True))
-        scores.fit_labels(pair_cosines(system, labelled, progress), labels.labels)
+        scores.fit_labels(pair_cosines(system, labels, progress), labels.target)
     return scores
 
 

@@ -16,10 +16,9 @@ from pathlib import Path
 from rich.console import Console
 
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.data.binary import BinaryPairs, load_binary
 from bertflow.data.corpus import load_sentences
-from bertflow.data.retrieval import RetrievalPairs, load_retrieval
-from bertflow.data.sts import StsPairs, expand_tasks, load_sts, unique_sentences
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
+from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.aggregation import AGGREGATIONS
@@ -59,11 +58,11 @@ class Work:
         labelled: What the supervised ceiling is trained on; the others are only scored.
     """
 
-    sets: list[StsPairs]
-    retrieval: RetrievalPairs | None
-    binary: BinaryPairs | None
-    lexical: StsPairs | None
-    labelled: StsPairs | None
+    sets: list[Pairs]
+    retrieval: Pairs | None
+    binary: Pairs | None
+    lexical: Pairs | None
+    labelled: Pairs | None
 
     @classmethod
     def load(cls, options: argparse.Namespace) -> "Work":
@@ -72,18 +71,15 @@ class Work:
         tasks = expand_tasks(options.tasks or "sts7", options.data_dir) if options.tasks or not others else ()
         return cls(
             [load_sts(task, options.data_dir) for task in tasks],
-            load_retrieval(options.retrieval) if options.retrieval else None,
-            load_binary(options.binary) if options.binary else None,
+            load_pairs(options.retrieval, "retrieval") if options.retrieval else None,
+            load_pairs(options.binary, "binary") if options.binary else None,
             load_sts(options.lexical, options.data_dir) if options.lexical else None,
             load_sts(LABELLED, options.data_dir) if options.ceiling else None,
         )
 
     def sentences(self) -> list[str]:
         """All distinct sentences that are scored, without labels; those of the lexical table change no other score."""
-        found = unique_sentences(self.sets)
-        found += [*self.retrieval.queries, *self.retrieval.texts] if self.retrieval else []
-        found += [*self.binary.a, *self.binary.b] if self.binary else []
-        return list(dict.fromkeys(found))
+        return unique_sentences([*self.sets, *(pairs for pairs in (self.retrieval, self.binary) if pairs)])
 
     def report(self, systems: Mapping[str, SentenceEncoder], options: argparse.Namespace, progress: bool) -> Report:
         """Score everything."""

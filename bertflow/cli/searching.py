@@ -131,8 +131,8 @@ def example(options: argparse.Namespace) -> int:
     """Write answers, labels and text: the first line of a docstring should find the paragraph after it."""
     sentences, pairs = docstring_corpus(options.answers, options.sentences, options.seed)
     names = [f"{TASK}-{row:05d}" for row in range(len(pairs))]
-    answers = [answer_row(Answer(name, text)) for name, text in zip(names, pairs.texts, strict=True)]
-    labels = [{"question": question, "id": name} for question, name in zip(pairs.queries, names, strict=True)]
+    answers = [answer_row(Answer(name, text)) for name, text in zip(names, pairs.second, strict=True)]
+    labels = [{"question": question, "id": name} for question, name in zip(pairs.first, names, strict=True)]
     folder: Path = options.folder
     for name, rows in (("answers.jsonl", answers), ("labels.jsonl", labels)):
         write_text(folder / name, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -116,7 +116,7 @@ def _read_tasks(tasks: str, data_dir: str | None) -> list[str]:
     if data_dir is None:
         raise UsageError(f"The tasks {tasks} need the folder they lie in. Give data.data_dir.")
     sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
-    pairs = [pair for each in sets for pair in zip(each.sentence1, each.sentence2, strict=True)]
+    pairs = [pair for each in sets for pair in zip(each.first, each.second, strict=True)]
     return [sentence for pair in pairs for sentence in pair]
 
 

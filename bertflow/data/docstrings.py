@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.data.prose import is_summary, paragraphs, sentences
-from bertflow.data.retrieval import RetrievalPairs, unique_pairs
 from bertflow.errors import DataError
 from bertflow.text_keys import text_key
 
@@ -62,7 +62,7 @@ def docstring_sentences() -> list[str]:
     )
 
 
-def docstring_pairs() -> RetrievalPairs:
+def docstring_pairs() -> Pairs:
     """Summary lines and the paragraphs that follow them; no query and no text occurs twice."""
     pairs = unique_pairs(
         (prose[0], prose[1])
@@ -71,15 +71,16 @@ def docstring_pairs() -> RetrievalPairs:
     )
     packages = dict.fromkeys(package for module, package in PACKAGES.items() if find_spec(module))
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
-    return RetrievalPairs(
+    return Pairs(
         "docstrings",
         tuple(query for query, _ in pairs),
         tuple(text for _, text in pairs),
+        kind="retrieval",
         source=f"docstrings of Python {platform.python_version()}, {versions}",
     )
 
 
-def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], RetrievalPairs]:
+def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], Pairs]:
     """Sentences to fit on and pairs to score, of which nothing stands in the sentences.
 
     Args:
@@ -96,13 +97,8 @@ def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0
     generator = np.random.default_rng(seed)
     pairs = docstring_pairs()
     chosen = _draw(generator, len(pairs), n_pairs, "pairs")
-    scored = RetrievalPairs(
-        pairs.task,
-        tuple(pairs.queries[k] for k in chosen),
-        tuple(pairs.texts[k] for k in chosen),
-        pairs.source,
-    )
-    shown = {text_key(sentence) for text in (*scored.queries, *scored.texts) for sentence in (text, *sentences(text))}
+    scored = pairs.taken(chosen)
+    shown = {text_key(sentence) for text in scored.sentences for sentence in (text, *sentences(text))}
     left = [sentence for sentence in docstring_sentences() if text_key(sentence) not in shown]
     fitted = _draw(generator, len(left), len(left) if n_sentences is None else n_sentences, "sentences")
     return [left[k] for k in fitted], scored

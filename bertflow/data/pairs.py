@@ -1,188 +1,430 @@
-"""Pairs of sentences to learn from, with what there is to learn: a class, a score, or only that they belong together.
+"""Pairs of texts, with what is known about each pair, and one reader for all kinds of them.
 
-    classes    premise, hypothesis, label                      ``bertflow.data.nli``
-    scores     sentence1, sentence2, score                     STS tasks, or a table of one's own
-    nothing    question, answer; text, paraphrase; two columns of a tsv without a header
+    graded       sentence1, sentence2, score       a human score
+    binary       a, b, label                       1 where the texts belong together, 0 where they do not
+    classes      premise, hypothesis, label        a named class (natural language inference)
+    retrieval    query, text                       the one right text of a query
+    texts        two columns of text               nothing else is known
 
-A pair that cannot be used is refused with its file and line, not left out: what is dropped in silence is missed later.
+``COLUMNS`` lists what the columns may be called; they tell the kind. A pair that cannot be used is refused with its
+file and line, not left out.
 """
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.sts import expand_tasks, load_sts
-from bertflow.data.sts_tasks import TASKS
-from bertflow.data.tables import TextTable, open_table, table_suffix
-from bertflow.errors import DataError
+from bertflow.data.tables import FORMATS, TextTable, open_table, table_suffix
+from bertflow.errors import DataError, UsageError
 from bertflow.registry import lookup
-from bertflow.text_keys import hash_text
+from bertflow.text_keys import hash_text, text_key
 
-RELATED_COLUMNS = (
-    ("query", "text"),
-    ("question", "answer"),
-    ("text", "paraphrase"),
-    ("anchor", "positive"),
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-)
-"""A row is what the columns of two texts that belong together may be called."""
-TOP = 5.0
-"""The highest score of the STS tasks."""
+logger = logging.getLogger("bertflow")
+
+COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    "graded": (
+        ("sentence1", "sentence2", "score"),
+        ("sentence_A", "sentence_B", "relatedness_score"),
+    ),
+    "binary": (
+        ("a", "b", "label"),
+        ("sentence1", "sentence2", "label"),
+        ("question", "sentence", "label"),
+    ),
+    "classes": (
+        ("sentence1", "sentence2", "gold_label"),
+        ("premise", "hypothesis", "label"),
+        ("premise", "hypothesis", "gold_label"),
+        ("sentence1", "sentence2", "label"),
+        ("sentence_A", "sentence_B", "entailment_judgment"),
+    ),
+    "retrieval": (
+        ("query", "text"),
+        ("question", "answer"),
+    ),
+    "texts": (
+        ("query", "text"),
+        ("question", "answer"),
+        ("text", "paraphrase"),
+        ("anchor", "positive"),
+        ("sentence1", "sentence2"),
+        ("sentence_A", "sentence_B"),
+        ("premise", "hypothesis"),
+        ("a", "b"),
+        ("text1", "text2"),
+    ),
+}
+"""By kind, what the columns of the first text, the second text and the target may be called. Case does not matter; the
+first kind, and in it the first row, that a table has all columns of is taken."""
+LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
+"""How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
+NLI_CLASSES = ("contradiction", "entailment", "neutral")
+"""The classes in the order of the released BERT-flow."""
+NO_GOLD = "-"
+"""SNLI's mark for a pair on which its annotators did not agree: it is dropped and counted."""
+Scale = tuple[float, float]
+"""The lowest and the highest score there can be."""
+ANY_SCALE: Scale = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingPairs:
-    """Pairs to learn from; all sequences are of one length.
+class Pairs:
+    """Pairs of texts in the order of their file; all sequences have one length.
 
     Attributes:
-        first: Premises, questions, first sentences.
-        second: Hypotheses, answers, second sentences.
-        targets: The class of each pair (int64), its score as a share of the highest (float32), or None.
-        classes: What the classes are called; empty where there are none.
-        sources: Tasks or files, as provenance names them.
+        task: What tables call them.
+        first: First sentences, premises, queries.
+        second: Second sentences, hypotheses, the texts that answer the queries.
+        target: The score (float), the label or the class (int64) of each pair; None for retrieval and texts.
+        kind: A row of ``COLUMNS``.
+        split: Which part of the task.
+        subsets: The sub-set of each pair; "all" where there are none.
+        classes: Names of the classes, by their numbers.
+        text_form: ``raw``: case and spacing as written; ``senteval``: lower-cased and Moses-tokenized.
+        source: Where the pairs came from: a file, a folder, or a hub dataset with its revision.
+        tasks: Tasks and files that were put together; the task alone by default.
         dropped: Pairs without a gold label, which were left out.
     """
 
+    task: str
     first: tuple[str, ...]
     second: tuple[str, ...]
-    targets: NDArray[np.int64] | NDArray[np.float32] | None
-    classes: tuple[str, ...]
-    sources: tuple[str, ...]
+    target: Any = None
+    kind: str = "graded"
+    split: str = "own"
+    subsets: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()
+    text_form: str = "raw"
+    source: str = ""
+    tasks: tuple[str, ...] = field(default=())
     dropped: int = 0
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "subsets", self.subsets or ("all",) * len(self.first))
+        object.__setattr__(self, "tasks", self.tasks or (self.task,))
+
     def __len__(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
         return len(self.first)
 
-    def digest(self) -> str:
-        """One fingerprint for equal pairs with equal targets in the same order."""
-        targets = [] if self.targets is None else self.targets.tolist()
-        return hashlib.sha256("\0".join((*self.first, *self.second, *map(repr, targets))).encode()).hexdigest()
+    @property
+    def sentences(self) -> list[str]:
+        """Distinct texts, in the order of their first appearance."""
+        return unique_sentences([self])
 
-    def taken(self, rows: Sequence[int] | NDArray[np.int64]) -> "TrainingPairs":
+    def rows(self, row_of: Mapping[str, int]) -> NDArray[np.intp]:
+        """Where both sides stand (2, n) among sentences that are numbered by ``row_of``."""
+        return np.array([[row_of[text] for text in side] for side in (self.first, self.second)], dtype=np.intp)
+
+    def taken(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Pairs":
         """Some of the pairs, in the order asked for."""
-        targets = None if self.targets is None else self.targets[np.asarray(rows, dtype=np.int64)]
-        first, second = tuple(self.first[row] for row in rows), tuple(self.second[row] for row in rows)
-        return TrainingPairs(first, second, targets, self.classes, self.sources, self.dropped)
+        first, second, subsets = (tuple(side[row] for row in rows) for side in (self.first, self.second, self.subsets))
+        target = None if self.target is None else self.target[np.asarray(rows, dtype=np.intp)]
+        return replace(self, first=first, second=second, target=target, subsets=subsets)
 
-    def of_class(self, name: str) -> "TrainingPairs":
-        """The pairs of one class, as pairs that belong together: premises and what they entail.
+    def sample(self, n: int | None, seed: int) -> "Pairs":
+        """A random sample of ``n`` pairs in their order; all of them if there are no more, or ``n`` is None."""
+        if n is None or n >= len(self):
+            return self
+        return self.taken(np.sort(np.random.default_rng(seed).permutation(len(self))[:n]))
+
+    def of_class(self, name: str) -> "Pairs":
+        """The pairs of one class as pairs that belong together: premises and what they entail.
 
         Raises:
             UnknownNameError: If there is no such class.
         """
         index = lookup("class", {known: k for k, known in enumerate(self.classes)}, name)
-        assert self.targets is not None
-        return replace(self.taken(np.flatnonzero(self.targets == index)), targets=None, classes=())
+        return replace(self.taken(np.flatnonzero(self.target == index)), target=None, classes=(), kind="texts")
 
-    def without_text(self, hashes: NDArray[np.uint64]) -> "TrainingPairs":
-        """The pairs of which no side stands among some text, by the hashes of its keys (``bertflow.text_keys``)."""
+    def without_text(self, hashes: NDArray[np.uint64]) -> "Pairs":
+        """The pairs of which neither side stands in some text, given as hashes of its keys (``bertflow.text_keys``)."""
         shown = set(hashes.tolist())
         pairs = enumerate(zip(self.first, self.second, strict=True))
         return self.taken([row for row, pair in pairs if not any(hash_text(text) in shown for text in pair)])
 
-
-def sample(pairs: TrainingPairs, n: int | None, seed: int) -> TrainingPairs:
-    """A random sample of ``n`` pairs in their order; all of them if there are no more, or ``n`` is None."""
-    if n is None or n >= len(pairs):
-        return pairs
-    return pairs.taken(np.sort(np.random.default_rng(seed).permutation(len(pairs))[:n]))
+    def digest(self) -> str:
+        """One fingerprint for equal pairs with equal targets in the same order."""
+        targets = [] if self.target is None else self.target.tolist()
+        return hashlib.sha256("\0".join((*self.first, *self.second, *map(repr, targets))).encode()).hexdigest()
 
 
-def load_related(paths: str | Path | Sequence[str | Path]) -> TrainingPairs:
-    """Pairs of texts that belong together: questions and answers, texts and paraphrases.
+def unique_sentences(sets: Iterable[Pairs]) -> list[str]:
+    """Distinct sentences of some tasks by exact text, in the order of their first appearance."""
+    return list(
+        dict.fromkeys(text for pairs in sets for pair in zip(pairs.first, pairs.second, strict=True) for text in pair)
+    )
+
+
+def unique_pairs(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The pairs of which neither side stood in an earlier pair that was kept, by text key.
+
+    In a ranking of all texts for each query, a text that answers two queries, or a query with two texts, would count
+    right answers as wrong.
+    """
+    kept: list[tuple[str, str]] = []
+    queries: set[str] = set()
+    texts: set[str] = set()
+    for query, text in pairs:
+        keys = text_key(query), text_key(text)
+        if keys[0] not in queries and keys[1] not in texts:
+            queries.add(keys[0])
+            texts.add(keys[1])
+            kept.append((query, text))
+    return kept
+
+
+def joined(parts: Sequence[Pairs]) -> Pairs:
+    """Pairs of one kind as one set, called as the first."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        first=tuple(text for part in parts for text in part.first),
+        second=tuple(text for part in parts for text in part.second),
+        target=None if parts[0].target is None else np.concatenate([part.target for part in parts]),
+        subsets=tuple(subset for part in parts for subset in part.subsets),
+        source=", ".join(dict.fromkeys(part.source for part in parts)),
+        tasks=tuple(dict.fromkeys(task for part in parts for task in part.tasks)),
+        dropped=sum(part.dropped for part in parts),
+    )
+
+
+def load_pairs(
+    paths: str | Path | Sequence[str | Path],
+    kind: str | Sequence[str] | None = None,
+    columns: str | Sequence[str] | None = None,
+    classes: Sequence[str] = NLI_CLASSES,
+) -> Pairs:
+    """Read pairs of texts from one or several tables.
 
     Args:
-        paths: Tables with columns as in ``RELATED_COLUMNS``; or a tsv of two columns without a header.
+        paths: tsv (also .txt, as SNLI, MNLI and SICK call theirs), csv, jsonl (each also .gz) or parquet.
+        kind: A row of ``COLUMNS``, or several that are allowed; by default the columns tell the kind.
+        columns: The two columns of text, where they have other names; numbers from 1 for a table without a header.
+            The pairs are then of the kind ``texts``. A tsv of two columns with other names is taken to have no header.
+        classes: Names of the classes that are wanted, in their order; case does not matter.
 
     Raises:
-        DataError: If a file, a column or a text is missing, or fewer than two pairs are left; with file and line.
+        DataError: If a file or a column is missing, a row cannot be used, or too little is left to work with; the
+            message gives file and line.
+        UsageError: If ``columns`` are not two.
     """
-    rows: list[tuple[str, str]] = []
-    for path in listed(paths):
-        table, columns = _two_columns(path)
-        for number, (first, second) in table.read(columns):
-            where = table.where(number)
-            rows.append((text_of(first, columns[0], where), text_of(second, columns[1], where)))
-    if len(rows) < 2:
-        raise DataError(f"{spelled(paths)} holds {len(rows)} pairs, but contrast needs at least 2. Give more pairs.")
-    return TrainingPairs(tuple(a for a, _ in rows), tuple(b for _, b in rows), None, (), names_of(paths))
+    given = [paths] if isinstance(paths, str | Path) else paths
+    kinds = list(COLUMNS) if kind is None else [kind] if isinstance(kind, str) else list(kind)
+    names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
+    if names is not None and len(names) != 2:
+        raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")
+    parts = [_read_file(Path(path).expanduser(), kinds, names, classes) for path in given]
+    return _CHECKS[parts[0].kind](joined(parts), _spelled(paths))
 
 
-def load_graded(
-    paths: str | Path | Sequence[str | Path] = (),
-    tasks: str | Sequence[str] = (),
-    data_dir: str | Path | None = None,
-    top: float = TOP,
-) -> TrainingPairs:
-    """Pairs with a human score: STS tasks, or tables with sentence1, sentence2 and score.
-
-    Args:
-        paths: Tables of one's own.
-        tasks: Names of ``TASKS`` or suites, in ``data_dir``; their names are what the evaluation knows leaks by.
-        data_dir: Where the tasks lie.
-        top: The highest score of one's own tables; a target is score / top, as the tasks' is score / 5.
+def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
+    """Pairs of texts that belong together, to learn from: white space is collapsed.
 
     Raises:
-        DataError: If a file is missing or damaged, a score is outside 0 to ``top``, or all scores are equal.
-        UnknownNameError: If there is no such task.
+        DataError: As ``load_pairs``, and if there are fewer than two pairs.
     """
+    pairs = load_pairs(paths, "texts")
+    if len(pairs) < 2:
+        raise DataError(f"{_spelled(paths)} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
+    return _collapsed(pairs)
+
+
+def pairs_of_table(
+    table: TextTable,
+    kinds: Sequence[str] = ("graded",),
+    columns: Sequence[str] | None = None,
+    classes: Sequence[str] = NLI_CLASSES,
+    scale: Scale = ANY_SCALE,
+) -> Pairs:
+    """The rows of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
+    kind, names = ("texts", table.require([columns])) if columns else _recognized(table, kinds)
+    subset = (table.find(["subset"]) or ()) if kind == "graded" else ()
     first: list[str] = []
     second: list[str] = []
-    targets: list[NDArray[np.float64]] = []
-    named = list(expand_tasks(tasks, data_dir)) if tasks else []
-    for name in [*named, *map(str, listed(paths))]:
-        pairs = load_sts(name, data_dir or ".")
-        highest = TASKS[name].scale[1] if name in TASKS else top
-        if pairs.gold.min() < 0 or pairs.gold.max() > highest:
-            raise DataError(
-                f"{pairs.source} should be scored from 0 to {highest:g}, but its scores go from {pairs.gold.min():g} "
-                f"to {pairs.gold.max():g}. Say the highest score with data.top_score."
-            )
-        first += pairs.sentence1
-        second += pairs.sentence2
-        targets.append(pairs.gold / highest)
-    scores = np.concatenate(targets).astype(np.float32)
-    return TrainingPairs(tuple(first), tuple(second), scores, (), tuple(dict.fromkeys((*named, *names_of(paths)))))
+    targets: list[float] = []
+    subsets: list[str] = []
+    dropped = 0
+    for number, (one, other, *more) in table.read((*names, *subset)):
+        where = table.where(number)
+        if kind == "classes" and more[0] == NO_GOLD:
+            dropped += 1
+            continue
+        if kind in _TARGETS:
+            targets.append(_TARGETS[kind](more[0], where, scale, classes))
+        for cell, name, side in ((one, names[0], first), (other, names[1], second)):
+            if not isinstance(cell, str) or not cell.strip():
+                raise DataError(f"{where}: the column {name} should hold text, got {cell!r}. Leave the pair out.")
+            side.append(cell)
+        subsets.append(str(more[1]) if subset else "all")
+    name = Path(table.name).name
+    return Pairs(
+        task=name.removesuffix(".gz").rpartition(".")[0],
+        first=tuple(first),
+        second=tuple(second),
+        target=np.array(targets, dtype=np.float64 if kind == "graded" else np.int64) if kind in _TARGETS else None,
+        kind=kind,
+        subsets=tuple(subsets),
+        classes=tuple(classes) if kind == "classes" else (),
+        source=name,
+        dropped=dropped,
+    )
 
 
-def listed(paths: str | Path | Sequence[str | Path]) -> list[Path]:
-    """One path or several, as a list."""
-    return [Path(path).expanduser() for path in ([paths] if isinstance(paths, str | Path) else paths)]
+def parse_score(score: Any, scale: Scale, where: str) -> float:
+    """A gold score as a number.
 
-
-def spelled(paths: str | Path | Sequence[str | Path]) -> str:
-    """The paths in words."""
-    return ", ".join(map(str, listed(paths)))
-
-
-def names_of(paths: str | Path | Sequence[str | Path]) -> tuple[str, ...]:
-    """What provenance calls some files: their names without the ending."""
-    return tuple(dict.fromkeys(path.name.removesuffix(".gz").rpartition(".")[0] for path in listed(paths)))
-
-
-def text_of(cell: Any, column: str, where: str) -> str:
-    """A text with its white space collapsed.
+    Args:
+        score: What stands in the file.
+        scale: The lowest and the highest score allowed.
+        where: File and line, for the message.
 
     Raises:
-        DataError: If there is none.
+        DataError: If it is not a finite number, or lies outside the scale.
     """
-    text = " ".join(cell.split()) if isinstance(cell, str) else ""
-    if not text:
-        raise DataError(f"{where}: the column {column} should hold text, got {cell!r}. Leave the pair out.")
-    return text
+    try:
+        value = float(score)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise DataError(f"{where}: a score should be a number, got {score!r}. Repair the score or leave the pair out.")
+    if not scale[0] <= value <= scale[1]:
+        raise DataError(
+            f"{where}: a score should lie between {scale[0]:g} and {scale[1]:g}, got {value:g}. Repair the score."
+        )
+    return value
 
 
-def _two_columns(path: Path) -> tuple[TextTable, tuple[str, ...]]:
-    table = open_table(path)
-    columns = next((names for choice in RELATED_COLUMNS if (names := table.find(choice))), None)
-    if columns is None and len(table.columns) == 2 and table_suffix(path) == ".tsv":
-        table = open_table(path, header=False)
-        columns = table.columns
-    return table, columns or table.require(RELATED_COLUMNS)
+def require_graded(pairs: Pairs, place: str) -> Pairs:
+    """Refuse scored pairs that have no correlation.
+
+    Raises:
+        DataError: If there are fewer than three pairs, or all have one score.
+    """
+    gold = pairs.target
+    if len(gold) < 3:
+        raise DataError(f"{place} holds {len(gold)} pairs, but a correlation needs at least 3. Give more pairs.")
+    if gold.min() == gold.max():
+        raise DataError(
+            f"{place} scores all {len(gold)} pairs {gold[0]:g}: without variance there is no correlation. "
+            "Give pairs with different scores."
+        )
+    return pairs
+
+
+def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
+    return ", ".join(str(Path(path).expanduser()) for path in ([paths] if isinstance(paths, str | Path) else paths))
+
+
+def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
+    if path.name.lower().removesuffix(".gz").endswith(".txt"):
+        return pairs_of_table(FORMATS[".tsv"](path, True), kinds, columns, classes)
+    table = open_table(path, header=columns is None or not all(name.isdecimal() for name in columns))
+    alone = columns is None and "texts" in kinds and len(table.columns) == 2 and table_suffix(path) == ".tsv"
+    if alone and not any(table.find(names) for kind in kinds for names in COLUMNS[kind]):
+        table, columns = open_table(path, header=False), ("1", "2")
+    return pairs_of_table(table, kinds, columns, classes)
+
+
+def _recognized(table: TextTable, kinds: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+    """The kind that the columns tell, and the columns as the table spells them."""
+    for kind in kinds:
+        for names in COLUMNS[kind]:
+            if found := table.find(names):
+                return kind, found
+    return kinds[0], table.require([names for kind in kinds for names in COLUMNS[kind]])
+
+
+def _label(label: Any, where: str, _scale: Scale, _classes: Sequence[str]) -> int:
+    if str(label) not in LABELS:
+        raise DataError(f"{where}: a label should be one of {', '.join(LABELS)}, got {label!r}. Repair the label.")
+    return LABELS[str(label)]
+
+
+def _class(label: Any, where: str, _scale: Scale, classes: Sequence[str]) -> int:
+    """The number of a class. Numbers in the file are refused: copies number the classes differently."""
+    known = {name.casefold(): index for index, name in enumerate(classes)}
+    found = known.get(label.strip().casefold()) if isinstance(label, str) else None
+    if found is None:
+        raise DataError(
+            f"{where}: a label should be one of {', '.join(classes)}, or {NO_GOLD} for none, got {label!r}. "
+            "Name the labels with data.classes, or leave the pair out."
+        )
+    return found
+
+
+_TARGETS: Mapping[str, Callable[[Any, str, Scale, Sequence[str]], float]] = {
+    "graded": lambda score, where, scale, _: parse_score(score, scale, where),
+    "binary": _label,
+    "classes": _class,
+}
+"""How the target of a pair is read, by kind; the others have none."""
+
+
+def _require_labels(pairs: Pairs, place: str) -> Pairs:
+    if len(set(pairs.target.tolist())) < 2:
+        raise DataError(
+            f"{place} should hold pairs of both labels, but {int(pairs.target.sum())} of its {len(pairs)} are labelled "
+            "1. Give pairs of both kinds."
+        )
+    return pairs
+
+
+def _require_classes(pairs: Pairs, place: str) -> Pairs:
+    if pairs.dropped:
+        logger.info(
+            "%d pairs have no gold label (%s) and are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs)
+        )
+    if len(set(pairs.target.tolist())) < 2:
+        only = f"only {pairs.classes[pairs.target[0]]}" if len(pairs) else "none"
+        raise DataError(
+            f"{place} should hold two classes or more of {', '.join(pairs.classes)}, but holds {only}. "
+            "Give pairs of the others."
+        )
+    return _collapsed(pairs)
+
+
+def _require_unique(pairs: Pairs, place: str) -> Pairs:
+    kept = unique_pairs(zip(pairs.first, pairs.second, strict=True))
+    if dropped := len(pairs) - len(kept):
+        logger.warning(
+            "%s: %d of %d pairs are left out, since their query or text stood before and one right text a query is "
+            "scored.",
+            place,
+            dropped,
+            len(pairs),
+        )
+    if len(kept) < 2:
+        raise DataError(f"{place} holds {len(kept)} different pairs, but a ranking needs at least 2. Give more pairs.")
+    first, second = zip(*kept, strict=True)
+    return replace(pairs, first=first, second=second, subsets=())
+
+
+def _require_some(pairs: Pairs, place: str) -> Pairs:
+    if not len(pairs):
+        raise DataError(f"{place} should hold pairs of text, but holds none. Give a filled table.")
+    return pairs
+
+
+_CHECKS: Mapping[str, Callable[[Pairs, str], Pairs]] = {
+    "graded": require_graded,
+    "binary": _require_labels,
+    "classes": _require_classes,
+    "retrieval": _require_unique,
+    "texts": _require_some,
+}
+"""What all pairs of a kind must have together, and what becomes of them."""
+
+
+def _collapsed(pairs: Pairs) -> Pairs:
+    """The pairs with the white space of their texts collapsed."""
+    first, second = (tuple(" ".join(text.split()) for text in side) for side in (pairs.first, pairs.second))
+    return replace(pairs, first=first, second=second)

@@ -3,53 +3,39 @@
 A task is a row of ``TASKS``. Its pairs come from
 
     <data_dir>/<task>.{tsv,csv,jsonl,parquet}   a table with sentence1, sentence2, score[, subset], if there is one
-    <data_dir>/STS12/ ... STSB/ SICK/           else the packages as their authors gave them out
+    <data_dir>/STS12/ ... STSB/ SICK/           else the packages as their authors published them
     the hub                                     with data_dir "hub", at a pinned revision
 
-A task of one's own is such a table: its name in the folder, or its path. How many pairs a known task has is asserted,
-since a set that is a few pairs short still gives a score.
+The packages lie in three layouts:
+
+    SemEval   STS.input.X.txt (two sentences a line, tab-separated; STS16 adds columns of source notes) and
+              STS.gs.X.txt (line i scores line i; a blank line means that the pair was never annotated)
+    STS-B     tab-separated in spite of its name .csv, without a header; some lines have columns of source notes
+    SICK      tab-separated with a header; CRLF in the test file
+
+Nothing here is read with csv quoting: the sentences hold unbalanced quotation marks, and a csv reader merges lines
+silently. Sentences stay as they stand in the file. A user's own task is a table: its name in the folder, or its path.
+The number of pairs of a known task is checked, since a set that is a few pairs short still gives a score.
 """
 
-import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.data.hub import load_hub_table
-from bertflow.data.sts_layouts import LAYOUTS, ScoredPair, read_table
+from bertflow.data.lines import read_lines
+from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, joined, pairs_of_table, parse_score, require_graded
 from bertflow.data.sts_tasks import SUITES, TASKS, StsTask
 from bertflow.data.tables import FORMATS, open_table, table_suffix
 from bertflow.errors import DataError, UnknownNameError
 from bertflow.text_keys import text_key
 
-OWN_SCALE = (-math.inf, math.inf)
-"""Scores of a user's own task: any finite numbers."""
-
-
-@dataclass(frozen=True, eq=False)
-class StsPairs:
-    """The pairs of one task, in the order of its files; four sequences of one length."""
-
-    task: str
-    split: str
-    sentence1: tuple[str, ...]
-    sentence2: tuple[str, ...]
-    gold: NDArray[np.float64]
-    """Human scores, on the scale of the task."""
-    subsets: tuple[str, ...]
-    """The sub-set of each pair; "all" where there are none."""
-    text_form: str
-    """``raw``: case and spacing as written; ``senteval``: lower-cased and Moses-tokenized."""
-    source: str
-    """Where the pairs came from: a file, a folder, or a hub dataset with its revision."""
-
-    def __len__(self) -> int:
-        """The number of pairs."""
-        return len(self.sentence1)
+TOP = 5.0
+"""The highest score of the STS tasks."""
 
 
 def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None) -> tuple[str, ...]:
@@ -72,7 +58,7 @@ def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None)
     return tuple(expanded)
 
 
-def load_sts(task: str, data_dir: str | Path) -> StsPairs:
+def load_sts(task: str, data_dir: str | Path) -> Pairs:
     """Load one task.
 
     Args:
@@ -101,21 +87,46 @@ def load_sts(task: str, data_dir: str | Path) -> StsPairs:
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
 
 
-def unique_sentences(sets: Iterable[StsPairs]) -> list[str]:
-    """Distinct sentences of some tasks by exact text, in the order of their first appearance."""
-    return list(
-        dict.fromkeys(
-            sentence
-            for pairs in sets
-            for pair in zip(pairs.sentence1, pairs.sentence2, strict=True)
-            for sentence in pair
-        )
-    )
+def load_graded(
+    paths: str | Path | Sequence[str | Path] = (),
+    tasks: str | Sequence[str] = (),
+    data_dir: str | Path | None = None,
+    top: float = TOP,
+) -> Pairs:
+    """Scored pairs to learn from: a target is the score as a share of the highest.
+
+    Args:
+        paths: Tables with sentence1, sentence2 and score.
+        tasks: Names of ``TASKS`` or suites, in ``data_dir``; by their names the evaluation knows label leaks.
+        data_dir: The folder of the tasks.
+        top: The highest score of ``paths``.
+
+    Raises:
+        DataError: If a file is missing or damaged, a score is outside 0 to ``top``, or all scores are equal.
+        UnknownNameError: If there is no such task.
+    """
+    given = [paths] if isinstance(paths, str | Path) else paths
+    parts = []
+    for name in [*(expand_tasks(tasks, data_dir) if tasks else ()), *(str(Path(path).expanduser()) for path in given)]:
+        pairs = load_sts(name, data_dir or ".")
+        highest = TASKS[name].scale[1] if name in TASKS else top
+        if pairs.target.min() < 0 or pairs.target.max() > highest:
+            raise DataError(
+                f"{pairs.source} should be scored from 0 to {highest:g}, but its scores go from {pairs.target.min():g} "
+                f"to {pairs.target.max():g}. Say the highest score with data.top_score."
+            )
+        parts.append(replace(pairs, target=(pairs.target / highest).astype(np.float32)))
+    return joined(parts)
 
 
 def pair_key(sentence1: str, sentence2: str) -> frozenset[str]:
     """What makes two pairs the same: the text keys of both sentences, in either order."""
     return frozenset((text_key(sentence1), text_key(sentence2)))
+
+
+def pair_keys(pairs: Pairs) -> Iterable[frozenset[str]]:
+    """The key of each pair."""
+    return map(pair_key, pairs.first, pairs.second)
 
 
 def _unknown_task(task: str) -> UnknownNameError:
@@ -145,79 +156,63 @@ def _own_table(task: str, data_dir: str | Path | None) -> Path | None:
     return found[0] if found else None
 
 
-def _load_table(path: Path, task: str, row: StsTask | None) -> StsPairs:
-    pairs = read_table(open_table(path), row.scale if row else OWN_SCALE)
-    return _checked(task, row, pairs, path.name, text_form=None, place=str(path))
+def _load_table(path: Path, task: str, row: StsTask | None) -> Pairs:
+    pairs = pairs_of_table(open_table(path), scale=row.scale if row else ANY_SCALE)
+    return _checked(replace(pairs, task=task), row, path.name, place=str(path))
 
 
-def _load_package(task: str, row: StsTask, data_dir: Path) -> StsPairs:
+def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
     folder = next((data_dir / name for name in row.folders if (data_dir / name).is_dir()), None)
     if folder is None:
         raise DataError(
             f"The task {task} should stand in {data_dir / row.folders[0]} or in a table {data_dir / task}.tsv, "
             "but neither is there. Complete the folder, or leave the task out."
         )
-    pairs = [pair for name in row.files for pair in LAYOUTS[row.layout](folder, name, row.scale)]
-    return _checked(task, row, pairs, folder.name, text_form=None, place=str(folder))
+    read = [pair for name in row.files for pair in LAYOUTS[row.layout](folder, name, row.scale)]
+    first, second, gold, subsets = zip(*read, strict=True) if read else ((), (), (), ())
+    pairs = Pairs(task, first, second, np.array(gold, dtype=np.float64), subsets=subsets)
+    return _checked(pairs, row, folder.name, place=str(folder))
 
 
-def _load_mix(task: str, row: StsTask, data_dir: Path) -> StsPairs:
-    pairs: list[ScoredPair] = []
-    sources: list[str] = []
+def _load_mix(task: str, row: StsTask, data_dir: Path) -> Pairs:
+    parts = []
     for part in row.mix:
-        shown = {key for other in part.not_in for key in _keys(load_sts(other, data_dir))}
+        shown = {key for other in part.not_in for key in pair_keys(load_sts(other, data_dir))}
         loaded = load_sts(part.task, data_dir)
-        sources.append(loaded.source)
-        pairs += [
-            ScoredPair(first, second, float(gold), part.subset)
-            for first, second, gold in zip(loaded.sentence1, loaded.sentence2, loaded.gold, strict=True)
-            if pair_key(first, second) not in shown
-        ]
-    return _checked(task, row, pairs, " + ".join(dict.fromkeys(sources)), text_form=None, place=str(data_dir))
+        kept = loaded.taken([at for at, key in enumerate(pair_keys(loaded)) if key not in shown])
+        parts.append(replace(kept, subsets=(part.subset,) * len(kept)))
+    sources = " + ".join(dict.fromkeys(part.source for part in parts))
+    return _checked(replace(joined(parts), task=task, tasks=()), row, sources, place=str(data_dir))
 
 
-def _keys(pairs: StsPairs) -> Iterable[frozenset[str]]:
-    return map(pair_key, pairs.sentence1, pairs.sentence2)
-
-
-def _load_hub(task: str, root: str) -> StsPairs:
+def _load_hub(task: str, root: str) -> Pairs:
     row = _require_task(task)
     if row.hub is None:
         known = ", ".join(name for name, other in TASKS.items() if other.hub)
         raise DataError(f"The task {task} is not on the hub. On it are: {known}. Give a folder of the data instead.")
     where = row.hub.where
     # mteb states 0 to 5 for all of them, SICK-R included.
-    pairs = [pair._replace(subset="all") for pair in read_table(load_hub_table(where, root or None), (0.0, 5.0))]
-    return _checked(task, row, pairs, f"hub:{where}", row.hub.text_form, place=str(where))
+    pairs = pairs_of_table(load_hub_table(where, root or None), scale=(0.0, TOP))
+    pairs = replace(pairs, task=task, tasks=(), subsets=())
+    return replace(_checked(pairs, row, f"hub:{where}", place=str(where)), text_form=row.hub.text_form)
 
 
-def _checked(
-    task: str, row: StsTask | None, pairs: list[ScoredPair], source: str, text_form: str | None, place: str
-) -> StsPairs:
-    """Pairs as the record they become, once they are known to be complete and fit for a correlation."""
-    counts = Counter(pair.subset for pair in pairs)
+def _checked(pairs: Pairs, row: StsTask | None, source: str, place: str) -> Pairs:
+    """The pairs with what the task says of them, once they are known to be complete and fit for a correlation."""
+    counts = Counter(pairs.subsets)
     if row and set(counts) != {"all"}:
-        _require_counts(task, row.pairs, counts, place)
+        _require_counts(pairs.task, row.pairs, counts, place)
     elif row and len(pairs) != row.n:
-        raise DataError(f"The task {task} has {row.n} pairs, but {place} gives {len(pairs)}. Fetch it again.")
-    gold = np.array([pair.gold for pair in pairs], dtype=np.float64)
-    if len(gold) < 3:
-        raise DataError(f"{place} holds {len(gold)} pairs, but a correlation needs at least 3. Give more pairs.")
-    if gold.min() == gold.max():
-        raise DataError(
-            f"{place} scores all {len(gold)} pairs {gold[0]:g}: without variance there is no correlation. "
-            "Give pairs with different scores."
-        )
-    first, second = tuple(pair.sentence1 for pair in pairs), tuple(pair.sentence2 for pair in pairs)
-    return StsPairs(
-        task=task,
+        raise DataError(f"The task {pairs.task} has {row.n} pairs, but {place} gives {len(pairs)}. Fetch it again.")
+    require_graded(pairs, place)
+    # SentEval's copies have the files and names of the originals, but not one upper-case letter.
+    lowered = row and not any(character.isupper() for text in pairs.first for character in text)
+    return replace(
+        pairs,
         split=row.split if row else "own",
-        sentence1=first,
-        sentence2=second,
-        gold=gold,
-        subsets=tuple(pair.subset for pair in pairs),
-        text_form=text_form or _text_form(first, row),
+        tasks=(pairs.task,),
         source=source,
+        text_form="senteval" if lowered else "raw",
     )
 
 
@@ -230,6 +225,83 @@ def _require_counts(task: str, wanted: dict[str, int], got: Counter[str], place:
             )
 
 
-def _text_form(sentences: Sequence[str], row: StsTask | None) -> str:
-    """SentEval's copies have the files and names of the originals, but not one upper-case letter."""
-    return "senteval" if row and not any(character.isupper() for text in sentences for character in text) else "raw"
+class ScoredPair(NamedTuple):
+    """Two sentences, their human score and the sub-set they came in."""
+
+    sentence1: str
+    sentence2: str
+    gold: float
+    subset: str
+
+
+def read_semeval(folder: Path, subset: str, scale: Scale) -> list[ScoredPair]:
+    """The annotated pairs of one sub-set of STS12 to STS16.
+
+    Raises:
+        DataError: If a file is missing, the line counts differ, or a line cannot be read.
+    """
+    inputs, golds = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
+    for path in (inputs, golds):
+        if not path.is_file():
+            raise DataError(f"The sub-set {subset} should stand in {path}, which is missing. Is the folder complete?")
+    texts = [line for _, line in read_lines(inputs)]
+    scores = [line for _, line in read_lines(golds)]
+    if len(texts) != len(scores):
+        raise DataError(
+            f"{inputs} has {len(texts)} lines and {golds} has {len(scores)}, but line i of one should score line i "
+            "of the other. Fetch both again."
+        )
+    return [
+        _pair_of_line(text, (0, 1), score, subset, scale, (f"{inputs}, line {number}", f"{golds}, line {number}"))
+        for number, (text, score) in enumerate(zip(texts, scores, strict=True), start=1)
+        if score.strip()
+    ]
+
+
+def read_stsb(folder: Path, name: str, scale: Scale) -> list[ScoredPair]:
+    """One split of the STS Benchmark: genre, file, year, id, score, sentence 1, sentence 2."""
+    return _read_columns(folder / name, (5, 6, 4), scale, skip=0)
+
+
+def read_sick(folder: Path, name: str, scale: Scale) -> list[ScoredPair]:
+    """One split of SICK: pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment, under a header."""
+    return _read_columns(folder / name, (1, 2, 3), scale, skip=1)
+
+
+LAYOUTS: Mapping[str, Callable[[Path, str, Scale], list[ScoredPair]]] = {
+    "semeval": read_semeval,
+    "stsb": read_stsb,
+    "sick": read_sick,
+}
+"""A row is how a package lays out its pairs; the reader takes the folder, the sub-set or file, and the scale."""
+
+
+def _read_columns(path: Path, columns: tuple[int, int, int], scale: Scale, skip: int) -> list[ScoredPair]:
+    pairs = []
+    for number, line in read_lines(path):
+        if number > skip:
+            where = f"{path}, line {number}"
+            score = _cell(line, columns[2], where)
+            pairs.append(_pair_of_line(line, columns[:2], score, "all", scale, (where, where)))
+    return pairs
+
+
+def _pair_of_line(
+    line: str, columns: tuple[int, int], score: str, subset: str, scale: Scale, where: tuple[str, str]
+) -> ScoredPair:
+    """Cut the two sentences out of a line; ``where`` is the place of the text and that of the score."""
+    first, second = (_cell(line, column, where[0]) for column in columns)
+    for sentence in (first, second):
+        if not sentence.strip():
+            raise DataError(f"{where[0]}: a pair needs two sentences, but one is {sentence!r}. Leave the pair out.")
+    return ScoredPair(first, second, parse_score(score, scale, where[1]), subset)
+
+
+def _cell(line: str, column: int, where: str) -> str:
+    cells = line.split("\t")
+    if len(cells) <= column:
+        raise DataError(
+            f"{where}: at least {column + 1} cells, separated by tabs, are wanted, but {len(cells)} are there. "
+            "Fetch the file again."
+        )
+    return cells[column]

@@ -10,18 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.calibrated import encode_systems
 from bertflow.correlation import MidRanks
-from bertflow.data.binary import BinaryPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.evaluation.bootstrap import generator, pair_weights
-from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.figures import Figure
 from bertflow.evaluation.leaks import SystemFacts, refuse_label_leaks
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Material, make_rows
 from bertflow.evaluation.significance import differences
-from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
 Float64 = NDArray[np.float64]
@@ -29,7 +27,7 @@ Float64 = NDArray[np.float64]
 
 def evaluate_binary(
     systems: Mapping[str, SentenceEncoder],
-    pairs: BinaryPairs,
+    pairs: Pairs,
     similarity: str = "cosine",
     resamples: int = 1000,
     seed: int = 0,
@@ -44,21 +42,14 @@ def evaluate_binary(
         UnknownNameError: For an unknown similarity.
         DataError: For a system trained on the labels, or embeddings that have no similarity.
     """
-    lookup("similarity", SIMILARITIES, similarity)
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     if not force:
         refuse_label_leaks(facts, [pairs.task])
-    sentences = list(dict.fromkeys([*pairs.a, *pairs.b]))
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    first, second = ([row_of[sentence] for sentence in side] for side in (pairs.a, pairs.b))
-    embeddings = encode_systems(systems, sentences, progress=progress)
-    for name, x in embeddings.items():
-        require_usable(name, x, sentences, similarity, f"task {pairs.task}")
-    paired = SIMILARITIES[similarity].paired
-    scores = np.stack([paired(x[first], x[second]) for x in embeddings.values()])
+    [sides] = encode_sets(systems, [pairs], similarity, progress)
+    scores = np.stack([SIMILARITIES[similarity].paired(first, second) for _, first, second in sides])
     figure = auc_figure(pairs, f"{similarity}_auc", scores, resamples, seed)
     return Report(
-        rows=tuple(make_rows(facts, [figure], {pairs.task: Material(sentences, "raw", pairs.source)})),
+        rows=tuple(make_rows(facts, [figure], {pairs.task: Material(pairs.sentences, "raw", pairs.source)})),
         differences=tuple(differences(list(systems), [figure])),
         systems=tuple(facts),
         resamples=resamples,
@@ -67,9 +58,9 @@ def evaluate_binary(
     )
 
 
-def auc_figure(pairs: BinaryPairs, metric: str, scores: Float64, resamples: int, seed: int) -> Figure:
+def auc_figure(pairs: Pairs, metric: str, scores: Float64, resamples: int, seed: int) -> Figure:
     """The area under the ROC curve of each row of ``scores`` (k, n), with its resamples."""
-    positive = pairs.labels == 1
+    positive = pairs.target == 1
     groups = [np.flatnonzero(positive), np.flatnonzero(~positive)]
     ranks = [MidRanks(row) for row in scores]
     drawn = [

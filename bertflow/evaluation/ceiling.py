@@ -28,9 +28,11 @@ from torch.nn.functional import cosine_similarity
 from bertflow.affine import NULL_SHARE, AffineMap, principal_directions
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, Provenance
-from bertflow.data.sts import StsPairs, pair_key, unique_sentences
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts import pair_keys
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.encoding import row_numbers
 from bertflow.evaluation.report import Report
 from bertflow.moments import Moments
 from bertflow.tables import MISSING, Section, Table
@@ -92,7 +94,7 @@ class LabelledLinear(AbstractCalibrator):
         self.random_state = random_state
 
     def fit_pairs(
-        self, encoder: SentenceEncoder, pairs: StsPairs, scored: Sequence[StsPairs] = (), progress: bool = False
+        self, encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), progress: bool = False
     ) -> "LabelledLinear":
         """Fit to the gold scores of ``pairs``.
 
@@ -107,7 +109,7 @@ class LabelledLinear(AbstractCalibrator):
         """
         sentences = unique_sentences([pairs])
         x = encoder.encode(sentences, progress=progress)
-        row_of = {sentence: row for row, sentence in enumerate(sentences)}
+        row_of = row_numbers(sentences)
         self.moments_, self.n_features_in_ = Moments.of(x), x.shape[1]
         self.map_ = self._optimized(x, _questions(pairs, row_of, scored))
         known = Provenance.of(encoder, sentences)
@@ -164,7 +166,7 @@ class LabelledLinear(AbstractCalibrator):
 
 
 def ceiling_system(
-    encoder: SentenceEncoder, pairs: StsPairs, scored: Sequence[StsPairs] = (), seed: int = 0, progress: bool = False
+    encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), seed: int = 0, progress: bool = False
 ) -> CalibratedEncoder:
     """The supervised ceiling of an encoder, as a system that stands beside the others.
 
@@ -218,22 +220,20 @@ def gap_section(report: Report, raw: str, ceiling: str, aggregation: str = "all"
     )
 
 
-def _questions(pairs: StsPairs, row_of: dict[str, int], scored: Sequence[StsPairs]) -> Questions:
-    taken = {key for one in scored for key in map(pair_key, one.sentence1, one.sentence2)}
-    kept = [at for at, key in enumerate(map(pair_key, pairs.sentence1, pairs.sentence2)) if key not in taken]
+def _questions(pairs: Pairs, row_of: dict[str, int], scored: Sequence[Pairs]) -> Questions:
+    taken = {key for one in scored for key in pair_keys(one)}
+    kept = [at for at, key in enumerate(pair_keys(pairs)) if key not in taken]
     members: dict[str, list[int]] = {name: [] for name in dict.fromkeys(pairs.subsets)}
     for at in kept:
         members[pairs.subsets[at]].append(at)
     for name, group in members.items():
-        if len(group) < FEWEST_PAIRS or np.ptp(pairs.gold[group]) == 0:
+        if len(group) < FEWEST_PAIRS or np.ptp(pairs.target[group]) == 0:
             raise DataError(
                 f"The ceiling needs at least {FEWEST_PAIRS} pairs of different scores in the sub-set {name} of "
                 f"{pairs.task}, got {len(group)} that are not scored themselves. Give more labelled pairs."
             )
-    first, second = (
-        torch.tensor([row_of[sentence] for sentence in side]) for side in (pairs.sentence1, pairs.sentence2)
-    )
-    gold = torch.from_numpy(pairs.gold).float()
+    first, second = torch.from_numpy(pairs.rows(row_of))
+    gold = torch.from_numpy(pairs.target).float()
     return Questions(first, second, gold, [torch.tensor(group) for group in members.values()])
 
 

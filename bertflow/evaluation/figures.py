@@ -103,11 +103,11 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     The tasks are resampled together, by sentence: they share text, so their errors are not independent.
     """
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
-    values = _means(meters, [np.ones((1, len(task.pairs.gold))) for task in tasks])
-    sides = [(task.pairs.sentence1, task.pairs.sentence2) for task in tasks]
+    values = _means(meters, [np.ones((1, len(task.pairs.target))) for task in tasks])
+    sides = [(task.pairs.first, task.pairs.second) for task in tasks]
     resampled = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
     blocks = [_means(meters, weights) for weights in resampled]
-    n, split = sum(len(task.pairs.gold) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))
+    n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))
     figures = []
     for (aggregation, correlation), value in values.items():
         drawn = [np.empty((len(value), 0)), *(block[aggregation, correlation] for block in blocks)]

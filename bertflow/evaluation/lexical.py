@@ -15,15 +15,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import encode_systems
 from bertflow.correlation import FEWEST, spearman
-from bertflow.data.sts import StsPairs, unique_sentences
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
-from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.tables import number, task_title
 from bertflow.files import to_json
-from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import MISSING, Section, Table
 
@@ -110,7 +108,7 @@ class Lexical:
 
 
 def lexical(
-    systems: Mapping[str, SentenceEncoder], pairs: StsPairs, similarity: str = "cosine", progress: bool = False
+    systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool = False
 ) -> Lexical:
     """How the similarities of every system, and the gold scores, go with the edit distance of the pairs.
 
@@ -123,20 +121,15 @@ def lexical(
     Raises:
         DataError: For embeddings or edit distances without variance.
     """
-    paired = lookup("similarity", SIMILARITIES, similarity).paired
-    sentences = unique_sentences([pairs])
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    first, second = ([row_of[sentence] for sentence in side] for side in (pairs.sentence1, pairs.sentence2))
-    scores = {GOLD: pairs.gold}
+    scores = {GOLD: pairs.target}
     leaks = [name for name, system in systems.items() if SystemFacts.of(name, system).label_leak(pairs.task)]
     kept = {name: system for name, system in systems.items() if name not in leaks}
-    for name, x in encode_systems(kept, sentences, progress=progress).items():
-        require_usable(name, x, sentences, similarity, f"task {pairs.task}")
-        scores[name] = paired(x[first], x[second])
+    [sides] = encode_sets(kept, [pairs], similarity, progress)
+    scores |= {name: SIMILARITIES[similarity].paired(first, second) for name, first, second in sides}
     rows = []
     for level, cut in LEVELS.items():
-        distances = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.sentence1, pairs.sentence2, strict=True)]
-        rows += [_row(name, level, found, pairs.gold, np.array(distances)) for name, found in scores.items()]
+        distances = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]
+        rows += [_row(name, level, found, pairs.target, np.array(distances)) for name, found in scores.items()]
     return Lexical(pairs.task, tuple(rows), tuple(leaks))
 
 

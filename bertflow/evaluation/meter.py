@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.correlation import CORRELATIONS, jackknife, weighted_correlation
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import TASKS
 from bertflow.evaluation.aggregation import Partition, partitions
 
@@ -27,7 +27,7 @@ class ScoredTask:
         similarities: (k, n).
     """
 
-    pairs: StsPairs
+    pairs: Pairs
     similarity: str
     similarities: Float64
 
@@ -53,7 +53,7 @@ class Meter:
         self.name, self.task, self.partition = name, task, partition
         self._mix = np.stack([reading.weights for reading in partition.readings])
         self._scores = [
-            (members, scores(task.pairs.gold[members]), [scores(one[members]) for one in task.similarities])
+            (members, scores(task.pairs.target[members]), [scores(one[members]) for one in task.similarities])
             for members in partition.groups
         ]
 
@@ -69,11 +69,11 @@ class Meter:
 
     def values(self) -> Float64:
         """The values themselves (readings, k)."""
-        return self.under(np.ones((1, len(self.task.pairs.gold))))[..., 0]
+        return self.under(np.ones((1, len(self.task.pairs.target))))[..., 0]
 
     def influence(self) -> Float64:
         """What each pair adds to each value (readings, k, n), from the exact jackknife of its group."""
-        gold, similarities = self.task.pairs.gold, self.task.similarities
+        gold, similarities = self.task.pairs.target, self.task.similarities
         result = np.zeros((len(self._mix), *similarities.shape))
         for group, members in enumerate(self.partition.groups):
             for system, scores in enumerate(similarities):

@@ -17,7 +17,7 @@ def predictions_csv(report: Report) -> str:
     writer.writerow(["task", "split", "subset", "sentence1", "sentence2", "gold", *names])
     for task in report.tasks:
         pairs = task.pairs
-        columns = zip(pairs.subsets, pairs.sentence1, pairs.sentence2, pairs.gold, task.similarities.T, strict=True)
+        columns = zip(pairs.subsets, pairs.first, pairs.second, pairs.target, task.similarities.T, strict=True)
         for subset, first, second, gold, similarities in columns:
             scores = [f"{similarity:.{DECIMALS}f}" for similarity in similarities]
             writer.writerow([pairs.task, pairs.split, subset, first, second, f"{gold:g}", *scores])

@@ -15,17 +15,15 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import encode_systems
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.evaluation.bootstrap import generator, pair_weights
-from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.figures import Figure
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Material, make_rows
 from bertflow.evaluation.significance import differences
-from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES, unit_rows
 
 Float64 = NDArray[np.float64]
@@ -37,7 +35,7 @@ RANDOM_PAIRS = 20_000
 
 def evaluate_retrieval(
     systems: Mapping[str, SentenceEncoder],
-    pairs: RetrievalPairs,
+    pairs: Pairs,
     similarity: str = "cosine",
     resamples: int = 1000,
     seed: int = 0,
@@ -57,16 +55,13 @@ def evaluate_retrieval(
         UnknownNameError: For an unknown similarity.
         DataError: For embeddings that are not finite, or of length zero.
     """
-    lookup("similarity", SIMILARITIES, similarity)
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
-    sentences = list(dict.fromkeys([*pairs.queries, *pairs.texts]))
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    query_rows, text_rows = ([row_of[sentence] for sentence in side] for side in (pairs.queries, pairs.texts))
-    embeddings = encode_systems(systems, sentences, progress=progress)
-    for name, x in embeddings.items():
-        require_usable(name, x, sentences, similarity, f"task {pairs.task}")
-    ranks = np.stack([right_ranks(x[query_rows], x[text_rows], similarity) for x in embeddings.values()])
-    cosines = np.stack([random_cosines(x[text_rows], generator(seed, "random pairs")) for x in embeddings.values()])
+    [sides] = encode_sets(systems, [pairs], similarity, progress)
+    by_system = [
+        (right_ranks(queries, texts, similarity), random_cosines(texts, generator(seed, "random pairs")))
+        for _, queries, texts in sides
+    ]
+    ranks, cosines = (np.stack(found) for found in zip(*by_system, strict=True))
     figures = [
         _mean_figure(pairs.task, "hit@1", (ranks == 1).astype(np.float64), resamples, seed),
         _mean_figure(pairs.task, "mrr", 1 / ranks, resamples, seed),
@@ -78,7 +73,7 @@ def evaluate_retrieval(
         figures.append(
             Figure(pairs.task, "test", "all", "", metric, cosines.shape[1], values, np.empty((len(facts), 0)))
         )
-    materials = {pairs.task: Material(sentences, "raw", pairs.source)}
+    materials = {pairs.task: Material(pairs.sentences, "raw", pairs.source)}
     return Report(
         rows=tuple(make_rows(facts, figures, materials)),
         differences=tuple(differences(list(systems), figures)),

@@ -3,25 +3,23 @@
 tasks -> distinct sentences -> embeddings, one pass an encoder -> similarities -> figures -> Report
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertflow.calibrated import encode_systems
-from bertflow.data.sts import StsPairs, expand_tasks, load_sts, unique_sentences
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.embeddings import Embeddings, require_usable
+from bertflow.evaluation.encoding import Embeddings, encode_sets
 from bertflow.evaluation.figures import suite_figures, task_figures
 from bertflow.evaluation.leaks import SystemFacts, refuse_label_leaks
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Material, make_rows
 from bertflow.evaluation.significance import differences
-from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
 
@@ -59,7 +57,7 @@ def evaluate_sts(
 
 def score_sets(
     systems: Mapping[str, SentenceEncoder],
-    sets: Sequence[StsPairs],
+    sets: Sequence[Pairs],
     similarity: str = "cosine",
     resamples: int = 1000,
     seed: int = 0,
@@ -67,14 +65,11 @@ def score_sets(
     progress: bool = False,
 ) -> Report:
     """Score systems on pairs that are loaded already; see ``evaluate_sts``."""
-    lookup("similarity", SIMILARITIES, similarity)
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     if not force:
         refuse_label_leaks(facts, [pairs.task for pairs in sets])
-    sentences = unique_sentences(sets)
-    embeddings = encode_systems(systems, sentences, progress=progress)
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    tasks = [_scored(pairs, embeddings, row_of, similarity) for pairs in sets]
+    encoded = encode_sets(systems, sets, similarity, progress)
+    tasks = [_scored(pairs, sides, similarity) for pairs, sides in zip(sets, encoded, strict=True)]
     materials = {pairs.task: _material([pairs]) for pairs in sets}
     figures = [figure for task in tasks for figure in task_figures(task, resamples, seed)]
     suites = {name: members for name, members in SUITES.items() if set(members) <= set(materials)}
@@ -92,7 +87,7 @@ def score_sets(
     )
 
 
-def _material(sets: Sequence[StsPairs]) -> Material:
+def _material(sets: Sequence[Pairs]) -> Material:
     return Material(
         sentences=unique_sentences(sets),
         text_form="+".join(dict.fromkeys(pairs.text_form for pairs in sets)),
@@ -100,27 +95,13 @@ def _material(sets: Sequence[StsPairs]) -> Material:
     )
 
 
-def _scored(
-    pairs: StsPairs, embeddings: Mapping[str, Embeddings], row_of: Mapping[str, int], similarity: str
-) -> ScoredTask:
-    sides = [[row_of[sentence] for sentence in side] for side in (pairs.sentence1, pairs.sentence2)]
-    return ScoredTask(
-        pairs,
-        similarity,
-        np.stack([_similarities(name, x, sides, pairs, similarity) for name, x in embeddings.items()]),
-    )
-
-
-def _similarities(
-    system: str, x: Embeddings, sides: Sequence[Sequence[int]], pairs: StsPairs, similarity: str
-) -> NDArray[np.float64]:
-    first, second = (x[side] for side in sides)
-    for sentences, side in ((pairs.sentence1, first), (pairs.sentence2, second)):
-        require_usable(system, side, sentences, similarity, f"task {pairs.task}")
-    scores = SIMILARITIES[similarity].paired(first, second)
-    if np.ptp(scores) == 0:
-        raise DataError(
-            f"The system {system} finds all {len(scores)} pairs of {pairs.task} equally similar ({scores[0]:g}), so "
-            "there is no correlation. Its embeddings have collapsed: fit again."
-        )
-    return scores
+def _scored(pairs: Pairs, sides: Iterable[tuple[str, Embeddings, Embeddings]], similarity: str) -> ScoredTask:
+    paired = SIMILARITIES[similarity].paired
+    similarities = {system: paired(first, second) for system, first, second in sides}
+    for system, scores in similarities.items():
+        if np.ptp(scores) == 0:
+            raise DataError(
+                f"The system {system} finds all {len(scores)} pairs of {pairs.task} equally similar ({scores[0]:g}), "
+                "so there is no correlation. Its embeddings have collapsed: fit again."
+            )
+    return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.affine import NULL_SHARE, whitening_map
-from bertflow.data.sts import StsPairs, unique_sentences
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
-from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.encoding import require_usable, row_numbers
 from bertflow.evaluation.figures import task_figures
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.scratch import Scratch, embed_poolings, readable
@@ -56,7 +56,7 @@ def candidates(blocks: int, layers: Sequence[int] | None = None, tokens: Sequenc
 
 def sweep(
     encoder: TransformerEncoder,
-    sets: Sequence[StsPairs],
+    sets: Sequence[Pairs],
     poolings: Sequence[str],
     fit_on: Sequence[str] | None = None,
     progress: bool = False,
@@ -77,7 +77,7 @@ def sweep(
     scored = unique_sentences(sets)
     text = list(dict.fromkeys(scored if fit_on is None else fit_on))
     sentences = list(dict.fromkeys([*scored, *text]))
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    row_of = row_numbers(sentences)
     fit_rows = np.array([row_of[sentence] for sentence in text])
     seen = seen_share(scored, hash_texts(text))
     encoder.count_tokens(text)
@@ -118,17 +118,14 @@ def _scaled(x: Embeddings) -> Embeddings:
     return x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean()))
 
 
-def _scorer(sets: Sequence[StsPairs], row_of: Mapping[str, int]) -> Callable[[str, Embeddings], Scores]:
-    sides = [
-        [np.array([row_of[sentence] for sentence in side]) for side in (pairs.sentence1, pairs.sentence2)]
-        for pairs in sets
-    ]
+def _scorer(sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Callable[[str, Embeddings], Scores]:
+    sides = [pairs.rows(row_of) for pairs in sets]
 
     def score(name: str, x: Embeddings) -> Scores:
         """Cosines of the pairs of each task."""
         found = []
         for pairs, (first, second) in zip(sets, sides, strict=True):
-            for sentences, rows in ((pairs.sentence1, first), (pairs.sentence2, second)):
+            for sentences, rows in ((pairs.first, first), (pairs.second, second)):
                 require_usable(name, x[rows], sentences, "cosine", f"task {pairs.task}")
             found.append(SIMILARITIES["cosine"].paired(x[first], x[second]))
         return found
@@ -159,7 +156,7 @@ def _calibrated(
 
 
 def _rows(
-    systems: Sequence[Candidate], scores: Sequence[Scores], sets: Sequence[StsPairs], seen: float
+    systems: Sequence[Candidate], scores: Sequence[Scores], sets: Sequence[Pairs], seen: float
 ) -> Iterator[SweepRow]:
     values = []
     for at, pairs in enumerate(sets):

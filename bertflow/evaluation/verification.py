@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.affine import whitening_map
-from bertflow.data.sts import StsPairs, unique_sentences
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.embeddings import require_usable
+from bertflow.evaluation.encoding import require_usable, row_numbers
 from bertflow.evaluation.figures import task_figures
 from bertflow.evaluation.meter import ScoredTask
 from bertflow.evaluation.paper_checks import CHECKS, FITTED_ON, Check
@@ -129,7 +129,7 @@ class Verification(AbstractResult):
 def verify(
     encoder_of: Callable[[int], TransformerEncoder],
     tokens: Callable[[Sequence[str]], NDArray[np.integer[Any]]],
-    sets: Mapping[str, StsPairs],
+    sets: Mapping[str, Pairs],
     checks: Sequence[Check] = CHECKS,
     progress: bool = False,
 ) -> Verification:
@@ -146,7 +146,7 @@ def verify(
         DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
     """
     sentences = unique_sentences(sets.values())
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    row_of = row_numbers(sentences)
     first, *shorter = sorted({check.max_length for check in checks}, reverse=True)
     encoder = encoder_of(first)
     poolings = list(dict.fromkeys(check.pooling for check in checks))
@@ -178,15 +178,15 @@ def _replaced(
     return replaced
 
 
-def _verified(check: Check, x: Embeddings, sets: Mapping[str, StsPairs], row_of: Mapping[str, int]) -> Verified:
+def _verified(check: Check, x: Embeddings, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
     pairs = sets[check.task]
-    first, second = (x[rows] for rows in _sides(pairs, row_of))
+    first, second = (x[rows] for rows in pairs.rows(row_of))
     if check.whitened:
-        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in _sides(sets[split], row_of)])
+        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
         whitening = whitening_map(Moments.of(x[fitted]))
         with torch.inference_mode():
             first, second = (whitening(torch.from_numpy(side)).numpy() for side in (first, second))
-    for sentences, side in ((pairs.sentence1, first), (pairs.sentence2, second)):
+    for sentences, side in ((pairs.first, first), (pairs.second, second)):
         require_usable(check.pooling, side, sentences, "cosine", f"task {pairs.task}")
     task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
     for figure in task_figures(task, resamples=0, seed=0):
@@ -196,10 +196,3 @@ def _verified(check: Check, x: Embeddings, sets: Mapping[str, StsPairs], row_of:
         f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name them. "
         "Give a folder with the authors' packages."
     )
-
-
-def _sides(pairs: StsPairs, row_of: Mapping[str, int]) -> list[NDArray[np.intp]]:
-    """The rows of the first and of the second sentences."""
-    return [
-        np.array([row_of[sentence] for sentence in side], dtype=np.intp) for side in (pairs.sentence1, pairs.sentence2)
-    ]

@@ -19,7 +19,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import AbstractLinearCalibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.aggregation import AGGREGATIONS
@@ -115,7 +115,7 @@ def r2(wanted: NDArray[np.float64], got: NDArray[Any]) -> float:
 
 
 def linearized(
-    system: CalibratedEncoder, text: str | Path | None, sets: Sequence[StsPairs], progress: bool = False
+    system: CalibratedEncoder, text: str | Path | None, sets: Sequence[Pairs], progress: bool = False
 ) -> tuple[CalibratedEncoder, list[str]]:
     """The stand-in for a flow, and what it costs in words.
 
@@ -138,7 +138,7 @@ def linearized(
     return stand_in, lines
 
 
-def add_int8(folder: Path, sets: Sequence[StsPairs], progress: bool = False) -> Int8Loss:
+def add_int8(folder: Path, sets: Sequence[Pairs], progress: bool = False) -> Int8Loss:
     """Write the int8 graph of an ONNX export and its loss.
 
     Args:
@@ -166,7 +166,7 @@ def _docstrings(n: int) -> list[str]:
 
 
 def _spearman(
-    systems: Mapping[str, SentenceEncoder], sets: Sequence[StsPairs], progress: bool
+    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool
 ) -> dict[str, tuple[float, ...]]:
     """For each task, with its aggregation, Spearman of the cosines of the two systems."""
     report = score_sets(systems, list(sets), resamples=0, progress=progress)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertflow.data.pairs import TrainingPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.batching import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
@@ -62,16 +62,14 @@ class PairData(pl.LightningDataModule):
         seed: Decides which, and the order of the others.
     """
 
-    def __init__(
-        self, pairs: TrainingPairs, encoder: TransformerEncoder, batch_size: int, held_out: float, seed: int
-    ) -> None:
+    def __init__(self, pairs: Pairs, encoder: TransformerEncoder, batch_size: int, held_out: float, seed: int) -> None:
         super().__init__()
         distinct = list(dict.fromkeys((*pairs.first, *pairs.second)))
         row_of = {sentence: row for row, sentence in enumerate(distinct)}
         self._encoder, self._text = encoder, encoder.tokenized(distinct)
         self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
         self._keys = np.array([hash_text(sentence) for sentence in distinct], dtype=np.uint64).view(np.int64)
-        self._targets = None if pairs.targets is None else torch.from_numpy(pairs.targets)
+        self._targets = None if pairs.target is None else torch.from_numpy(pairs.target)
         order = seeded_order(len(pairs), seed)
         held = round(len(pairs) * held_out)
         self.held_out, self.units = np.sort(order[:held]), np.sort(order[held:])

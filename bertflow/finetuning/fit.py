@@ -16,7 +16,7 @@ import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import ModelCheckpoint
 
-from bertflow.data.pairs import TrainingPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.supervision import Supervision, save_tuned
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
@@ -44,9 +44,7 @@ class SiameseFit:
         UsageError: If the pairs do not carry what the objective needs, or are fewer than one batch.
     """
 
-    def __init__(
-        self, encoder: TransformerEncoder, pairs: TrainingPairs, recipe: FinetuneRecipe, seed: int = 0
-    ) -> None:
+    def __init__(self, encoder: TransformerEncoder, pairs: Pairs, recipe: FinetuneRecipe, seed: int = 0) -> None:
         require_targets(pairs, recipe)
         description = encoder.describe()
         if description.get("token_counts", "") is None:
@@ -136,17 +134,17 @@ class SiameseFit:
             "steps": self.steps,
             "text_keys": digest(self.data.text_hashes),
         }
-        save_tuned(self.encoder, folder, Supervision(self.pairs.sources, tuned, self.data.text_hashes))
+        save_tuned(self.encoder, folder, Supervision(self.pairs.tasks, tuned, self.data.text_hashes))
 
 
-def require_targets(pairs: TrainingPairs, recipe: FinetuneRecipe) -> None:
+def require_targets(pairs: Pairs, recipe: FinetuneRecipe) -> None:
     """Refuse pairs that do not carry what the objective learns.
 
     Raises:
         UsageError: If they carry something else.
     """
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
-    got = "none" if pairs.targets is None else "classes" if pairs.classes else "scores"
+    got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
     if wanted not in ("none", got):
         raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
 
@@ -161,7 +159,7 @@ def peak_memory_mb() -> int:
 
 def finetune(
     encoder: TransformerEncoder,
-    pairs: TrainingPairs,
+    pairs: Pairs,
     recipe: FinetuneRecipe | None = None,
     seed: int = 0,
     trainer: Mapping[str, Any] | None = None,
@@ -172,7 +170,7 @@ def finetune(
 
     Args:
         encoder: Is trained in place.
-        pairs: What it learns from: ``load_nli``, ``load_graded``, ``load_related``.
+        pairs: What it learns from: ``load_pairs``, ``load_graded``, ``load_related``.
         recipe: How; the paper's by default.
         seed: Of everything random.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they come before the recipe's.

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.data.frequencies import count_words
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.files import write_text
 from bertflow.geometry.material import Material
-from bertflow.geometry.pairs import Pairs, pair_cosines, pair_scores
+from bertflow.geometry.pairs import cosines_of_pairs, scores_of_pairs
 from bertflow.geometry.parts import Parts, gathered, latent_parts, model_parts, run_parts
 from bertflow.geometry.report import GeometryReport
 from bertflow.geometry.sections import build_sections
@@ -106,7 +107,7 @@ def write_report(
     title: str,
     systems: Mapping[str, SentenceEncoder],
     sentences: Sequence[str],
-    pairs: Any = None,
+    pairs: Pairs | None = None,
     recipe: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write the report of another command, on a sample of its sentences; returns the path of report.html.
@@ -116,7 +117,7 @@ def write_report(
         title: Of the report.
         systems: By the name they have in it, the one "before" first.
         sentences: Of which ``LOOKED_AT`` are looked at.
-        pairs: ``StsPairs`` or ``RetrievalPairs``; None if there are none.
+        pairs: Scored pairs, or queries with their texts; None if there are none.
         recipe: The arguments of the ``TransformerEncoder`` behind the systems.
 
     Raises:
@@ -124,9 +125,8 @@ def write_report(
     """
     distinct = list(dict.fromkeys(sentences))
     chosen = [distinct[row] for row in np.sort(seeded_order(len(distinct), 0)[:LOOKED_AT])]
-    given = None if pairs is None else Pairs.of(pairs)
     counts = count_words(distinct)
-    return save_report(make_report(title, systems, chosen, pairs=given, counts=counts, recipe=recipe), folder)
+    return save_report(make_report(title, systems, chosen, pairs=pairs, counts=counts, recipe=recipe), folder)
 
 
 def write_run_report(
@@ -163,7 +163,9 @@ def write_run_report(
 def _pair_parts(systems: Mapping[str, SentenceEncoder], pairs: Pairs | None) -> Parts:
     if pairs is None:
         return {}, dict.fromkeys(("pairs", "scores"), NO_PAIRS)
-    return gathered({"pairs": lambda: pair_cosines(systems, pairs), "scores": lambda: pair_scores(systems, pairs)})
+    return gathered(
+        {"pairs": lambda: cosines_of_pairs(systems, pairs), "scores": lambda: scores_of_pairs(systems, pairs)}
+    )
 
 
 def _described(system: SentenceEncoder, sentences: Sequence[str]) -> str:

@@ -4,17 +4,17 @@ Pairs come with a human score (an STS task, a table), where the highest fifth of
 as queries with their right text, which are paraphrase-like by nature.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import numpy as np
 
 from bertflow.calibrated import encode_systems
-from bertflow.data.retrieval import PAIR_COLUMNS, RetrievalPairs, load_retrieval
-from bertflow.data.sts import StsPairs, expand_tasks, load_sts
-from bertflow.data.tables import open_table, table_suffix
+from bertflow.data.pairs import Pairs, load_pairs
+from bertflow.data.sts import expand_tasks, load_sts
+from bertflow.data.tables import table_suffix
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
+from bertflow.evaluation.encoding import row_numbers
 from bertflow.evaluation.lexical import LEVELS, edit_distance
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
@@ -26,57 +26,34 @@ ALIKE = 0.8
 """Share of the range of the human scores from which a pair counts as a paraphrase: 4 on the scale from 0 to 5."""
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Pairs of sentences.
-
-    Attributes:
-        first: One side.
-        second: The other.
-        source: STS or retrieval pairs.
-    """
-
-    first: Sequence[str]
-    second: Sequence[str]
-    source: StsPairs | RetrievalPairs
-
-    @classmethod
-    def of(cls, source: StsPairs | RetrievalPairs) -> "Pairs":
-        """The sides of STS or retrieval pairs."""
-        if isinstance(source, StsPairs):
-            return cls(source.sentence1, source.sentence2, source)
-        return cls(source.queries, source.texts, source)
-
-
-def load_pairs(name: str, data_dir: str) -> Pairs:
+def load_scored_pairs(name: str, data_dir: str) -> Pairs:
     """An STS task, or a table with a human score, or with query and text.
 
     Raises:
         UsageError: If several tasks are named.
         DataError: For data that is missing or damaged.
     """
-    if table_suffix(name) and any(open_table(name).find(columns) for columns in PAIR_COLUMNS):
-        return Pairs.of(load_retrieval(name))
+    if table_suffix(name):
+        return load_pairs(name, ("retrieval", "graded"))
     tasks = expand_tasks(name, data_dir)
     if len(tasks) > 1:
         raise UsageError(f"--pairs takes one task, got {len(tasks)}: {', '.join(tasks)}. Choose one.")
-    return Pairs.of(load_sts(tasks[0], data_dir))
+    return load_sts(tasks[0], data_dir)
 
 
-def pair_cosines(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progress: bool = False) -> PairCosines:
+def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progress: bool = False) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
-    sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
-    row_of = {sentence: row for row, sentence in enumerate(sentences)}
-    first, second = ([row_of[sentence] for sentence in side] for side in (pairs.first, pairs.second))
+    sentences = pairs.sentences
+    first, second = pairs.rows(row_numbers(sentences))
     cosine, cut = SIMILARITIES["cosine"].paired, LEVELS["words"]
     embeddings = encode_systems(systems, sentences, progress=progress)
-    gold, alike, rule = None, np.ones(len(first), dtype=bool), "a query and its text"
-    if isinstance(pairs.source, StsPairs):
-        gold = pairs.source.gold
+    gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
+    if pairs.kind == "graded":
+        gold = pairs.target
         bound = gold.min() + ALIKE * np.ptp(gold)
         alike, rule = gold >= bound, f"human score of at least {bound:g}"
     return PairCosines(
-        name=pairs.source.task,
+        name=pairs.task,
         cosines={name: cosine(x[first], x[second]) for name, x in embeddings.items()},
         alike=alike,
         rule=rule,
@@ -85,15 +62,15 @@ def pair_cosines(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progress:
     )
 
 
-def pair_scores(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Scores:
+def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Scores:
     """Spearman with the human scores, or hit@1 of the queries, with 95 % intervals.
 
     Raises:
         DataError: If a system was trained on labels of these pairs.
     """
-    if isinstance(pairs.source, StsPairs):
-        return _scores(score_sets(systems, [pairs.source]), "cosine_spearman", f"Spearman on {pairs.source.task}")
-    return _scores(evaluate_retrieval(systems, pairs.source), "hit@1", f"hit@1 on {pairs.source.task}")
+    if pairs.kind == "graded":
+        return _scores(score_sets(systems, [pairs]), "cosine_spearman", f"Spearman on {pairs.task}")
+    return _scores(evaluate_retrieval(systems, pairs), "hit@1", f"hit@1 on {pairs.task}")
 
 
 def _scores(report: Report, metric: str, title: str) -> Scores:

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.pairs import Pairs
+from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import MissingExtraError, UsageError
@@ -100,7 +101,7 @@ def mteb_model(
     return MtebModel(encoder, meta)
 
 
-def sts_task(pairs: StsPairs, name: str | None = None) -> Any:
+def sts_task(pairs: Pairs, name: str | None = None) -> Any:
     """Pairs that are loaded already as a task of mteb, scored by mteb's own code without the hub.
 
     Args:
@@ -112,7 +113,7 @@ def sts_task(pairs: StsPairs, name: str | None = None) -> Any:
     from mteb.abstasks.task_metadata import TaskMetadata
 
     class LocalSts(AbsTaskSTS):
-        min_score, max_score = int(np.floor(pairs.gold.min())), int(np.ceil(pairs.gold.max()))
+        min_score, max_score = int(np.floor(pairs.target.min())), int(np.ceil(pairs.target.max()))
         metadata = TaskMetadata(
             name=name or pairs.task,
             description=f"{pairs.task} as bertflow read it from {pairs.source}",
@@ -124,7 +125,7 @@ def sts_task(pairs: StsPairs, name: str | None = None) -> Any:
         )
 
     task = LocalSts()
-    columns = {"sentence1": pairs.sentence1, "sentence2": pairs.sentence2, "score": pairs.gold.tolist()}
+    columns = {"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.target.tolist()}
     task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
     return task
 
@@ -136,4 +137,4 @@ def _seen(facts: SystemFacts, data_dir: str | Path | None) -> dict[str, float | 
     if data_dir is None or facts.hashes is None:
         return dict.fromkeys(CHECKED)
     sets = [load_sts(task, data_dir) for task in CHECKED]
-    return {pairs.task: facts.seen([*pairs.sentence1, *pairs.sentence2]) for pairs in sets}
+    return {pairs.task: facts.seen([*pairs.first, *pairs.second]) for pairs in sets}

@@ -11,63 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.data.tables import open_table
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import SentenceEncoder
-from bertflow.errors import DataError, UsageError
 from bertflow.files import write_text
 from bertflow.registry import lookup
 from bertflow.scoring.scores import ScoreCalibrator, Threshold
-from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
-PAIR_COLUMNS = (
-    ("sentence1", "sentence2"),
-    ("a", "b"),
-    ("query", "text"),
-    ("question", "answer"),
-    ("sentence_A", "sentence_B"),
-    ("premise", "hypothesis"),
-    ("text1", "text2"),
-    ("anchor", "positive"),
-)
-"""What the two columns of text may be called, where they are not named."""
-Pairs = list[tuple[str, str]]
 Row = tuple[str | float, ...]
-
-
-def read_pairs(path: str, columns: str | None) -> Pairs:
-    """The pairs of a table.
-
-    Args:
-        path: A tsv, csv, jsonl or parquet file.
-        columns: Two names with a comma, or two numbers from 1 for a table without a header.
-
-    Raises:
-        UsageError: If ``columns`` are not two.
-        DataError: If the file or a column is missing, a cell is empty, or there is no pair.
-    """
-    names = None if columns is None else tuple(name.strip() for name in columns.split(","))
-    if names is not None and len(names) != 2:
-        raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")
-    table = open_table(path, header=names is None or not all(name.isdecimal() for name in names))
-    pairs: Pairs = []
-    for number, (a, b) in table.read(table.require(PAIR_COLUMNS if names is None else (names,))):
-        for cell in (a, b):
-            if not isinstance(cell, str) or not cell.strip():
-                raise DataError(f"{table.where(number)}: a pair is two texts, but one is {cell!r}. Leave the pair out.")
-        pairs.append((a, b))
-    if not pairs:
-        raise DataError(f"{path} should hold pairs of text, but holds none.")
-    return pairs
-
-
-def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> NDArray[np.float64]:
-    """Cosine of each pair; every distinct text is embedded once."""
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    row_of = {text: row for row, text in enumerate(texts)}
-    x = encoder.encode(texts, progress=progress)
-    first, second = ([row_of[pair[side]] for pair in pairs] for side in (0, 1))
-    return SIMILARITIES["cosine"].paired(x[first], x[second])
 
 
 @dataclass(frozen=True)
@@ -107,7 +58,7 @@ class ScoredPairs:
                 *(() if self.probabilities is None else (round(float(self.probabilities[row]), 6),)),
                 "yes" if self.matches[row] else "no",
             )
-            for row, pair in enumerate(self.pairs)
+            for row, pair in enumerate(zip(self.pairs.first, self.pairs.second, strict=True))
         ]
 
     def table(self, most: int) -> Table:

@@ -7,7 +7,7 @@ import pytest
 
 import bertflow
 from bertflow.cli import main
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.export.st_folder import load_sentence_transformer
 
 # One layer lies in a hyperplane, which is said and is not what is tested here.
@@ -164,7 +164,7 @@ def test_a_flow_is_linearized_and_both_losses_are_said(tiny_bert, shared_data, t
 def test_int8_is_written_with_its_loss(saved, tmp_path, capsys, monkeypatch):
     out = tmp_path / "out"
     monkeypatch.setattr("bertflow.export.approximation.docstring_sentences", lambda: TEXT)
-    pairs = RetrievalPairs("docstrings", tuple(TEXT[::2]), tuple(TEXT[1::2]), "here")
+    pairs = Pairs("docstrings", tuple(TEXT[::2]), tuple(TEXT[1::2]), kind="retrieval")
     monkeypatch.setattr("bertflow.export.approximation.docstring_corpus", lambda **_: ([], pairs))
     assert main(["export", str(saved), "--target", "onnx", "--int8", "--output", str(out)]) == 0
     assert "MB; hit@1 among 12 docstring pairs " in capsys.readouterr().out

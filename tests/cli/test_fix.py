@@ -13,7 +13,6 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import run
 from bertflow.cli.fix import main
 from bertflow.data.docstrings import docstring_corpus
-from bertflow.data.retrieval import RetrievalPairs
 from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.retrieval import evaluate_retrieval
@@ -100,11 +99,11 @@ def test_nothing_that_is_put_aside_is_fitted_on(tmp_path):
     pairs = neighbors(500)
     text = split_text(read_documents(str(write_blocks(tmp_path / "t.txt", pairs))), "t", [pairs[0][0]], 8000, 1000, 0)
     fitted = {text_key(sentence) for sentence in text.fitted}
-    judged = {text_key(one) for half in (text.choosing, text.judging) for one in (*half.queries, *half.texts)}
+    judged = {text_key(one) for half in (text.choosing, text.judging) for one in (*half.first, *half.second)}
     assert not fitted & judged
     assert not fitted & {text_key(sentence) for sentence in text.reference}
     assert text_key(pairs[0][0]) not in fitted
-    assert not set(text.choosing.queries) & set(text.judging.queries)
+    assert not set(text.choosing.first) & set(text.judging.first)
 
 
 def test_the_reference_is_of_the_same_kinds_as_the_text(tmp_path):
@@ -132,6 +131,7 @@ def test_too_few_pairs_are_none(tmp_path):
     ("header", "cell", "title"),
     [
         ("sentence1\tsentence2\tscore", "{k}", "graded labels"),
+        ("sentence_A\tsentence_B\trelatedness_score", "{k}", "graded labels"),  # as SICK calls them
         ("a\tb\tlabel", "{odd}", "binary labels"),
         ("query\ttext", None, "retrieval labels"),
     ],
@@ -150,7 +150,7 @@ def test_the_columns_say_what_kind_of_labels_they_are(header, cell, title, tmp_p
 def test_halves_hold_each_pair_once(shared_data, tmp_path):
     evidence = load_evidence(str(tuning(shared_data, tmp_path, 200)), seed=0)
     halves = (evidence.choosing, evidence.judging)
-    pairs = [pair for half in halves for pair in zip(half.sentence1, half.sentence2, half.gold, strict=True)]
+    pairs = [pair for half in halves for pair in zip(half.first, half.second, half.target, strict=True)]
     assert evidence.kind is GRADED
     assert len(pairs) == 200
 
@@ -380,7 +380,7 @@ def tuning(shared_data, tmp_path, n):
     """Some of the pairs that choices may be made on, as a file of labels."""
     pairs = load_sts("tuning", shared_data / "sts")
     rows = np.random.default_rng(0).permutation(len(pairs))[:n]
-    lines = [f"{pairs.sentence1[row]}\t{pairs.sentence2[row]}\t{pairs.gold[row]}" for row in rows]
+    lines = [f"{pairs.first[row]}\t{pairs.second[row]}\t{pairs.target[row]}" for row in rows]
     (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
     return tmp_path / "labels.tsv"
 
@@ -388,8 +388,8 @@ def tuning(shared_data, tmp_path, n):
 @pytest.mark.slow
 def test_on_a_raw_encoder_it_says_whiten_or_flow_and_hits_rise_on_new_pairs(minilm, tmp_path):
     sentences, pairs = docstring_corpus(n_pairs=1000, n_sentences=900)
-    fresh = RetrievalPairs(pairs.task, pairs.queries[700:], pairs.texts[700:], pairs.source)
-    blocks = list(zip(pairs.queries[:700], pairs.texts[:700], strict=True)) + [(one,) for one in sentences]
+    fresh = pairs.taken(range(700, len(pairs)))
+    blocks = list(zip(pairs.first[:700], pairs.second[:700], strict=True)) + [(one,) for one in sentences]
     text = write_blocks(tmp_path / "text.txt", blocks)
     argv = [minilm, text, "--pooling", "mean(1,2)", "--output", tmp_path / "out", "--device", "cpu"]
     assert run(main, [*map(str, argv), "--candidates", "whitening,sif+whitening,flow"]) == 0

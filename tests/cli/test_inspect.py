@@ -10,7 +10,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.cli import run
 from bertflow.cli.inspect import main
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.inspecting import write_report, write_run_report
@@ -229,7 +229,7 @@ def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, r
 def test_other_commands_write_the_report_of_their_systems(tiny_bert, tmp_path):
     encoder, text = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu"), sentences()
     systems = {"raw": encoder, "whitened": CalibratedEncoder.fit(encoder, Whitening(), text)}
-    pairs = RetrievalPairs("faq", tuple(text[:20]), tuple(text[20:40]), "here")
+    pairs = Pairs("faq", tuple(text[:20]), tuple(text[20:40]), kind="retrieval", source="here")
     path = write_report(tmp_path / "out", "Demo", systems, text, pairs, {"model": str(tiny_bert), "device": "cpu"})
     twin = json.loads(path.with_suffix(".json").read_text())
     assert twin["title"] == "Demo"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertflow.cli import main
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.evaluation import verifying
 from bertflow.evaluation.paper_checks import CHECKS
 
@@ -19,7 +19,7 @@ def pairs_of(task, data_dir):
     rng = np.random.default_rng(len(task))
     first, second = (tuple(" ".join(rng.choice(WORDS, rng.integers(1, 9))) for _ in range(40)) for _ in range(2))
     subsets = tuple("ab"[at % 2] for at in range(40)) if task.startswith("sts1") else ("all",) * 40
-    return StsPairs(task, "test", first, second, rng.normal(size=40), subsets, "raw", f"{data_dir}/{task}")
+    return Pairs(task, first, second, rng.normal(size=40), split="test", subsets=subsets, source=f"{data_dir}/{task}")
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_a_summary_line_is_paired_with_the_paragraph_that_follows(from_files):
         )
     )
     pairs = docstring_pairs()
-    assert (pairs.queries, pairs.texts) == (("Sort the list in place.",), ("Sorting is stable. It takes a key.",))
+    assert (pairs.first, pairs.second) == (("Sort the list in place.",), ("Sorting is stable. It takes a key.",))
 
 
 def test_a_query_or_text_that_comes_again_is_left_out(from_files):
@@ -88,7 +88,7 @@ def test_a_query_or_text_that_comes_again_is_left_out(from_files):
         a=documented("Sort the list.\n\n    It takes a key.", "Sort the list.\n\n    It takes another key."),
         b=documented("Sort a tuple.\n\n    It takes a key."),
     )
-    assert docstring_pairs().queries == ("Sort the list.",)
+    assert docstring_pairs().first == ("Sort the list.",)
 
 
 def test_files_that_cannot_be_read_are_counted(from_files, caplog):
@@ -130,15 +130,16 @@ def test_more_than_there_is_cannot_be_drawn(from_files):
 def test_the_pairs_to_score_stand_in_no_text_to_fit_on(few_packages):
     fitted, scored = docstring_corpus(300, seed=1)
     keys = set(map(text_key, fitted))
-    for query, text in zip(scored.queries, scored.texts, strict=True):
+    for query, text in zip(scored.first, scored.second, strict=True):
         assert not keys & {text_key(part) for part in (query, text, *sentences(query), *sentences(text))}
     assert len(scored) == 300
     assert len(fitted) > 8_000
 
 
 def test_the_seed_draws_the_sample(few_packages):
-    assert docstring_corpus(20, 50, seed=1) == docstring_corpus(20, 50, seed=1)
-    assert docstring_corpus(20, 50, seed=1) != docstring_corpus(20, 50, seed=2)
+    drawn = [docstring_corpus(20, 50, seed=seed) for seed in (1, 1, 2)]
+    texts = [(sentences, pairs.first, pairs.second) for sentences, pairs in drawn]
+    assert texts[0] == texts[1] != texts[2]
     fitted, scored = docstring_corpus(20, 50)
     assert (len(fitted), len(scored), len(set(fitted))) == (50, 20, 50)
 
@@ -161,6 +162,6 @@ def test_all_packages_hold_the_text_that_is_promised(monkeypatch):
     assert len(docstring_sentences()) > 50_000
     pairs = docstring_pairs()
     assert len(pairs) > 8_000
-    for side in (pairs.queries, pairs.texts):
+    for side in (pairs.first, pairs.second):
         assert len(set(map(text_key, side))) == len(pairs)
     docstrings._read_prose.cache_clear()

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bertflow.data import sts_tasks
-from bertflow.data.sts import SUITES, TASKS, expand_tasks, load_sts, pair_key, unique_sentences
+from bertflow.data.pairs import unique_sentences
+from bertflow.data.sts import SUITES, TASKS, expand_tasks, load_sts, pair_key
 from bertflow.errors import DataError, UnknownNameError
 
 OWN = "sentence1\tsentence2\tscore\nA b.\tC d.\t1\nE f.\tA b.\t2\nG h.\tI j.\t70\n"
@@ -79,9 +80,9 @@ def test_a_task_of_ones_own_is_a_table(write, how):
     path = write("mine.tsv", OWN)
     pairs = load_sts("mine", path.parent) if how == "name" else load_sts(str(path), "no-such-folder")
     assert (pairs.task, pairs.split, pairs.source, pairs.text_form) == ("mine", "own", "mine.tsv", "raw")
-    assert pairs.sentence1 == ("A b.", "E f.", "G h.")
-    assert pairs.sentence2 == ("C d.", "A b.", "I j.")
-    assert pairs.gold.tolist() == [1, 2, 70]  # any scale
+    assert pairs.first == ("A b.", "E f.", "G h.")
+    assert pairs.second == ("C d.", "A b.", "I j.")
+    assert pairs.target.tolist() == [1, 2, 70]  # any scale
     assert pairs.subsets == ("all", "all", "all")
     assert len(pairs) == 3
 
@@ -158,7 +159,7 @@ def write_sts13(write, folder, fnwn="a\tb\nC\td\n"):
 @pytest.mark.parametrize("folder", ["STS13", "STS13-en-test"])
 def test_a_package_is_read_sub_set_by_sub_set(write, small_sts13, folder):
     pairs = load_sts("sts13", write_sts13(write, folder))
-    assert list(zip(pairs.sentence1, pairs.sentence2, pairs.gold, pairs.subsets, strict=True)) == [
+    assert list(zip(pairs.first, pairs.second, pairs.target, pairs.subsets, strict=True)) == [
         ("a", "b", 0, "FNWN"),
         ("C", "d", 1, "FNWN"),
         ("e", "f", 5, "OnWN"),
@@ -212,8 +213,8 @@ def test_a_task_comes_from_the_hub(write, tmp_path, own_cache, monkeypatch, kind
     else:
         write("mteb/sts12-sts/test.jsonl.gz", gzip.compress(lines.encode()))
     pairs = load_sts("sts12", f"hub:{tmp_path}")
-    assert pairs.sentence2 == ("b 0", "b 1", "b 2")
-    assert pairs.gold.tolist() == [0.0, 0.5, 1.0]
+    assert pairs.second == ("b 0", "b 1", "b 2")
+    assert pairs.target.tolist() == [0.0, 0.5, 1.0]
     assert pairs.subsets == ("all", "all", "all")
     assert pairs.text_form == "senteval"
     assert pairs.source == "hub:mteb/sts12-sts@a0d554a64d88156834ff5ae9920b964011b16384:test"
@@ -256,7 +257,7 @@ def test_real_tasks_have_the_pairs_and_means_of_the_readme(sts_dir, task):
     n, mean = REAL[task]
     pairs = load_sts(task, sts_dir)
     assert len(pairs) == n
-    assert pairs.gold.mean() == pytest.approx(mean, abs=5e-5)
+    assert pairs.target.mean() == pytest.approx(mean, abs=5e-5)
     assert pairs.text_form == "raw"
     if any(subset != "all" for subset in pairs.subsets):
         assert Counter(pairs.subsets) == TASKS[task].pairs
@@ -273,7 +274,7 @@ def test_real_packages_agree_with_a_plain_loop(sts_dir, year):
                 first, second = text.split("\t")[:2]
                 expected.append((first, second, float(gold), name))
     pairs = load_sts(year.lower(), sts_dir)
-    assert list(zip(pairs.sentence1, pairs.sentence2, pairs.gold, pairs.subsets, strict=True)) == expected
+    assert list(zip(pairs.first, pairs.second, pairs.target, pairs.subsets, strict=True)) == expected
 
 
 @pytest.mark.parametrize(
@@ -293,8 +294,8 @@ def test_sickr_all_is_the_three_splits(sts_dir):
     whole = load_sts("sickr-all", sts_dir)
     parts = [load_sts(task, sts_dir) for task in ("sickr-train", "sickr-trial", "sickr")]
     assert len(whole) == 9927
-    assert whole.sentence1 == sum((part.sentence1 for part in parts), ())
-    np.testing.assert_array_equal(whole.gold, np.concatenate([part.gold for part in parts]))
+    assert whole.first == sum((part.first for part in parts), ())
+    np.testing.assert_array_equal(whole.target, np.concatenate([part.target for part in parts]))
     assert set(whole.subsets) == {"all"}
 
 
@@ -340,4 +341,4 @@ def test_pairs_of_stsb_test_stand_in_sts12_to_16(sts_dir):
 
 
 def _sides(pairs):
-    return pairs.sentence1, pairs.sentence2
+    return pairs.first, pairs.second

@@ -2,8 +2,7 @@ import csv
 
 import pytest
 
-from bertflow.data.sts_layouts import read_semeval, read_sick, read_stsb, read_table
-from bertflow.data.tables import open_table
+from bertflow.data.sts import read_semeval, read_sick, read_stsb
 from bertflow.errors import DataError
 
 SCALE = (0.0, 5.0)
@@ -65,13 +64,6 @@ def test_sick_has_a_header_and_may_have_crlf(write):
     assert read_sick(path.parent, path.name, (1.0, 5.0)) == [("A b", "C d", 3.3, "all"), ("E f", "G h", 5.0, "all")]
 
 
-def test_a_table_may_have_subsets(write):
-    plain = open_table(write("a.tsv", "score\tsentence2\tsentence1\n1\tb\ta\n"))
-    assert read_table(plain, SCALE) == [("a", "b", 1.0, "all")]
-    parts = open_table(write("b.tsv", "sentence1\tsentence2\tscore\tsubset\na\tb\t1\tnews\n"))
-    assert read_table(parts, SCALE) == [("a", "b", 1.0, "news")]
-
-
 SEMEVAL_REFUSED = {
     "counts": ("a\tb\nc\td\n", "1\n", "{0}/STS.input.X.txt has 2 lines and {0}/STS.gs.X.txt has 1, but line i of one "
                "should score line i of the other. Fetch both again."),
@@ -122,20 +114,3 @@ def test_sick_is_scored_from_one(write):
     with pytest.raises(DataError) as error:
         read_sick(path.parent, path.name, (1.0, 5.0))
     assert str(error.value) == f"{path}, line 2: a score should lie between 1 and 5, got 0.5. Repair the score."
-
-
-def test_a_table_without_scores_is_refused(write):
-    path = write("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\n")
-    with pytest.raises(DataError) as error:
-        read_table(open_table(path), SCALE)
-    assert str(error.value) == (
-        f"{path} should have the columns sentence1 + sentence2 + score, but has sentence1, sentence2, label. "
-        "Rename its columns."
-    )
-
-
-def test_a_missing_cell_of_a_table_is_refused(write):
-    path = write("a.jsonl", '{"sentence1": "a", "sentence2": null, "score": 1}\n')
-    with pytest.raises(DataError) as error:
-        read_table(open_table(path), SCALE)
-    assert str(error.value) == f"{path}, line 1: a pair needs two sentences, but one is None. Leave the pair out."

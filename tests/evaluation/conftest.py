@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.text_keys import hash_texts
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings"]
@@ -37,7 +37,7 @@ def toy_pairs(task="toy", sizes=(20, 15, 25), seed=0, split="test"):
     sides = [tuple(" ".join(rng.choice(WORDS, rng.integers(1, 6))) for _ in range(n)) for _ in range(2)]
     subsets = tuple(f"part{at}" for at, size in enumerate(sizes) for _ in range(size))
     gold = rng.integers(0, 11, n) / 2
-    return StsPairs(task, split, *sides, gold, subsets if len(sizes) > 1 else ("all",) * n, "raw", f"{task}.tsv")
+    return Pairs(task, *sides, gold, split=split, subsets=subsets if len(sizes) > 1 else (), source=f"{task}.tsv")
 
 
 @pytest.fixture
@@ -55,5 +55,5 @@ def sts7():
 @pytest.fixture
 def seen_half(pairs):
     """Hashes of every second distinct sentence of the pairs, and their share by key."""
-    distinct = sorted({*pairs.sentence1, *pairs.sentence2})
+    distinct = sorted({*pairs.first, *pairs.second})
     return hash_texts(distinct[::2]), len(distinct[::2]) / len(distinct)

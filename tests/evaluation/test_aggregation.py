@@ -10,13 +10,13 @@ from .conftest import toy_pairs
 
 
 def scored(pairs, systems=2, seed=3):
-    noise = np.random.default_rng(seed).normal(size=(systems, len(pairs.gold)))
-    return ScoredTask(pairs, "cosine", pairs.gold + 3 * noise)
+    noise = np.random.default_rng(seed).normal(size=(systems, len(pairs.target)))
+    return ScoredTask(pairs, "cosine", pairs.target + 3 * noise)
 
 
 def by_loop(task, system):
     """Each aggregation, written out."""
-    gold, similarity = task.pairs.gold, task.similarities[system]
+    gold, similarity = task.pairs.target, task.similarities[system]
     subsets = list(dict.fromkeys(task.pairs.subsets))
     parts = [[at for at, name in enumerate(task.pairs.subsets) if name == subset] for subset in subsets]
     each = [spearmanr(gold[part], similarity[part])[0] for part in parts]

@@ -64,7 +64,7 @@ def test_sif_reads_the_layers_of_the_encoders_own_pooling(own, expected):
 @pytest.mark.parametrize("spelling", [name for name in BASELINES if name != "flow"])
 def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling):
     encoder, pairs = ToyEncoder(), toy_pairs()
-    sentences = list(dict.fromkeys([*pairs.sentence1, *pairs.sentence2]))
+    sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
     baseline = parse_baseline(spelling)
     fitted = baseline.fitted(encoder, sentences)
     refitted = baseline.refitted(Whitening(n_components=2).fit_sentences(encoder, sentences))
@@ -75,7 +75,7 @@ def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling
 
 def test_a_number_sets_the_calibrators_parameter():
     encoder, pairs = ToyEncoder(), toy_pairs()
-    fitted = parse_baseline("whitening(2)").fitted(encoder, list(pairs.sentence1))
+    fitted = parse_baseline("whitening(2)").fitted(encoder, list(pairs.first))
     assert fitted.dim_out == 2
 
 

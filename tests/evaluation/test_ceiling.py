@@ -5,7 +5,8 @@ import pytest
 from scipy.stats import pearsonr
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.pairs import Pairs
+from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.ceiling import LabelledLinear, ceiling_system, gap_closed, gap_table
@@ -45,7 +46,7 @@ def pairs(task, start, subsets=("all",)):
     gold = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     of = np.array([subsets[k % len(subsets)] for k in range(300)])
     gold = gold * (1 + 4 * (of == "other")) + 10 * (of == "other")  # another scale
-    return StsPairs(task, "own", tuple(map(str, first)), tuple(map(str, second)), gold, tuple(of), "raw", "a test")
+    return Pairs(task, tuple(map(str, first)), tuple(map(str, second)), gold, subsets=tuple(of))
 
 
 @pytest.fixture(scope="module")
@@ -70,15 +71,15 @@ def test_the_fit_says_how_well_it_did_on_pairs_held_out():
 def test_the_map_is_the_one_that_was_measured():
     encoder, labelled = Noisy(), pairs("labelled", 0)
     fitted = LabelledLinear(held_out=0.5).fit_pairs(encoder, labelled)
-    a, b = (fitted.transform(encoder.encode(side)).astype(float) for side in (labelled.sentence1, labelled.sentence2))
+    a, b = (fitted.transform(encoder.encode(side)).astype(float) for side in (labelled.first, labelled.second))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    assert pearsonr(cosines, labelled.gold).statistic >= fitted.facts_["held_out_pearson"] - 0.02
+    assert pearsonr(cosines, labelled.target).statistic >= fitted.facts_["held_out_pearson"] - 0.02
 
 
 def test_without_steps_it_is_half_way_to_whitening():
     encoder, labelled = Noisy(), pairs("labelled", 0)
     fitted = LabelledLinear(rank=DIM, steps=0).fit_pairs(encoder, labelled)
-    x = encoder.encode(sorted({*labelled.sentence1, *labelled.sentence2})).astype(float)
+    x = encoder.encode(sorted({*labelled.first, *labelled.second})).astype(float)
     z, centered = fitted.transform(x), x - x.mean(0)
     u, s, _ = np.linalg.svd(centered, full_matrices=False)
     half = (u * np.sqrt(s)) @ (u * np.sqrt(s)).T
@@ -98,8 +99,8 @@ def test_the_same_seed_gives_the_same_map():
 
 def test_pairs_that_will_be_scored_are_left_out():
     labelled = pairs("labelled", 0)
-    first, second, gold = (values[:50] for values in (labelled.sentence2, labelled.sentence1, labelled.gold))
-    scored = StsPairs("s", "own", first, second, gold, ("all",) * 50, "raw", "")
+    first, second, gold = (values[:50] for values in (labelled.second, labelled.first, labelled.target))
+    scored = Pairs("s", first, second, gold)
     fitted = LabelledLinear(steps=5).fit_pairs(Noisy(), labelled, [scored])
     assert fitted.facts_["pairs"] <= 250
 
@@ -108,7 +109,7 @@ def test_it_says_which_labels_and_which_text_it_saw():
     labelled = pairs("labelled", 0)
     facts = SystemFacts.of("ceiling", ceiling_system(Noisy(), labelled))
     assert facts.labels == ("labelled",)
-    np.testing.assert_array_equal(facts.hashes, hash_texts({*labelled.sentence1, *labelled.sentence2}))
+    np.testing.assert_array_equal(facts.hashes, hash_texts({*labelled.first, *labelled.second}))
 
 
 def test_a_score_on_its_own_labels_is_refused():

@@ -13,8 +13,8 @@ SEED = 5
 
 
 def scored(pairs, systems=3):
-    noise = np.random.default_rng(1).normal(size=(systems, len(pairs.gold)))
-    return ScoredTask(pairs, "cosine", pairs.gold + 2 * noise)
+    noise = np.random.default_rng(1).normal(size=(systems, len(pairs.target)))
+    return ScoredTask(pairs, "cosine", pairs.target + 2 * noise)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def figure(figures, aggregation, metric="cosine_spearman"):
 @pytest.mark.parametrize("system", [0, 2])
 def test_an_interval_is_that_of_scipy(task, system):
     theirs = stats.bootstrap(
-        (task.pairs.gold, task.similarities[system]),
+        (task.pairs.target, task.similarities[system]),
         lambda a, b: stats.spearmanr(a, b)[0],
         n_resamples=RESAMPLES,
         batch=RESAMPLES,
@@ -44,7 +44,7 @@ def test_an_interval_is_that_of_scipy(task, system):
 def test_the_interval_of_a_difference_is_that_of_scipy(task):
     first, second = task.similarities[:2]
     theirs = stats.bootstrap(
-        (task.pairs.gold, first, second),
+        (task.pairs.target, first, second),
         lambda gold, a, b: stats.spearmanr(gold, a)[0] - stats.spearmanr(gold, b)[0],
         n_resamples=RESAMPLES,
         batch=RESAMPLES,
@@ -59,7 +59,7 @@ def test_the_interval_of_a_difference_is_that_of_scipy(task):
 @pytest.mark.parametrize(("aggregation", "weigh"), [("mean", lambda sizes: [1] * len(sizes)), ("wmean", list)])
 def test_sub_sets_are_resampled_within_themselves(task, aggregation, weigh):
     parts = [np.arange(0, 20), np.arange(20, 35), np.arange(35, 60)]
-    gold, similarity = task.pairs.gold, task.similarities[0]
+    gold, similarity = task.pairs.target, task.similarities[0]
     expected = []
     for weights in np.concatenate(list(pair_weights(parts, RESAMPLES, generator(SEED, task.pairs.task)))):
         drawn = [np.repeat(part, weights[part].astype(int)) for part in parts]
@@ -94,14 +94,14 @@ def test_a_suite_is_the_mean_of_its_tasks(sts7, aggregation):
 
 def test_a_suite_is_resampled_by_sentence_all_tasks_together(sts7):
     tasks = [scored(pairs) for pairs in sts7]
-    numbers = sentence_numbers([(pairs.sentence1, pairs.sentence2) for pairs in sts7])
+    numbers = sentence_numbers([(pairs.first, pairs.second) for pairs in sts7])
     rows = list(sentence_weights(numbers, RESAMPLES, generator(SEED, "sts7")))
     expected = []
     for block in rows:
         for row in range(len(block[0])):
             each = []
             for task, weights in zip(tasks, block, strict=True):
-                gold, similarity = (np.stack([values]) for values in (task.pairs.gold, task.similarities[0]))
+                gold, similarity = (np.stack([values]) for values in (task.pairs.target, task.similarities[0]))
                 weight = weights[row]
                 # Weighted mid-ranks by comparing every value with every other one.
                 ranks = [(np.heaviside(values.T - values, 0.5)) @ weight for values in (gold, similarity)]

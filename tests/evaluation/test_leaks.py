@@ -29,13 +29,13 @@ def test_the_share_that_was_seen_is_counted_by_sentence(pairs, seen_half):
 
 
 def test_case_and_punctuation_do_not_hide_what_was_seen(pairs):
-    shouted = hash_texts([f"{sentence.upper()}!" for sentence in (*pairs.sentence1, *pairs.sentence2)])
+    shouted = hash_texts([f"{sentence.upper()}!" for sentence in (*pairs.first, *pairs.second)])
     assert {row.seen for row in rows(ToyEncoder(hashes=shouted), [pairs])} == {1.0}
 
 
 def test_one_task_that_was_seen_does_not_colour_another():
     seen, other = toy_pairs("stsb", (20,)), toy_pairs("sickr", (20,), seed=9)
-    shares = {row.task: row.seen for row in rows(ToyEncoder(hashes=hash_texts(seen.sentence1)), [seen, other])}
+    shares = {row.task: row.seen for row in rows(ToyEncoder(hashes=hash_texts(seen.first)), [seen, other])}
     assert shares["stsb"] > 0.4
     assert shares["sickr"] < shares["stsb"]
 

@@ -8,7 +8,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from bertflow.calibrated import encode_systems
-from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.pairs import Pairs
+from bertflow.data.sts import load_sts
 from bertflow.evaluation.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical
 from bertflow.similarity import SIMILARITIES
 
@@ -51,16 +52,16 @@ def found():
 def test_each_row_is_what_scipy_says(found, level):
     pairs, systems, report = found
     cut = LEVELS[level]
-    distances = np.array([slow_distance(cut(a), cut(b)) for a, b in zip(pairs.sentence1, pairs.sentence2, strict=True)])
+    distances = np.array([slow_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)])
     row = next(row for row in report.rows if (row.system, row.level) == ("other", level))
-    sides = [encode_systems(systems, side)["other"] for side in (pairs.sentence1, pairs.sentence2)]
+    sides = [encode_systems(systems, side)["other"] for side in (pairs.first, pairs.second)]
     cosines = SIMILARITIES["cosine"].paired(*sides)
     near = distances <= NEAR
     assert row.near == near.sum()
     assert row.distance == pytest.approx(spearmanr(cosines, distances)[0])
-    assert row.gold == pytest.approx(spearmanr(cosines, pairs.gold)[0])
+    assert row.gold == pytest.approx(spearmanr(cosines, pairs.target)[0])
     if near.sum() > 2:
-        assert row.near_gold == pytest.approx(spearmanr(cosines[near], pairs.gold[near])[0])
+        assert row.near_gold == pytest.approx(spearmanr(cosines[near], pairs.target[near])[0])
 
 
 def test_case_is_no_edit():
@@ -76,7 +77,7 @@ def test_the_gold_scores_are_the_first_line(found):
 
 def test_too_few_near_pairs_have_no_correlation():
     far = tuple(" ".join(["dog cat bird"] * (at + 1)) for at in range(4))
-    pairs = StsPairs("far", "own", far, ("man",) * 4, np.arange(4.0), ("all",) * 4, "raw", "a test")
+    pairs = Pairs("far", far, ("man",) * 4, np.arange(4.0))
     assert {row.near_gold for row in lexical({"raw": ToyEncoder()}, pairs).rows} == {None}
 
 

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.mteb_files import DECIMALS, LAYOUT_VERSION, mteb_files, revision_of, training_datasets
 from bertflow.evaluation.sts import score_sets
@@ -34,7 +34,7 @@ def pairs(task, source="STS", text_form="raw"):
     words = ["dog", "cat", "bird", "house", "garden", "river", "stone"]
     first, second = ([" ".join(rng.choice(words, 3)) for _ in range(20)] for _ in range(2))
     gold = rng.random(20) * 5
-    return StsPairs(task, "test", tuple(first), tuple(second), gold, ("all",) * 20, text_form, source)
+    return Pairs(task, tuple(first), tuple(second), gold, split="test", text_form=text_form, source=source)
 
 
 SETS = [pairs("sts12"), pairs("stsb", "hub:mteb/stsbenchmark-sts@b0f"), pairs("stsb-dev"), pairs("sickr"), pairs("own")]
@@ -100,7 +100,7 @@ def test_another_fitting_text_is_another_revision():
 
 
 def test_what_was_seen_becomes_training_data():
-    system = Letters(text=SETS[0].sentence1[:1])
+    system = Letters(text=SETS[0].first[:1])
     report = score_sets({"raw": system}, SETS[:1], resamples=0)
     assert of_raw(mteb_files(report, "us"), "model_meta.json")["training_datasets"] == ["STS12"]
 

@@ -17,5 +17,5 @@ def test_every_pair_has_a_line_with_every_systems_similarity():
     assert len(lines) == 41
     first, second = (systems["two"].encode([lines[30][name]]) for name in ("sentence1", "sentence2"))
     assert float(lines[30]["two"]) == pytest.approx(SIMILARITIES["cosine"].paired(first, second)[0], abs=1e-8)
-    assert float(lines[30]["gold"]) == sets[1].gold[9]
+    assert float(lines[30]["gold"]) == sets[1].target[9]
     assert lines[0]["subset"] == "part0"

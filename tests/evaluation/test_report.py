@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.sts import score_sets
@@ -101,6 +101,6 @@ def test_an_unknown_row_is_a_key_error(report):
 
 def test_reports_join_to_one_table(pairs):
     systems = {"it": ToyEncoder()}
-    found = RetrievalPairs("faq", pairs.sentence1[:9], pairs.sentence2[:9], "faq.tsv")
+    found = Pairs("faq", pairs.first[:9], pairs.second[:9], kind="retrieval", source="faq.tsv")
     joined = Report.joined([score_sets(systems, [pairs], resamples=0), evaluate_retrieval(systems, found, resamples=0)])
     assert joined.table().header == ("system", "toy", "hit@1", "MRR", "median cosine", "95 % cosine")

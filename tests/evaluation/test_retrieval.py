@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertflow.data.retrieval import RetrievalPairs
+from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.evaluation import retrieval
 from bertflow.evaluation.retrieval import evaluate_retrieval, random_cosines, right_ranks
@@ -14,7 +14,7 @@ def questions():
     rng = np.random.default_rng(0)
     texts = [" ".join(rng.choice(WORDS, 6)) for _ in range(30)]
     queries = [" ".join(text.split()[:3]) for text in texts]
-    return RetrievalPairs("faq", tuple(queries), tuple(texts), "faq.tsv")
+    return Pairs("faq", tuple(queries), tuple(texts), kind="retrieval", source="faq.tsv")
 
 
 def ranks_by_loop(queries, texts, like):
@@ -48,7 +48,7 @@ def test_ties_count_against_the_system():
 def test_hit_and_mrr_are_means_over_the_queries(questions):
     encoder = ToyEncoder()
     report = evaluate_retrieval({"it": encoder}, questions, resamples=50)
-    ranks = right_ranks(encoder.encode(list(questions.queries)), encoder.encode(list(questions.texts)))
+    ranks = right_ranks(encoder.encode(list(questions.first)), encoder.encode(list(questions.second)))
     assert 0 < report.value("it", "faq", metric="hit@1") < 1
     assert report.value("it", "faq", metric="hit@1") == np.mean([rank == 1 for rank in ranks])
     assert report.value("it", "faq", metric="mrr") == pytest.approx(np.mean([1 / rank for rank in ranks]))
@@ -69,7 +69,7 @@ def test_random_pairs_are_of_different_texts():
 
 def test_the_cosines_of_random_pairs_stand_beside(questions):
     report = evaluate_retrieval({"it": ToyEncoder()}, questions, resamples=0)
-    texts = ToyEncoder().encode(list(questions.texts))
+    texts = ToyEncoder().encode(list(questions.second))
     unit = texts / np.linalg.norm(texts, axis=1, keepdims=True)
     everything = (unit @ unit.T)[~np.eye(len(unit), dtype=bool)]
     found = [report.value("it", "faq", metric=f"random_{name}_cosine") for name in ("median", "p95")]
@@ -88,4 +88,4 @@ def test_a_query_without_direction_is_refused(questions):
 
     with pytest.raises(DataError) as refused:
         evaluate_retrieval({"it": Zero()}, questions)
-    assert str(refused.value).startswith(f"The system it gives an embedding of zeros for {questions.queries[0]!r}")
+    assert str(refused.value).startswith(f"The system it gives an embedding of zeros for {questions.first[0]!r}")

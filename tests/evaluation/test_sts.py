@@ -29,17 +29,17 @@ LIKE = {
 def test_scores_are_correlations_of_similarities(pairs, similarity):
     encoder = ToyEncoder()
     report = score_sets({"it": encoder}, [pairs], similarity, resamples=0)
-    x, y = (encoder.encode(list(side)).astype(np.float64) for side in (pairs.sentence1, pairs.sentence2))
+    x, y = (encoder.encode(list(side)).astype(np.float64) for side in (pairs.first, pairs.second))
     scores = [LIKE[similarity](a, b) for a, b in zip(x, y, strict=True)]
     # Identical sentences tie up to rounding, which ranks can see.
-    expected = spearmanr(np.round(scores, 12), pairs.gold)[0]
+    expected = spearmanr(np.round(scores, 12), pairs.target)[0]
     assert report.value("it", "toy") == pytest.approx(expected, abs=0.01)
-    assert report.value("it", "toy", metric=f"{similarity}_pearson") == pytest.approx(pearsonr(scores, pairs.gold)[0])
+    assert report.value("it", "toy", metric=f"{similarity}_pearson") == pytest.approx(pearsonr(scores, pairs.target)[0])
 
 
 def test_each_distinct_sentence_is_encoded_once_however_many_systems_share_the_encoder(sts7):
     encoder, twin = ToyEncoder(), ToyEncoder()
-    sentences = [sentence for pairs in sts7 for side in (pairs.sentence1, pairs.sentence2) for sentence in side]
+    sentences = [sentence for pairs in sts7 for side in (pairs.first, pairs.second) for sentence in side]
     center = Center().fit(ToyEncoder().encode(sentences))
     systems = {"raw": encoder, "centered": CalibratedEncoder(encoder, center), "twin": CalibratedEncoder(twin, center)}
     score_sets(systems, sts7, resamples=0)
@@ -102,7 +102,7 @@ class Broken(ToyEncoder):
 def test_embeddings_that_cannot_be_scored_are_refused(pairs, value, message):
     with pytest.raises(DataError) as refused:
         score_sets({"it": Broken(value)}, [pairs], resamples=0)
-    assert str(refused.value) == message.format(first=pairs.sentence1[0])
+    assert str(refused.value) == message.format(first=pairs.first[0])
 
 
 def test_an_unknown_similarity_is_refused(pairs):
@@ -113,7 +113,7 @@ def test_an_unknown_similarity_is_refused(pairs):
 
 def test_a_table_of_ones_own_is_a_task(tmp_path):
     pairs = toy_pairs(sizes=(8, 8))
-    lines = zip(pairs.sentence1, pairs.sentence2, pairs.gold, pairs.subsets, strict=True)
+    lines = zip(pairs.first, pairs.second, pairs.target, pairs.subsets, strict=True)
     table = "\n".join(f"{a}\t{b}\t{score}\t{subset}" for a, b, score, subset in lines)
     (tmp_path / "mine.tsv").write_text(f"sentence1\tsentence2\tscore\tsubset\n{table}\n")
     report = evaluate_sts({"it": ToyEncoder()}, "mine", tmp_path, resamples=0)

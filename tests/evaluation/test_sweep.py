@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 
 from bertflow.calibration.linear import Whitening
 from bertflow.data.labels import LabelledText
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.probe import accuracy_of_folds, probe
@@ -30,7 +30,7 @@ def sentences(n, seed):
 
 def pairs(task, seed):
     gold = np.random.default_rng(seed).random(50)
-    return StsPairs(task, "own", sentences(50, seed), sentences(50, seed + 100), gold, ("all",) * 50, "raw", "a test")
+    return Pairs(task, sentences(50, seed), sentences(50, seed + 100), gold)
 
 
 SETS = [pairs("one", 0), pairs("two", 1)]
@@ -51,15 +51,13 @@ def value(result, pooling, calibrator, task="one"):
 
 
 def scored_alone(encoder, calibrate, task):
-    text = list(
-        dict.fromkeys(s for set_ in SETS for pair in zip(set_.sentence1, set_.sentence2, strict=True) for s in pair)
-    )
+    text = list(dict.fromkeys(s for set_ in SETS for pair in zip(set_.first, set_.second, strict=True) for s in pair))
     calibrator = Whitening().fit(encoder.encode(text)) if calibrate else None
-    sides = [encoder.encode(side).astype(np.float64) for side in (task.sentence1, task.sentence2)]
+    sides = [encoder.encode(side).astype(np.float64) for side in (task.first, task.second)]
     if calibrator:
         sides = [calibrator.transform(x.astype(np.float32)).astype(np.float64) for x in sides]
     cosines = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in zip(*sides, strict=True)]
-    return spearmanr(cosines, task.gold).statistic
+    return spearmanr(cosines, task.target).statistic
 
 
 @pytest.mark.parametrize("calibrator", ["raw", "whitening"])
@@ -70,19 +68,19 @@ def test_a_cell_is_what_the_pooling_alone_gives(pooling, calibrator, found, tiny
 
 
 def test_sif_counts_the_scored_sentences(found, tiny_bert):
-    text = [s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side]
+    text = [s for set_ in SETS for side in (set_.first, set_.second) for s in side]
     encoder = open_encoder(tiny_bert, "sif(3)").count_tokens(list(dict.fromkeys(text)))
     assert value(found, "sif(3)", "raw") == pytest.approx(scored_alone(encoder, False, SETS[0]), abs=1e-4)
 
 
 def test_the_weighted_mean_gives_every_layer_the_same_norm(found, tiny_bert):
-    text = list(dict.fromkeys(s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side))
+    text = list(dict.fromkeys(s for set_ in SETS for side in (set_.first, set_.second) for s in side))
     layers = [open_encoder(tiny_bert, f"mean({layer})").encode(text) for layer in range(BLOCKS + 1)]
     mixed = sum(x / np.sqrt((x**2).sum(1).mean()) for x in layers)
     row = dict(zip(text, mixed, strict=True))
-    a, b = (np.stack([row[s] for s in side]) for side in (SETS[0].sentence1, SETS[0].sentence2))
+    a, b = (np.stack([row[s] for s in side]) for side in (SETS[0].first, SETS[0].second))
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
-    assert value(found, WEIGHTED, "raw") == pytest.approx(spearmanr(cosines, SETS[0].gold).statistic, abs=1e-4)
+    assert value(found, WEIGHTED, "raw") == pytest.approx(spearmanr(cosines, SETS[0].target).statistic, abs=1e-4)
 
 
 def test_the_text_is_read_once(tiny_bert, monkeypatch):
@@ -91,7 +89,7 @@ def test_the_text_is_read_once(tiny_bert, monkeypatch):
     monkeypatch.setattr(encoder, "encode_poolings", lambda text, *a, **k: read.extend(text) or run(text, *a, **k))
     sweep(encoder, SETS, candidates(BLOCKS, layers=[0, 4]))
     # The first sentence is read once more, to learn how wide each embedding is.
-    assert len(read) - 1 == len({s for set_ in SETS for side in (set_.sentence1, set_.sentence2) for s in side})
+    assert len(read) - 1 == len({s for set_ in SETS for side in (set_.first, set_.second) for s in side})
 
 
 def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):

@@ -80,17 +80,17 @@ def test_a_figure_is_what_the_evaluation_gives(value, tiny_bert, aggregation, ma
 def test_whitening_counts_every_sentence_as_often_as_it_stands(value, tiny_bert):
     encoder = TransformerEncoder(tiny_bert, "first-last-avg", LONG, device="cpu")
     splits = [SETS[split] for split in FITTED_ON["stsb"]]
-    x = encoder.encode([text for pairs in splits for side in (pairs.sentence1, pairs.sentence2) for text in side])
+    x = encoder.encode([text for pairs in splits for side in (pairs.first, pairs.second) for text in side])
     covariance = np.cov(x, rowvar=False)
     variances, directions = np.linalg.eigh(covariance)
     kept = variances > 1e-6
     a, b = (
         (encoder.encode(side) - x.mean(0)) @ (directions[:, kept] / np.sqrt(variances[kept]))
-        for side in (splits[2].sentence1, splits[2].sentence2)
+        for side in (splits[2].first, splits[2].second)
     )
     cosines = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
     found = value(check("stsb", whitened=True))
-    assert found == pytest.approx(100 * spearmanr(cosines, splits[2].gold)[0], abs=0.05)
+    assert found == pytest.approx(100 * spearmanr(cosines, splits[2].target)[0], abs=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertflow.data.sts import StsPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
@@ -87,7 +87,7 @@ def test_static_without_a_transformer_is_refused(vectors):
 def test_every_encoder_has_its_ceiling_beside_raw(tiny_bert, vectors):
     rng = np.random.default_rng(0)
     sides = [tuple(" ".join(rng.choice(WORDS, 3)) for _ in range(60)) for _ in range(2)]
-    labelled = StsPairs("mine", "own", *sides, rng.normal(size=60), ("all",) * 60, "raw", "a test")
+    labelled = Pairs("mine", *sides, rng.normal(size=60))
     systems = built(
         [open_system(str(tiny_bert), "cpu"), open_system(str(vectors))],
         ceiling=lambda encoder: ceiling_system(encoder, labelled),

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertModel, BertTokenizerFast
 
-from bertflow.data.pairs import TrainingPairs
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.leaks import SystemFacts, refuse_label_leaks
@@ -24,9 +24,9 @@ WORDS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big
 FIRST, SECOND = zip(*WORDS, strict=True)
 CLASSES = ("animal", "person", "thing")
 LABELS = np.array([{"man": 1, "house": 2, "garden": 2}.get(first.split()[2], 0) for first in FIRST])
-PAIRS = TrainingPairs(FIRST, SECOND, LABELS, CLASSES, ("nouns",))
-GRADED = TrainingPairs(FIRST, SECOND, (LABELS / 2).astype(np.float32), (), ("stsb-train",))
-RELATED = TrainingPairs(FIRST, SECOND, None, (), ("answers",))
+PAIRS = Pairs("nouns", FIRST, SECOND, LABELS, "classes", classes=CLASSES)
+GRADED = Pairs("stsb-train", FIRST, SECOND, (LABELS / 2).astype(np.float32))
+RELATED = Pairs("answers", FIRST, SECOND, kind="texts")
 BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
 
 
@@ -246,7 +246,7 @@ def test_labels_of_scored_pairs_are_refused(tiny_bert, tmp_path):
 
 def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):
     finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "one")
-    more = TrainingPairs(("a bird",) * 16, ("the bird",) * 16, np.array([0, 1] * 8), ("no", "yes"), ("birds",))
+    more = Pairs("birds", ("a bird",) * 16, ("the bird",) * 16, np.array([0, 1] * 8), "classes", classes=("no", "yes"))
     finetune(opened(tmp_path / "one"), more, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "two")
     opened(tmp_path / "two").save(tmp_path / "copy")
     last = opened(tmp_path / "copy")

@@ -98,7 +98,7 @@ def test_a_masked_language_model_holds_log_frequency(shared_data):
     from bertflow.data.frequencies import read_frequencies
     from bertflow.data.sts import load_sts
 
-    sentences = list(dict.fromkeys(load_sts("stsb-dev", shared_data / "sts").sentence1))[:200]
+    sentences = list(dict.fromkeys(load_sts("stsb-dev", shared_data / "sts").first))[:200]
     masked = read_masked_words(shared_data / "encoders/mlm-4x256", sentences)
     found = dot_product_parts(masked, read_frequencies(shared_data / "text/en_50k.txt.gz"))
     assert found.log_frequency > 0.5  # the theory: not meaning alone

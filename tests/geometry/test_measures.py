@@ -290,7 +290,8 @@ def test_too_few_rows_have_no_ten_nearest():
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 def test_the_real_encoder_is_as_anisotropic_as_was_measured(minilm, shared_data):
-    from bertflow.data.sts import load_sts, unique_sentences
+    from bertflow.data.pairs import unique_sentences
+    from bertflow.data.sts import load_sts
     from bertflow.data.sts_tasks import SUITES
     from bertflow.encoder.transformer import TransformerEncoder
 

@@ -8,7 +8,8 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
-from bertflow.data.sts import StsPairs, load_sts
+from bertflow.data.pairs import Pairs
+from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.sts import score_sets
@@ -47,7 +48,7 @@ def sentences(n, seed):
 def pairs():
     gold = np.random.default_rng(2).integers(0, 11, 60) / 2
     first, second = sentences(60, 0), sentences(60, 1)
-    return StsPairs("mine", "own", first, second, gold, ("all",) * 60, "raw", "a test")
+    return Pairs("mine", first, second, gold, source="a test")
 
 
 @pytest.fixture(scope="module", params=["raw", "calibrated"])
@@ -83,7 +84,7 @@ def test_mteb_finds_what_we_find_on_real_tasks(task, calibrated, minilm, shared_
     pairs = load_sts(task, shared_data / "sts")
     system = TransformerEncoder(minilm, pooling="mean(1,2)", device="cpu")
     if calibrated:
-        system = CalibratedEncoder.fit(system, Whitening(), [*pairs.sentence1, *pairs.sentence2])
+        system = CalibratedEncoder.fit(system, Whitening(), [*pairs.first, *pairs.second])
     theirs, ours = mteb_scores(system, pairs), our_scores(system, pairs)
     assert {name: theirs[name] for name in METRICS} == pytest.approx({name: ours[name] for name in METRICS}, abs=AGREE)
 
@@ -132,7 +133,7 @@ def trained(data_dir=None, text=(), labels=(), known=None):
 
 def test_the_tasks_whose_sentences_it_was_fitted_on_are_listed(shared_data):
     pairs = load_sts("sts13", shared_data / "sts")
-    assert trained(shared_data / "sts", text=pairs.sentence1) >= {"STS13"}
+    assert trained(shared_data / "sts", text=pairs.first) >= {"STS13"}
 
 
 def test_text_of_no_task_lists_none(shared_data):
@@ -141,7 +142,7 @@ def test_text_of_no_task_lists_none(shared_data):
 
 def test_the_sick_test_set_is_a_part_of_what_mteb_calls_sick(shared_data):
     pairs = load_sts("sickr", shared_data / "sts")
-    assert "SICK-R" in trained(shared_data / "sts", text=pairs.sentence2[:5])
+    assert "SICK-R" in trained(shared_data / "sts", text=pairs.second[:5])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +167,7 @@ def test_labels_count_as_training_data():
 
 def test_mteb_tells_from_it_what_is_zero_shot(shared_data):
     pairs = load_sts("sts16", shared_data / "sts")
-    meta = mteb_model(Fitted(pairs.sentence1), "a/b", shared_data / "sts", []).mteb_model_meta
+    meta = mteb_model(Fitted(pairs.first), "a/b", shared_data / "sts", []).mteb_model_meta
     assert meta.is_zero_shot_on(["STS16"]) is False
 
 

@@ -112,7 +112,7 @@ def test_it_classifies_real_text(minilm):
     # Is a docstring's line the summary, or the first words of the paragraph after it? Guessing is right half the time.
     pairs = docstring_pairs()
     rows = np.random.default_rng(0).permutation(len(pairs))[:150]
-    texts = [pairs.queries[row] for row in rows] + [" ".join(pairs.texts[row].split()[:12]) for row in rows]
+    texts = [pairs.first[row] for row in rows] + [" ".join(pairs.second[row].split()[:12]) for row in rows]
     labels = [0] * len(rows) + [1] * len(rows)
     pipeline = make_pipeline(SentenceVectorizer(str(minilm), device="cpu"), LogisticRegression(max_iter=1000))
     assert cross_val_score(pipeline, texts, labels, cv=3).mean() > 0.6

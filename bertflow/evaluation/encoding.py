@@ -1,0 +1,87 @@
+"""Pairs of texts through an encoder, each distinct text once; and which embeddings can be scored.
+
+A cosine of zeros and any similarity of numbers that are not finite mean nothing, so they are refused.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibrated import encode_systems
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
+
+Embeddings = NDArray[np.float32]
+
+
+def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> tuple[Embeddings, Embeddings]:
+    """Embeddings of the first and of the second texts, each (n, dim)."""
+    sentences = pairs.sentences
+    first, second = pairs.rows(row_numbers(sentences))
+    x = encoder.encode(sentences, progress=progress)
+    return x[first], x[second]
+
+
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> NDArray[np.float64]:
+    """The cosine (n,) of each pair."""
+    return SIMILARITIES["cosine"].paired(*encode_pairs(encoder, pairs, progress))
+
+
+def encode_sets(
+    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], similarity: str = "cosine", progress: bool = False
+) -> Iterator[Iterator[tuple[str, Embeddings, Embeddings]]]:
+    """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
+
+    Yields:
+        For each task, for each system: its name and the embeddings of the first and the second texts, each (n, dim).
+
+    Raises:
+        UnknownNameError: For an unknown similarity.
+        DataError: For an embedding that has no such similarity.
+    """
+    lookup("similarity", SIMILARITIES, similarity)
+    sentences = unique_sentences(sets)
+    rows = row_numbers(sentences)
+    embeddings = encode_systems(systems, sentences, progress=progress)
+    return (_sides(pairs, pairs.rows(rows), embeddings, similarity) for pairs in sets)
+
+
+def _sides(
+    pairs: Pairs, rows: NDArray[np.intp], embeddings: Mapping[str, Embeddings], similarity: str
+) -> Iterator[tuple[str, Embeddings, Embeddings]]:
+    for name, x in embeddings.items():
+        first, second = x[rows[0]], x[rows[1]]
+        require_usable(name, first, pairs.first, similarity, f"task {pairs.task}")
+        require_usable(name, second, pairs.second, similarity, f"task {pairs.task}")
+        yield name, first, second
+
+
+def row_numbers(sentences: Sequence[str]) -> dict[str, int]:
+    """The row of each of some distinct sentences."""
+    return {sentence: row for row, sentence in enumerate(sentences)}
+
+
+def require_usable(system: str, x: Embeddings, sentences: Sequence[str], similarity: str, where: str) -> None:
+    """Refuse embeddings that have no similarity.
+
+    Raises:
+        DataError: For the first one that is not finite, or has length zero where the cosine is asked for.
+    """
+    finite = np.isfinite(x).all(1)
+    if not finite.all():
+        sentence = sentences[int(np.argmin(finite))]
+        raise DataError(
+            f"The system {system} gives an embedding that is not finite for {sentence!r} ({where}). "
+            "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
+        )
+    something = x.any(1)
+    if similarity == "cosine" and not something.all():
+        sentence = sentences[int(np.argmin(something))]
+        raise DataError(
+            f"The system {system} gives an embedding of zeros for {sentence!r} ({where}), and "
+            "cosine says nothing about it. Leave the sentence out, or choose another similarity."
+        )

@@ -1,0 +1,334 @@
+import gzip
+import logging
+
+import numpy as np
+import pytest
+
+from bertflow.data.pairs import load_pairs, load_related
+from bertflow.data.sts import load_graded
+from bertflow.errors import DataError, UnknownNameError
+from bertflow.text_keys import hash_texts
+
+SNLI = "gold_label\tsentence1_binary_parse\tsentence1\tsentence2\tpairID\tlabel1\n"
+ROWS = [("A dog runs.", "A dog moves.", "entailment"), ("A dog runs.", "A dog sleeps.", "contradiction")]
+TSV = "premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS)
+
+
+KINDS = {
+    "sentence1\tsentence2\tscore": ("graded", ["5", "0", "2.5"]),
+    "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment": ("graded", ["5", "0", "2.5"]),
+    "a\tb\tlabel": ("binary", ["1", "0", "1"]),
+    "question\tsentence\tlabel": ("binary", ["entailment", "not_entailment", "entailment"]),
+    "premise\thypothesis\tlabel": ("classes", ["entailment", "neutral", "contradiction"]),
+    "Query\tText": ("retrieval", None),
+    "question\tanswer": ("retrieval", None),
+    "anchor\tpositive": ("texts", None),
+    "sentence1\tsentence2": ("texts", None),
+}
+
+
+@pytest.mark.parametrize("header", KINDS)
+def test_the_columns_tell_the_kind(header, write):
+    kind, targets = KINDS[header]
+    rows = []
+    for n, one in enumerate(targets or [""] * 3):
+        cells = {"first": f"first {n}", "second": f"second {n}", "target": one, "id": str(n), "class": "NEUTRAL"}
+        order = ["id"] if header.startswith("pair_ID") else []
+        order += ["first", "second", *(["target"] if targets else []), *(["class"] if order else [])]
+        rows.append("\t".join(cells[name] for name in order))
+    pairs = load_pairs(write("some.tsv", "\n".join([header, *rows]) + "\n"))
+    assert (pairs.kind, pairs.task, pairs.source) == (kind, "some", "some.tsv")
+    assert (pairs.first, pairs.second) == (("first 0", "first 1", "first 2"), ("second 0", "second 1", "second 2"))
+    assert (pairs.target is None) == (targets is None)
+
+
+def test_columns_of_no_kind_are_refused_with_all_that_are_wanted(write):
+    path = write("a.tsv", "left\tright\tlabel\nx\ty\t1\n")
+    with pytest.raises(DataError) as error:
+        load_pairs(path, ("binary", "retrieval"))
+    assert str(error.value) == (
+        f"{path} should have the columns a + b + label | sentence1 + sentence2 + label | question + sentence + label | "
+        "query + text | question + answer, but has left, right, label. Rename its columns."
+    )
+
+
+def test_two_columns_can_be_named_or_numbered(write):
+    path = write("a.csv", "id,left,right\n1,x,y\n")
+    assert load_pairs(path, columns="left, right").first == ("x",)
+    assert load_pairs(path, columns=["2", "3"]).second == ("right", "y")
+
+
+def test_pairs_are_taken_with_all_that_belongs_to_them(write):
+    pairs = load_pairs(write("a.tsv", "sentence1\tsentence2\tscore\tsubset\na\tb\t1\tX\nc\td\t2\tY\ne\ta\t3\tX\n"))
+    some = pairs.taken([2, 0])
+    assert (some.first, some.second, some.subsets) == (("e", "a"), ("a", "b"), ("X", "X"))
+    assert some.target.tolist() == [3.0, 1.0]
+    assert some.sentences == ["e", "a", "b"]
+    assert some.rows({"a": 5, "b": 6, "e": 7}).tolist() == [[7, 5], [5, 6]]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", TSV),
+        ("a.csv", TSV.replace("\t", ",")),
+        ("snli_1.0_dev.txt", SNLI + "".join(f"{c}\t( x )\t{a}\t{b}\tid\t{c}\n" for a, b, c in ROWS)),
+        ("mnli.tsv", "index\tsentence1\tsentence2\tlabel1\tgold_label\n"
+         + "".join(f"{k}\t{a}\t{b}\tneutral\t{c}\n" for k, (a, b, c) in enumerate(ROWS))),
+        ("a.jsonl", "".join(f'{{"gold_label": "{c}", "sentence1": "{a}", "sentence2": "{b}", "annotator_labels": []}}\n'
+         for a, b, c in ROWS)),
+        ("bom.tsv.gz", gzip.compress(("\ufeff" + TSV.replace("premise", "Premise")).encode())),
+        ("SICK.txt", "pair_ID\tsentence_A\tsentence_B\tentailment_judgment\n"
+         + "".join(f"{k}\t{a}\t{b}\t{c.upper()}\n" for k, (a, b, c) in enumerate(ROWS))),
+    ],
+)  # fmt: skip
+def test_labelled_pairs_are_read_from_every_layout(name, content, write):
+    pairs = load_pairs(write(name, content), "classes")
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [row[:2] for row in ROWS]
+    assert [pairs.classes[target] for target in pairs.target] == [row[2] for row in ROWS]
+
+
+def test_pairs_without_a_gold_label_are_dropped_and_counted(write, caplog):
+    with caplog.at_level("INFO", "bertflow"):
+        pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
+    assert (len(pairs), pairs.dropped) == (2, 1)
+    assert caplog.messages == ["1 pairs have no gold label (-) and are left out; 2 are kept."]
+
+
+def test_files_add_up_and_give_their_names(write):
+    pairs = load_pairs([write("a.tsv", TSV), write("b.tsv.gz", gzip.compress(TSV.encode()))], "classes")
+    assert (len(pairs), pairs.tasks) == (4, ("a", "b"))
+
+
+def test_other_classes_can_be_named(write):
+    path = write("a.tsv", "sentence1\tsentence2\tlabel\nx y\tz\tyes\nx\tz\tno\n")
+    assert load_pairs(path, "classes", classes=["no", "yes"]).target.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("A cat.\tA dog.\tmaybe\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, or - "
+         "for none, got 'maybe'. Name the labels with data.classes, or leave the pair out."),
+        ("A cat.\tA dog.\t1\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, or - "
+         "for none, got '1'. Name the labels with data.classes, or leave the pair out."),
+        (" \tA dog.\tneutral\n", "{path}, line 4: the column premise should hold text, got ' '. Leave the pair out."),
+        ("A cat.\t\tneutral\n", "{path}, line 4: the column hypothesis should hold text, got ''. Leave the pair out."),
+        ("A cat.\tneutral\n", "{path}, line 4: 3 cells are wanted, as in line 1, but 2 are there. Repair the line."),
+    ],
+)  # fmt: skip
+def test_what_is_no_labelled_pair_is_named_with_its_line(line, message, write):
+    path = write("a.tsv", TSV + line)
+    with pytest.raises(DataError) as caught:
+        load_pairs(path, "classes")
+    assert str(caught.value) == message.format(path=path)
+
+
+@pytest.mark.parametrize(("kept", "only"), [(1, "only entailment"), (0, "none")])
+def test_one_class_is_nothing_to_learn(kept, only, write):
+    path = write("a.tsv", "".join(TSV.splitlines(keepends=True)[: 1 + kept]))
+    with pytest.raises(DataError) as caught:
+        load_pairs(path, "classes")
+    assert str(caught.value) == (
+        f"{path} should hold two classes or more of contradiction, entailment, neutral, but holds {only}. "
+        "Give pairs of the others."
+    )
+
+
+def test_other_columns_are_refused(write):
+    path = write("a.tsv", "left\tright\tlabel\nx\ty\tneutral\n")
+    with pytest.raises(DataError, match=r"but has left, right, label\. Rename its columns\.$"):
+        load_pairs(path, "classes")
+
+
+def test_the_pairs_of_one_class_belong_together(write):
+    pairs = load_pairs(write("a.tsv", TSV), "classes").of_class("entailment")
+    assert (pairs.second, pairs.target, pairs.classes) == (("A dog moves.",), None, ())
+
+
+def test_an_unknown_class_is_said(write):
+    pairs = load_pairs(write("a.tsv", TSV), "classes")
+    with pytest.raises(UnknownNameError) as caught:
+        pairs.of_class("yes")
+    assert str(caught.value) == "Unknown class 'yes'. Known: contradiction, entailment, neutral."
+
+
+def test_pairs_with_shown_text_are_left_out_by_key(write):
+    pairs = load_pairs(write("a.tsv", TSV), "classes").without_text(hash_texts(["a DOG moves"]))
+    assert (pairs.second, pairs.target.tolist()) == (("A dog sleeps.",), [0])
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.tsv", "Who runs?\tA dog.\nWho sleeps?\tA cat.\n"),
+        ("a.tsv", "question\tanswer\nWho runs?\tA dog.\nWho sleeps?\tA cat.\n"),
+        ("a.csv", "id,answer,question\n1,A dog.,Who runs?\n2,A cat.,Who sleeps?\n"),
+        ("a.jsonl", '{"text": "Who runs?", "paraphrase": "A dog."}\n{"text": "Who sleeps?", "paraphrase": "A cat."}\n'),
+    ],
+)
+def test_two_columns_are_pairs_that_belong_together(name, content, write):
+    pairs = load_related(write(name, content))
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [("Who runs?", "A dog."), ("Who sleeps?", "A cat.")]
+    assert pairs.target is None
+
+
+def test_an_answer_that_is_missing_is_named_with_its_line(write):
+    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\nWho?\t\n")
+    with pytest.raises(DataError) as caught:
+        load_related(path)
+    assert str(caught.value) == f"{path}, line 3: the column answer should hold text, got ''. Leave the pair out."
+
+
+def test_one_pair_is_no_contrast(write):
+    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\n")
+    with pytest.raises(DataError) as caught:
+        load_related(path)
+    assert str(caught.value) == f"{path} holds 1 pairs, but contrast needs at least 2. Give more pairs."
+
+
+GRADED = "sentence1\tsentence2\tscore\na\tb\t5\nc\td\t0\ne\tf\t2.5\n"
+
+
+def test_scores_are_shares_of_the_highest(write):
+    pairs = load_graded(write("mine.tsv", GRADED))
+    np.testing.assert_allclose(pairs.target, [1, 0, 0.5])
+    assert (pairs.tasks, pairs.classes) == (("mine",), ())
+
+
+def test_the_highest_score_can_be_said(write):
+    np.testing.assert_allclose(load_graded(write("mine.tsv", GRADED), top=10).target, [0.5, 0, 0.25])
+
+
+def test_scores_beyond_the_highest_are_refused(write):
+    path = write("mine.tsv", GRADED)
+    with pytest.raises(DataError) as caught:
+        load_graded(path, top=1)
+    assert str(caught.value) == (
+        "mine.tsv should be scored from 0 to 1, but its scores go from 0 to 5. "
+        "Say the highest score with data.top_score."
+    )
+
+
+def test_a_sample_keeps_the_order_and_the_targets(write):
+    pairs = load_graded(write("mine.tsv", GRADED))
+    some = pairs.sample(2, seed=0)
+    rows = [pairs.first.index(text) for text in some.first]
+    assert rows == sorted(rows)
+    np.testing.assert_array_equal(some.target, pairs.target[rows])
+
+
+def test_equal_pairs_have_one_digest_and_other_labels_another(write):
+    pairs = load_graded(write("mine.tsv", GRADED))
+    assert pairs.digest() == load_graded(write("other.tsv", GRADED)).digest()
+    assert pairs.digest() != load_graded(write("mine.tsv", GRADED), top=10).digest()
+
+
+def test_tasks_are_known_by_their_names(shared_data):
+    pairs = load_graded(tasks="sickr-trial", data_dir=shared_data / "sts")
+    assert pairs.tasks == ("sickr-trial",)
+    assert 0.2 <= pairs.target.min() < pairs.target.max() == 1
+
+
+def test_the_nli_files_are_read_whole(shared_data):
+    pairs = load_pairs(sorted((shared_data / "nli").glob("*.tsv.gz")), "classes")
+    assert len(pairs) == 46_619
+    assert np.bincount(pairs.target).tolist() == [12_876, 16_471, 17_272]
+
+
+def test_a_table_without_scores_is_refused(write):
+    path = write("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\n")
+    with pytest.raises(DataError) as error:
+        load_pairs(path, "graded")
+    assert str(error.value) == (
+        f"{path} should have the columns sentence1 + sentence2 + score | sentence_A + sentence_B + relatedness_score, "
+        "but has sentence1, sentence2, label. "
+        "Rename its columns."
+    )
+
+
+def test_a_missing_cell_of_a_table_is_refused(write):
+    path = write("a.jsonl", '{"sentence1": "a", "sentence2": null, "score": 1}\n')
+    with pytest.raises(DataError) as error:
+        load_pairs(path, "graded")
+    assert str(error.value) == f"{path}, line 1: the column sentence2 should hold text, got None. Leave the pair out."
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "a\tb\tlabel\nx\ty\t1\nu\tv\t0\n",
+        "sentence1\tsentence2\tlabel\nx\ty\t1\nu\tv\t0\n",
+        "index\tquestion\tsentence\tlabel\n0\tx\ty\tentailment\n1\tu\tv\tnot_entailment\n",
+    ],
+)
+def test_pairs_and_labels_are_read(write, content):
+    pairs = load_pairs(write("qnli.tsv", content), "binary")
+    assert (pairs.task, pairs.first, pairs.second, len(pairs)) == ("qnli", ("x", "u"), ("y", "v"), 2)
+    assert pairs.target.tolist() == [1, 0]
+
+
+def test_labels_of_jsonl_are_numbers(write):
+    path = write("q.jsonl", '{"a": "x", "b": "y", "label": 0}\n{"a": "u", "b": "v", "label": 1}\n')
+    assert load_pairs(path, "binary").target.tolist() == [0, 1]
+
+
+NOT_BINARY = {
+    "label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, entailment, got "
+              "'2'. Repair the label."),
+    "empty cell": ("a\tb\tlabel\nx\t\t1\n", "{}, line 2: the column b should hold text, got ''. Leave the pair out."),
+    "one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} should hold pairs of both labels, but 2 of its 2 are labelled "
+                  "1. Give pairs of both kinds."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_BINARY)
+def test_a_file_that_is_no_binary_task_is_refused(write, case):
+    content, message = NOT_BINARY[case]
+    path = write("q.tsv", content)
+    with pytest.raises(DataError) as error:
+        load_pairs(path, "binary")
+    assert str(error.value) == message.format(path)
+
+
+@pytest.mark.parametrize("header", ["query\ttext", "Question\tAnswer", "id\tQUERY\ttext"])
+def test_each_query_has_its_text(write, header):
+    lead = "7\t" if header.startswith("id") else ""
+    pairs = load_pairs(write("faq.tsv", f"{header}\n{lead}How?\tSo.\n{lead}When?\tNow.\n"), "retrieval")
+    assert (pairs.task, pairs.first, pairs.second, len(pairs)) == ("faq", ("How?", "When?"), ("So.", "Now."), 2)
+    assert pairs.source == "faq.tsv"
+
+
+def test_a_query_or_text_that_comes_again_is_left_out_and_counted(write, caplog):
+    rows = ["How?\tSo.", "HOW\tOtherwise.", "Why?\tso", "When?\tNow.", "When?\tNow."]
+    path = write("faq.tsv", "\n".join(["query\ttext", *rows]))
+    with caplog.at_level(logging.WARNING):
+        pairs = load_pairs(path, "retrieval")
+    assert list(zip(pairs.first, pairs.second, strict=True)) == [("How?", "So."), ("When?", "Now.")]
+    assert caplog.messages == [
+        f"{path}: 3 of 5 pairs are left out, since their query or text stood before and one right text a query is "
+        "scored."
+    ]
+
+
+NOT_RETRIEVAL = {
+    "column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has query, "
+               "body. Rename its columns."),
+    "empty cell": ("query\ttext\na\tb\nc\t \n", "{}, line 3: the column text should hold text, got ' '. Leave "
+                   "the pair out."),
+    "one pair": ("query\ttext\na\tb\n", "{} holds 1 different pairs, but a ranking needs at least 2. Give more pairs."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_RETRIEVAL)
+def test_a_file_that_is_no_retrieval_task_is_refused(write, case):
+    content, message = NOT_RETRIEVAL[case]
+    path = write("faq.tsv", content)
+    with pytest.raises(DataError) as error:
+        load_pairs(path, "retrieval")
+    assert str(error.value) == message.format(path)
+
+
+def test_a_table_may_have_subsets(write):
+    plain = load_pairs(write("a.tsv", "score\tsentence2\tsentence1\n1\tb\ta\n2\td\tc\n3\tf\te\n"))
+    assert (plain.first, plain.second, plain.subsets) == (("a", "c", "e"), ("b", "d", "f"), ("all",) * 3)
