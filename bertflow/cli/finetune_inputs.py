@@ -8,8 +8,8 @@ from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, un
 from bertflow.data.sts import expand_tasks, load_graded, load_sts
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
-from bertflow.finetuning.objectives import OBJECTIVES
 from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning.siamese import OBJECTIVES
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 

@@ -17,7 +17,7 @@ from bertflow.cli.finetune_options import FinetuneOptions, parse_options
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.finetuning.fit import SiameseFit
+from bertflow.finetuning.fit import SiameseFit, recipe_callbacks, trainer_options
 from bertflow.runs.folder import RunFolder, default_path
 from bertflow.runs.resume import find_resumption
 from bertflow.training.checkpoints import DivergenceError
@@ -53,9 +53,9 @@ def _finetune(options: FinetuneOptions) -> int:
     arguments = encoder_arguments(options)
     encoder = TransformerEncoder(**arguments)
     fit = SiameseFit(encoder, pairs, options.recipe, options.seed)
-    trainer = build_trainer(
-        options.trainer, path, fit.trainer_options(), fit.callbacks(path / "checkpoints"), found.steps
-    )
+    asked = trainer_options(options.recipe, len(pairs))
+    callbacks = recipe_callbacks(options.recipe, path / "checkpoints")
+    trainer = build_trainer(options.trainer, path, asked, callbacks, found.steps)
     if trainer.is_global_zero:
         _say(f"encoder   {arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
         _say(f"pairs     {len(fit.data.units):,} to train on, {len(fit.data.held_out):,} held out")

@@ -16,7 +16,7 @@ class FinetuneRecipe:
     objective: str = "classification"
     """Row of ``OBJECTIVES``: classification, regression or in-batch-negatives."""
     learning_rate: float = 2e-5
-    """Of the encoder and of the head."""
+    """Learning rate of the encoder and of the head."""
     batch_size: int = 16
     """Pairs of one step, over all ranks; those that do not fill a last batch are left out of the epoch."""
     epochs: float = 1.0
@@ -24,15 +24,15 @@ class FinetuneRecipe:
     warmup: float = 0.1
     """Share of the steps in which the learning rate rises to its full height; then it falls linearly to zero."""
     weight_decay: float = 0.01
-    """Of matrices; biases and norms are left out, as in BERT."""
+    """Weight decay of matrices; biases and norms are left out, as in BERT."""
     clip_norm: float = 1.0
     """Largest norm of the gradient; 0 for no limit."""
     max_length: int = 64
-    """Tokens a sentence, where the encoder is given no length; the fine-tuned encoder keeps it."""
+    """Tokens a sentence, where no length is given for the encoder; the fine-tuned encoder keeps it."""
     scale: float = 20.0
-    """Of the cosines of in-batch-negatives. The paper has no such objective; 20 is sentence-transformers'."""
+    """Factor of the cosines of in-batch-negatives. The paper has no such objective; 20 is sentence-transformers'."""
     two_sided: bool = False
-    """in-batch-negatives: answers must find their questions, too."""
+    """For in-batch-negatives: answers must find their questions, too."""
     held_out: float = 0.02
     """Share of the pairs that is not trained on and judges the result. Paper: none."""
     gradient_checkpointing: bool = False

@@ -2,37 +2,163 @@
 
     sentences of both sides -- one encoder, dropout on --> u, v -- objective --> loss;   the encoder's weights move
 
-The result is a model folder like any other: ``finetune`` first, then ``train`` on what came out.
+An objective is a row; u and v are the embeddings of both sides, in float32 whatever the encoder runs in:
 
-Why not sentence-transformers' trainer: it trains its own modules, so a pooling by inner layers or by token frequency
-would have to be written again for it; it resumes by skipping batches it has drawn; and it brings accelerate and a
-second set of trainer options. Here every row of the pooling table trains, a step is a function of (seed, epoch, batch)
-however many ranks there are and however often a run was interrupted, and ``--trainer.*`` means what it means in
-``train``. Who prefers the other one can fine-tune there: its folders open here.
+    classification        cross-entropy of W [u; v; |u - v|], W without bias       labelled pairs, as SBERT
+    regression            (cos(u, v) - score / 5)^2                                graded pairs
+    in-batch-negatives    cross-entropy of scale * cos(u_i, v_j) over all j        pairs that belong together
+
+A step is a function of (seed, epoch, batch), on any number of ranks and after any number of interruptions.
 """
 
 import math
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.plugins.precision import Precision
 from pytorch_lightning.utilities.enums import GradClipAlgorithmType
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity, cross_entropy, linear, mse_loss, normalize
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.finetuning.data import PairBatch
-from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import DivergenceError, is_due
 from bertflow.training.module import Borrowed, planned_steps
+
+if TYPE_CHECKING:
+    from bertflow.finetuning.fit import PairBatch
+
+
+@dataclass(frozen=True)
+class Sides:
+    """Both sides of a batch, embedded.
+
+    Attributes:
+        u: Embeddings of the first sentences (n, dim).
+        v: Those of the second ones.
+        first: A number for each first text (n,): equal numbers, equal texts.
+        second: The same for the second ones.
+        targets: Classes (n,) or scores in [0, 1]; None where there are none.
+    """
+
+    u: Tensor
+    v: Tensor
+    first: Tensor
+    second: Tensor
+    targets: Tensor | None
+
+    def swapped(self) -> "Sides":
+        """The same with the sides exchanged."""
+        return Sides(self.v, self.u, self.second, self.first, self.targets)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """The loss of a batch, and the share of its pairs that are right (None for graded pairs)."""
+
+    loss: Tensor
+    right: Tensor | None
+
+
+Gather = Callable[[Tensor], Tensor]
+"""(n, ...) of this rank -> (all ranks' rows, ...), with gradients."""
+
+
+class Classification(nn.Module):
+    """Cross-entropy of a linear map of [u; v; |u - v|].
+
+    Source: Reimers & Gurevych 2019, arXiv:1908.10084, section 3; without bias and from a normal cut at two standard
+    deviations of 0.02, as bohanli/BERT-flow run_siamese.py@7fa8f6d.
+    """
+
+    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(nn.init.trunc_normal_(torch.empty(classes, 3 * dim), std=0.02, a=-0.04, b=0.04))
+
+    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
+        """The loss of a batch whose targets are classes."""
+        assert sides.targets is not None
+        features = torch.cat([sides.u, sides.v, (sides.u - sides.v).abs()], dim=1)
+        logits = linear(features, self.weight)
+        right = (logits.argmax(1) == sides.targets).float().mean()
+        return Judged(cross_entropy(logits, sides.targets), right)
+
+
+class Regression(nn.Module):
+    """Squared distance of the cosine from the score.
+
+    Source: Reimers & Gurevych 2019, section 3; BERT-flow's own uses (cos - score)^2 too, having found (cos + 1) / 2
+    much worse.
+    """
+
+    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
+        super().__init__()
+
+    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
+        """The loss of a batch whose targets are scores in [0, 1]."""
+        assert sides.targets is not None
+        return Judged(mse_loss(cosine_similarity(sides.u, sides.v), sides.targets), None)
+
+
+class InBatchNegatives(nn.Module):
+    """Each first text must find its own second text among all second texts of the step, those of other ranks included.
+
+    A text that occurs twice in a step is not a wrong answer to itself: such candidates are left out.
+
+    Source: Henderson et al. 2017, arXiv:1705.00652, section 4; scaled cosine and both sides as in
+    sentence-transformers' MultipleNegativesRankingLoss.
+    """
+
+    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
+        super().__init__()
+        self.scale, self.two_sided = recipe.scale, recipe.two_sided
+
+    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
+        """The loss of a batch; targets are not needed."""
+        judged = self._one_side(sides, rank, gather)
+        if not self.two_sided:
+            return judged
+        return Judged((judged.loss + self._one_side(sides.swapped(), rank, gather).loss) / 2, judged.right)
+
+    def _one_side(self, sides: Sides, rank: int, gather: Gather) -> Judged:
+        candidates, texts, asked = gather(sides.v), gather(sides.second), gather(sides.first)
+        logits = self.scale * normalize(sides.u) @ normalize(candidates).T
+        own = torch.arange(len(sides.u), device=logits.device) + rank * len(sides.u)
+        same = (sides.second[:, None] == texts) | (sides.first[:, None] == asked)
+        same[torch.arange(len(own)), own] = False
+        logits = logits.masked_fill(same, -torch.inf)
+        return Judged(cross_entropy(logits, own), (logits.argmax(1) == own).float().mean())
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What is minimized.
+
+    Attributes:
+        build: (dim of an embedding, recipe, number of classes) -> the module, with its parameters.
+        targets: What the pairs must carry.
+    """
+
+    build: Callable[[int, FinetuneRecipe, int], nn.Module]
+    targets: Literal["classes", "scores", "none"]
+
+
+OBJECTIVES: Mapping[str, Objective] = {
+    "classification": Objective(Classification, "classes"),
+    "regression": Objective(Regression, "scores"),
+    "in-batch-negatives": Objective(InBatchNegatives, "none"),
+}
+"""Objectives by name."""
+
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Of Lightning's, those that keep the weights in float32."""
@@ -43,9 +169,9 @@ class Siamese(pl.LightningModule):
 
     Args:
         encoder: Its model is trained in place.
-        recipe: How.
-        classes: How many classes there are to tell apart.
-        run: What tells this run from others; a checkpoint of another run is refused.
+        recipe: How it is trained.
+        classes: Number of classes.
+        run: What identifies this run; a checkpoint of another run is refused.
     """
 
     def __init__(
@@ -59,27 +185,27 @@ class Siamese(pl.LightningModule):
         freeze_unread(encoder)
         self.objective = lookup("objective", OBJECTIVES, recipe.objective).build(encoder.dim, recipe, classes)
         if recipe.gradient_checkpointing:
-            # transformers 5 renamed it on the way.
+            # Its name differs between versions of transformers 5.
             newer = getattr(self.model, "activation_checkpointing_enable", None)
             (newer or self.model.gradient_checkpointing_enable)({"use_reentrant": False})
         self.train()  # Lightning leaves the mode as it finds it
 
     @property
     def seconds(self) -> float:
-        """How long the training took so far, with what it took before it was resumed."""
+        """Duration of the training so far, the part before a resumption included."""
         return self.seconds_before + time.perf_counter() - self.begun
 
-    def forward(self, batch: PairBatch) -> Sides:
+    def forward(self, batch: "PairBatch") -> Sides:
         """Both sides' embeddings, each (n, dim)."""
         encoder = self._borrowed.encoder
         assert encoder is not None
         u, v = encoder.embed_batch(batch.first), encoder.embed_batch(batch.second)
         return Sides(u.float(), v.float(), batch.texts[0], batch.texts[1], batch.targets)
 
-    def judged(self, batch: PairBatch, gathered: bool) -> Judged:
+    def judged(self, batch: "PairBatch", gathered: bool) -> Judged:
         """The loss of one batch; ``gathered`` where other ranks hold other pairs of it."""
         sides = self(batch)
-        # Cosines that are scaled by 20 are not for half precision.
+        # Cosines scaled by 20 need more than half precision.
         with torch.autocast(self.device.type, enabled=False):
             if gathered and self.trainer.world_size > 1:
                 judged: Judged = self.objective(sides, self.global_rank, self._gather)
@@ -96,12 +222,12 @@ class Siamese(pl.LightningModule):
         """Refuse a precision that would round the weights."""
         require_float32_weights(self.trainer.precision)
 
-    def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: "PairBatch", batch_idx: int) -> None:
         """Dropout is a function of (seed, epoch, batch, rank), so that a resumed run is the same run."""
         key = (self.run["seed"], self.current_epoch, int(batch.first.rows[0]), int(batch.second.rows[0]))
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
 
-    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: "PairBatch", batch_idx: int) -> Tensor:
         """The loss of one batch, logged when the Trainer will write it.
 
         Raises:
@@ -114,8 +240,8 @@ class Siamese(pl.LightningModule):
             self.log_dict({**named("train", judged), "train/learning_rate": rate}, batch_size=len(batch))
         return judged.loss
 
-    def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
-        """Mean loss of the held-out pairs, and the share of them that comes out right."""
+    def validation_step(self, batch: "PairBatch", batch_idx: int) -> None:
+        """Mean loss of the held-out pairs, and the share of them that are right."""
         self.log_dict(named("val", self.judged(batch, gathered=False)), batch_size=len(batch), prog_bar=True)
 
     def configure_optimizers(self) -> Any:
@@ -145,7 +271,7 @@ class Siamese(pl.LightningModule):
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """As Lightning does, which refuses fused optimizers in all mixed precisions, though only 16-mixed scales."""
+        """As Lightning does, but it refuses fused optimizers in all mixed precisions, though only 16-mixed scales."""
         if self.trainer.precision != "bf16-mixed":
             self.clip_gradients(optimizer, gradient_clip_val, gradient_clip_algorithm)
         elif gradient_clip_val:
@@ -153,7 +279,7 @@ class Siamese(pl.LightningModule):
             Precision().clip_gradients(optimizer, gradient_clip_val, algorithm)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """A checkpoint knows its run, and how long it took."""
+        """A checkpoint records its run and the time that it took."""
         checkpoint["bertflow_run"], checkpoint["bertflow_seconds"] = self.run, self.seconds
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -172,7 +298,7 @@ class Siamese(pl.LightningModule):
                 )
 
     def _require_finite(self, loss: Tensor) -> None:
-        # All ranks decide alike, or some would wait for others for ever.
+        # All ranks must decide alike, or some would wait for others for ever.
         if not self.trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
             raise DivergenceError(
                 f"The loss should stay finite, but after {self.global_step} steps it is {float(loss.detach())}. "
@@ -181,10 +307,7 @@ class Siamese(pl.LightningModule):
 
 
 def freeze_unread(encoder: TransformerEncoder) -> None:
-    """Leave out what the pooling never reads, such as a norm behind the last block that is switched off.
-
-    Such parameters would only decay, and DDP waits for their gradients.
-    """
+    """Freeze the parameters that the pooling never reads: they would only decay, and DDP waits for their gradients."""
     model = encoder.model
     parameters = list(model.parameters())
     with torch.enable_grad():
@@ -199,7 +322,7 @@ def require_float32_weights(precision: Any) -> None:
     """Refuse a Trainer precision that keeps the weights in anything but float32.
 
     Raises:
-        UsageError: If it does; a step of 2e-5 is lost in bfloat16.
+        UsageError: If it does: a step of 2e-5 is lost in bfloat16.
     """
     if str(precision) not in (*PRECISIONS, "32"):
         raise UsageError(
@@ -216,6 +339,6 @@ def learning_rate_share(step: int, total: int, warmup: int) -> float:
 
 
 def named(prefix: str, judged: Judged) -> dict[str, Tensor]:
-    """A judgement under the names that it is logged by."""
+    """The loss and the share of right pairs, under the names that are logged."""
     values = {f"{prefix}/loss": judged.loss}
     return values if judged.right is None else {**values, f"{prefix}/right": judged.right}

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from bertflow.finetuning.objectives import OBJECTIVES, Sides
 from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning.siamese import OBJECTIVES, Sides
 
 N, DIM = 6, 5
 

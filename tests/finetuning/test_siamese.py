@@ -12,7 +12,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.leaks import SystemFacts, refuse_label_leaks
-from bertflow.finetuning.fit import SiameseFit, finetune
+from bertflow.finetuning.fit import SiameseFit, fit_siamese
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
 from bertflow.text_keys import hash_texts
@@ -57,7 +57,7 @@ def assert_close(first, second, atol=1e-6):
 @pytest.mark.parametrize(("objective", "pairs"), [("classification", PAIRS), ("regression", GRADED)])
 def test_what_is_learned_holds_for_pairs_that_were_held_out(objective, pairs, tiny_bert):
     changes = {"objective": objective, "learning_rate": 5e-3, "held_out": 0.3}
-    start, end = (finetune(opened(tiny_bert), pairs, epochs=epochs, **changes) for epochs in (0.2, 12.0))
+    start, end = (fit_siamese(opened(tiny_bert), pairs, epochs=epochs, **changes) for epochs in (0.2, 12.0))
     assert end.held_out["held_out_loss"] < 0.5 * start.held_out["held_out_loss"]
 
 
@@ -68,13 +68,13 @@ def test_answers_are_found_after_training_with_other_answers_as_wrong_ones(tiny_
         return (questions @ answers.T / np.linalg.norm(answers, axis=1)).argmax(1).tolist()
 
     encoder = opened(tiny_bert)
-    fit = finetune(encoder, RELATED, objective="in-batch-negatives", two_sided=True, epochs=12.0, **BRISK)
+    fit = fit_siamese(encoder, RELATED, objective="in-batch-negatives", two_sided=True, epochs=12.0, **BRISK)
     fit.module.eval()
     assert found(encoder) == list(range(len(NOUNS)))
 
 
 def test_a_step_is_what_a_plain_loop_takes(steady_bert):
-    fit = finetune(opened(steady_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    fit = fit_siamese(opened(steady_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
     fresh = SiameseFit(opened(steady_bert), PAIRS, FinetuneRecipe(**BRISK))
     loader, head = iter(fresh.data.train_dataloader()), fresh.module.objective.weight.detach().clone().requires_grad_()
     tokenizer = BertTokenizerFast.from_pretrained(steady_bert)
@@ -110,7 +110,7 @@ def embedded(model, inputs):
 def test_every_pooling_trains(pooling, tiny_bert):
     encoder = opened(tiny_bert, pooling)
     before = {name: parameter.detach().clone() for name, parameter in encoder.model.named_parameters()}
-    fit = finetune(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK)
+    fit = fit_siamese(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK)
     assert fit.module.objective.weight.shape == (3, 3 * encoder.dim)
     after = dict(encoder.model.named_parameters())
     changed = {name for name, tensor in before.items() if not torch.equal(tensor, after[name])}
@@ -130,15 +130,15 @@ def test_dropout_is_on_while_it_trains_and_off_afterwards(tiny_bert):
     fit = SiameseFit(encoder, PAIRS, FinetuneRecipe(held_out=0.0))
     batch = fit.data.batch(np.arange(8))
     assert not torch.equal(fit.module(batch).u, fit.module(batch).u)
-    finetune(encoder, PAIRS, trainer={"max_steps": 1}, held_out=0.0)
+    fit_siamese(encoder, PAIRS, trainer={"max_steps": 1}, held_out=0.0)
     assert not encoder.model.training
 
 
 def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, tmp_path):
     stop = StopAt(7, tmp_path / "step.ckpt")
-    whole = finetune(opened(tiny_bert), PAIRS, epochs=2.0, **BRISK)
-    finetune(opened(tiny_bert), PAIRS, epochs=2.0, trainer={"callbacks": [stop]}, **BRISK)
-    resumed = finetune(opened(tiny_bert), PAIRS, epochs=2.0, resume=stop.path, **BRISK)
+    whole = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, **BRISK)
+    fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, trainer={"callbacks": [stop]}, **BRISK)
+    resumed = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, resume=stop.path, **BRISK)
     assert resumed.steps == whole.steps == 12
     assert_close(weights(whole), weights(resumed))
 
@@ -152,9 +152,9 @@ def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(t
 )
 def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, tmp_path):
     stop = StopAt(2, tmp_path / "step.ckpt")
-    finetune(opened(tiny_bert), PAIRS, trainer={"callbacks": [stop]}, **BRISK)
+    fit_siamese(opened(tiny_bert), PAIRS, trainer={"callbacks": [stop]}, **BRISK)
     with pytest.raises(UsageError) as caught:
-        finetune(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes})
+        fit_siamese(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes})
     assert str(caught.value) == (
         f"{message}Resume with the options of the run that was interrupted, or begin a new one."
     )
@@ -174,21 +174,21 @@ class StopAt(pl.Callback):
 
 def test_gradients_of_small_batches_add_up(steady_bert):
     pairs = PAIRS.taken(range(96))
-    whole = finetune(opened(steady_bert), pairs, batch_size=24, **BRISK)
-    parts = finetune(opened(steady_bert), pairs, batch_size=12, trainer={"accumulate_grad_batches": 2}, **BRISK)
+    whole = fit_siamese(opened(steady_bert), pairs, batch_size=24, **BRISK)
+    parts = fit_siamese(opened(steady_bert), pairs, batch_size=12, trainer={"accumulate_grad_batches": 2}, **BRISK)
     assert parts.steps == whole.steps == 4
     assert_close(weights(whole), weights(parts), atol=1e-4)  # as above
 
 
 def test_activations_that_are_computed_again_give_the_same_weights(tiny_bert):
-    kept = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
-    again = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, gradient_checkpointing=True, **BRISK)
+    kept = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    again = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, gradient_checkpointing=True, **BRISK)
     assert_close(weights(kept), weights(again))
 
 
 def test_half_precision_trains_float32_weights(tiny_bert):
-    full = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
-    half = finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 3, "precision": "bf16-mixed"}, **BRISK)
+    full = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 3}, **BRISK)
+    half = fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 3, "precision": "bf16-mixed"}, **BRISK)
     assert {tensor.dtype for tensor in half.module.parameters()} == {torch.float32}
     assert not torch.equal(full.module.objective.weight, half.module.objective.weight)
     torch.testing.assert_close(full.module.objective.weight, half.module.objective.weight, atol=2e-2, rtol=0)
@@ -203,7 +203,7 @@ def test_the_learning_rate_rises_and_falls(step, share):
 
 def test_what_was_learned_is_a_model_folder(tiny_bert, tmp_path):
     encoder = opened(tiny_bert, "mean(1,2)")
-    finetune(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "tuned")
+    fit_siamese(encoder, PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "tuned")
     loaded = opened(tmp_path / "tuned", pooling=None)
     np.testing.assert_array_equal(loaded.encode(FIRST[:4]), encoder.encode(FIRST[:4]))
     assert np.abs(loaded.encode(FIRST[:4]) - opened(tiny_bert, "mean(1,2)").encode(FIRST[:4])).max() > 1e-3
@@ -212,7 +212,7 @@ def test_what_was_learned_is_a_model_folder(tiny_bert, tmp_path):
 
 def test_it_has_a_name_and_weights_of_its_own_and_knows_where_it_came_from(tiny_bert, tmp_path):
     start = opened(tiny_bert).describe()
-    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "mine" / "encoder")
+    fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 2}, **BRISK).save(tmp_path / "mine" / "encoder")
     said = opened(tmp_path / "mine" / "encoder").describe()
     assert said["encoder"] == "mine"
     assert said["weights"] != start["weights"]
@@ -222,7 +222,7 @@ def test_it_has_a_name_and_weights_of_its_own_and_knows_where_it_came_from(tiny_
 
 
 def test_the_text_of_labels_counts_as_seen(tiny_bert, tmp_path):
-    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
     tuned = opened(tmp_path / "tuned")
     np.testing.assert_array_equal(tuned.fitted_hashes(), hash_texts((*FIRST, *SECOND)))
     assert SystemFacts.of("tuned", tuned).seen([FIRST[0], "something else"]) == 0.5
@@ -230,13 +230,15 @@ def test_the_text_of_labels_counts_as_seen(tiny_bert, tmp_path):
 
 def test_with_sif_both_the_counted_text_and_that_of_labels_count(tiny_bert, tmp_path):
     encoder = opened(tiny_bert, "sif(2)").count_tokens(["a dog eats"])
-    finetune(encoder, PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    fit_siamese(encoder, PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
     expected = hash_texts((*FIRST, *SECOND, "a dog eats"))
     np.testing.assert_array_equal(opened(tmp_path / "tuned", "sif(2)").fitted_hashes(), expected)
 
 
 def test_labels_of_scored_pairs_are_refused(tiny_bert, tmp_path):
-    finetune(opened(tiny_bert), GRADED, objective="regression", trainer={"max_steps": 1}, **BRISK).save(tmp_path / "t")
+    fit_siamese(opened(tiny_bert), GRADED, objective="regression", trainer={"max_steps": 1}, **BRISK).save(
+        tmp_path / "t"
+    )
     with pytest.raises(DataError) as caught:
         refuse_label_leaks([SystemFacts.of("t", opened(tmp_path / "t"))], ["sickr", "sts14"])
     assert str(caught.value).startswith(
@@ -245,9 +247,9 @@ def test_labels_of_scored_pairs_are_refused(tiny_bert, tmp_path):
 
 
 def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):
-    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "one")
+    fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "one")
     more = Pairs("birds", ("a bird",) * 16, ("the bird",) * 16, np.array([0, 1] * 8), "classes", classes=("no", "yes"))
-    finetune(opened(tmp_path / "one"), more, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "two")
+    fit_siamese(opened(tmp_path / "one"), more, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "two")
     opened(tmp_path / "two").save(tmp_path / "copy")
     last = opened(tmp_path / "copy")
     assert last.describe()["labels"] == ["nouns", "birds"]
@@ -255,7 +257,7 @@ def test_a_second_stage_forgets_nothing(tiny_bert, tmp_path):
 
 
 def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_path):
-    finetune(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
+    fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
     path = tmp_path / "tuned" / "labelled_text.safetensors"
     path.unlink()
     with pytest.raises(DataError, match=rf"^{path} should hold the text of the labels nouns, but: .+ Copy the whole"):
@@ -278,10 +280,10 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert):
     with pytest.raises(UsageError) as caught:
-        finetune(opened(tiny_bert), pairs, **changes)
+        fit_siamese(opened(tiny_bert), pairs, **changes)
     assert str(caught.value) == message
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tiny_bert):
     with pytest.raises(DivergenceError, match=r"^The loss should stay finite, but after \d+ steps it is nan\. "):
-        finetune(opened(tiny_bert), PAIRS, learning_rate=1e30, warmup=0.0, trainer={"log_every_n_steps": 1})
+        fit_siamese(opened(tiny_bert), PAIRS, learning_rate=1e30, warmup=0.0, trainer={"log_every_n_steps": 1})
