@@ -36,9 +36,10 @@ from bertflow.data.docstrings import docstring_corpus, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
+from bertflow.encoder.abstract import AbstractEncoder, Float32, SentenceEncoder
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.folders import RECORD_FILE
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
@@ -142,7 +143,7 @@ def tune_on_docstrings(options: argparse.Namespace, start: Path, pairs: Path) ->
     )
 
 
-class Remembering:
+class Remembering(AbstractEncoder):
     """An encoder as it is scored (128 tokens, on the CPU) that encodes each sentence once, also across runs.
 
     Args:
@@ -161,8 +162,7 @@ class Remembering:
                 texts = kept["text"].tobytes().decode().split("\0")
                 self._x, self._rows = kept["x"], {text: row for row, text in enumerate(texts)}
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> Any:
-        """One embedding a sentence."""
+    def _encode(self, sentences: list[str], *_: Any) -> Float32:
         if new := [text for text in dict.fromkeys(sentences) if text not in self._rows]:
             logger.info("encoding %d sentences", len(new))
             self._x = np.concatenate([self._x, self.encoder.encode(new)])

@@ -28,7 +28,8 @@ import numpy as np
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.cli.train_run import train
 from bertflow.data.sts_tasks import SUITES
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.published import COLUMNS, published
 from bertflow.evaluation.sts import evaluate_sts
 from bertflow.training.presets import PAPER_TF

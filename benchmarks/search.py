@@ -10,7 +10,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.data.answers import Answer
 from bertflow.data.docstrings import docstring_corpus
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.integrations.usearch import UsearchSearch
@@ -29,15 +30,14 @@ from bertflow.retrieval.index import AnswerIndex
 QUESTIONS, K, NOISE = 200, 5, 1 / 3
 
 
-class Kept:
+class Kept(AbstractEncoder):
     """An encoder of texts whose embeddings are known already."""
 
     def __init__(self, rows: dict[str, NDArray[np.float32]]) -> None:
         self._rows = rows
         self.dim = len(next(iter(rows.values())))
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """The kept embeddings."""
+    def _encode(self, sentences: list[str], *_: Any) -> NDArray[np.float32]:
         return np.array([self._rows[sentence] for sentence in sentences], np.float32).reshape(-1, self.dim)
 
     def describe(self) -> dict[str, str]:

@@ -32,6 +32,8 @@ from typing import Any
 
 import numpy as np
 
+from bertflow.encoder.abstract import AbstractEncoder
+
 BATCH = 256
 COPY = 64 * 2**20
 SECONDS = 5.0
@@ -73,7 +75,7 @@ class Peak:
         }
 
 
-class AtOnce:
+class AtOnce(AbstractEncoder):
     """An encoder whose vectors cost next to nothing."""
 
     def __init__(self, dim: int) -> None:
@@ -82,18 +84,13 @@ class AtOnce:
         self._turn = generator.normal(size=(dim, dim)).astype(np.float32) / np.sqrt(dim)
         self._generator = generator
 
-    def encode(self, sentences: list[str], progress: bool = False) -> np.ndarray:
-        """Correlated normal vectors, of about length one."""
+    def _encode(self, sentences: list[str], *_: Any) -> np.ndarray:
         x = self._generator.standard_normal((len(sentences), self.dim), dtype=np.float32)
         return x @ self._turn + 1
 
     def describe(self) -> dict[str, Any]:
         """Constant."""
         return {"encoder": "at once", "pooling": "mean"}
-
-    def fitted_hashes(self) -> np.ndarray:
-        """None were."""
-        return np.empty(0, dtype=np.uint64)
 
 
 def sentences(n: int) -> Iterator[str]:

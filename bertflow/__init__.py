@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from bertflow.calibration.saving import load_calibrator as load_calibrator
     from bertflow.data.answers import Answer as Answer
     from bertflow.data.corpus import load_sentences as load_sentences
-    from bertflow.encoder.transformer import SentenceEncoder as SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder as SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
     from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
     from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
@@ -49,7 +49,7 @@ _HOMES = {
     "Moments": "bertflow.moments",
     "Provenance": "bertflow.calibration.base",
     "ScoreCalibrator": "bertflow.scoring.scores",
-    "SentenceEncoder": "bertflow.encoder.transformer",
+    "SentenceEncoder": "bertflow.encoder.abstract",
     "Standardize": "bertflow.calibration.linear",
     "TransformerEncoder": "bertflow.encoder.transformer",
     "Whitening": "bertflow.calibration.linear",

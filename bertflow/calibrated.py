@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator, write_calibrator
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
-from bertflow.errors import DataError
-from bertflow.files import atomic_folder, to_json, write_json
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
+from bertflow.encoder.identity import Identity
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
 
 RECORD = "bertflow.json"
-SAME = ("weights", "pooling", "layers", "prompt", "token_counts")
-"""What must be equal between the encoder that a calibrator was fitted on and the one it is used with."""
 
 
 @dataclass(frozen=True)
@@ -35,44 +35,76 @@ class CalibratedRecord:
     describe: dict[str, Any]
 
 
-class CalibratedEncoder:
+class CalibratedEncoder(AbstractEncoder):
     """An encoder and a calibrator as one ``SentenceEncoder``.
 
     Args:
         encoder: Makes the raw embeddings.
         calibrator: Fitted on embeddings of this encoder.
+        force: Accept a calibrator that was fitted on embeddings of another encoder of the same width.
 
     Raises:
-        DataError: If the calibrator was fitted for another width, another encoder or another pooling.
+        UsageError: If the arguments are something else.
+        DataError: If the calibrator was fitted for another width, or on embeddings of another encoder: one that differs
+            in weights, pooling, prompt or ``max_length``.
     """
 
-    def __init__(self, encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> None:
+    calibrator: AbstractCalibrator
+
+    def __init__(self, encoder: SentenceEncoder, calibrator: AbstractCalibrator, force: bool = False) -> None:
+        if not isinstance(calibrator, AbstractCalibrator) or not is_encoder(encoder):
+            swapped = isinstance(encoder, AbstractCalibrator) and is_encoder(calibrator)
+            raise UsageError(
+                "CalibratedEncoder takes an encoder, then a calibrator; got "
+                f"{type(encoder).__name__}, {type(calibrator).__name__}. "
+                + ("Swap them." if swapped else "An encoder of your own derives from bertflow.AbstractEncoder.")
+            )
         if calibrator.dim_in != encoder.dim:
             raise DataError(
                 f"The calibrator expects embeddings of size {calibrator.dim_in}, the encoder makes {encoder.dim}. "
                 "Were both made with the same encoder and pooling?"
             )
-        _require_same_recipe(encoder, calibrator)
+        if calibrator.provenance is not None:
+            Identity.from_record(calibrator.provenance.encoder).require(
+                encoder.identity,
+                "The calibrator was fitted on embeddings by",
+                "Use the encoder that it was fitted on, fit again, or give force=True.",
+                force,
+            )
         self.encoder = encoder
         self.calibrator = calibrator
 
     @classmethod
     def fit(
-        cls, encoder: SentenceEncoder, calibrator: AbstractCalibrator, sentences: list[str], progress: bool = False
+        cls,
+        encoder: SentenceEncoder,
+        calibrator: AbstractCalibrator,
+        sentences: list[str],
+        progress: bool | None = None,
     ) -> Self:
         """Fit ``calibrator`` to the distinct ``sentences`` as ``encoder`` embeds them, and pair the two."""
         return cls(encoder, calibrator.fit_sentences(encoder, sentences, progress=progress))
 
     @property
-    def dim(self) -> int:
+    def dim(self) -> int:  # type: ignore[override]
         """Width of the calibrated embeddings."""
         return self.calibrator.dim_out
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """Calibrated embeddings (n, dim), float32, in the order given."""
-        return self.calibrate(self.encoder.encode(sentences, progress=progress))
+    @property
+    def raw(self) -> SentenceEncoder:
+        """The encoder before the calibrator."""
+        return self.encoder
 
-    def calibrate(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    @property
+    def identity(self) -> Identity:
+        """Everything that decides the embeddings."""
+        return self.encoder.identity.calibrated(self._spelling, self.calibrator.map)
+
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
+        return self.calibrate(encode(sentences, progress, batch_size=batch_size))
+
+    def calibrate(self, x: Float32) -> Float32:
         """Calibrate embeddings (n, dim_in) that the encoder made already."""
         if not len(x):
             return np.empty((0, self.dim), dtype=np.float32)
@@ -80,12 +112,13 @@ class CalibratedEncoder:
 
     def describe(self) -> dict[str, Any]:
         """The encoder's description, and which calibrator follows it."""
+        facts = {"calibrator": self._spelling, "fitted_rows": self.calibrator.moments_.n}
+        return {**self.encoder.describe(), **facts}
+
+    @property
+    def _spelling(self) -> str:
         parameters = ", ".join(f"{key}={value!r}" for key, value in self.calibrator.get_params().items())
-        return {
-            **self.encoder.describe(),
-            "calibrator": f"{type(self.calibrator).__name__}({parameters})",
-            "fitted_rows": self.calibrator.moments_.n,
-        }
+        return f"{type(self.calibrator).__name__}({parameters})"
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """Hashes of all text that encoder and calibrator were fitted on; None where some of it is unknown."""
@@ -129,44 +162,25 @@ class CalibratedEncoder:
         folder = Path(folder)
         if not (folder / RECORD).is_file():
             raise DataError(
-                f"{folder} is no calibrated encoder: it holds no {RECORD}. Give a folder that save() wrote."
+                f"{folder} is not a calibrated encoder: it holds no {RECORD}. Give a folder that save() wrote."
             )
         read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
         return cls(TransformerEncoder(str(folder / "encoder"), device=device), load_calibrator(folder / "calibrator"))
 
 
 def encode_systems(
-    systems: Mapping[str, SentenceEncoder], sentences: Sequence[str], progress: bool = False
-) -> dict[str, NDArray[np.float32]]:
+    systems: Mapping[str, SentenceEncoder], sentences: Sequence[str], progress: bool | None = None
+) -> dict[str, Float32]:
     """Embed ``sentences`` by every system; systems whose encoders are alike share one pass.
 
     Returns:
         For each name, embeddings (n, dim) in the order of ``sentences``.
     """
-    raw: dict[str, NDArray[np.float32]] = {}
+    raw: dict[str, Float32] = {}
     embeddings = {}
     for name, system in systems.items():
-        encoder = system.encoder if isinstance(system, CalibratedEncoder) else system
-        recipe = to_json(encoder.describe())
-        if recipe not in raw:
-            raw[recipe] = encoder.encode(sentences, progress=progress)
-        embeddings[name] = system.calibrate(raw[recipe]) if isinstance(system, CalibratedEncoder) else raw[recipe]
+        key = system.raw.identity.key
+        if key not in raw:
+            raw[key] = system.raw.encode(sentences, progress=progress)
+        embeddings[name] = system.calibrate(raw[key])
     return embeddings
-
-
-def _require_same_recipe(encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> None:
-    if calibrator.provenance is None:
-        return
-    fitted, used = calibrator.provenance.encoder, encoder.describe()
-    different = [key for key in SAME if fitted.get(key) != used.get(key)]
-    if different:
-        raise DataError(
-            f"The calibrator was fitted on {_named(fitted, different)}; this is {_named(used, different)}. "
-            "Use the encoder it was fitted on, or fit again."
-        )
-
-
-def _named(description: Mapping[str, Any], different: Sequence[str]) -> str:
-    """An encoder by its name, its pooling, and what makes it another."""
-    facts = dict.fromkeys(("pooling", *different))
-    return f"{description.get('encoder')} with " + ", ".join(f"{key} {description.get(key)!r}" for key in facts)

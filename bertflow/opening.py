@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.systems import open_system
 

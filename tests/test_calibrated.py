@@ -3,14 +3,15 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.linear import AllButTheTop, Center
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import hash_texts
 
 SENTENCES = ["the cat sat", "a dog ran", "the dog sat on the mat", "a cat", "the mat", "on a mat the cat ran"]
 
 
-class CountingEncoder:
+class CountingEncoder(AbstractEncoder):
     """Embeds a sentence as its length and its number of words, and counts what it is asked."""
 
     dim = 2
@@ -18,7 +19,7 @@ class CountingEncoder:
     def __init__(self, pooling="toy"):
         self.pooling, self.asked = pooling, 0
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         self.asked += len(sentences)
         return np.array([[len(s), s.count(" ") + 1] for s in sentences], dtype=np.float32).reshape(-1, 2)
 
@@ -87,8 +88,19 @@ def test_another_pooling_is_refused_with_both_named():
     with pytest.raises(DataError) as error:
         CalibratedEncoder(CountingEncoder("cls"), calibrator)
     assert str(error.value) == (
-        "The calibrator was fitted on counting with pooling 'mean'; this is counting with pooling 'cls'. "
-        "Use the encoder it was fitted on, or fit again."
+        "The calibrator was fitted on embeddings by counting with pooling 'mean'; this is counting with pooling 'cls' "
+        "(another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
+        "force=True."
+    )
+    assert CalibratedEncoder(CountingEncoder("cls"), calibrator, force=True).encode(SENTENCES).shape == (6, 2)
+
+
+def test_swapped_arguments_are_named():
+    encoder = CountingEncoder()
+    with pytest.raises(UsageError) as error:
+        CalibratedEncoder(Center().fit_sentences(encoder, SENTENCES), encoder)
+    assert str(error.value) == (
+        "CalibratedEncoder takes an encoder, then a calibrator; got Center, CountingEncoder. Swap them."
     )
 
 
@@ -106,7 +118,7 @@ def test_a_folder_without_its_record_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         CalibratedEncoder.load(tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} is no calibrated encoder: it holds no bertflow.json. Give a folder that save() wrote."
+        f"{tmp_path} is not a calibrated encoder: it holds no bertflow.json. Give a folder that save() wrote."
     )
 
 

@@ -431,7 +431,7 @@ REFUSED_COMMANDS = {
     "a run of other text": ([*RESUMED, "--data.sentences=corpus.txt"], 2, "with data.sentences=sentences.txt, but now"),
     "a run of another encoder": (RESUMED, 3, "with describe.weights "),
     "rows of another pooling": (["transform", "--calibrator=calibrators/static", "--store=stores/float32",
-     "--output=out"], 3, "They differ in pooling"),
+     "--output=out"], 3, "another pooling makes other embeddings"),
 }  # fmt: skip
 
 

@@ -13,8 +13,8 @@ from bertflow.advise.source import Source
 from bertflow.advise.verdict import ADVICE
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED
-from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import NullDirectionWarning, UsageError
 from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.flow.map import FlowMap

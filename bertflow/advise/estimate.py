@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.progress import unsaid
 from bertflow.training.presets import resolve
 

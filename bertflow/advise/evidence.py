@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bertflow.advise.verdict import MINED_PAIRS, Figures, Gain, Geometry, choose
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.binary import evaluate_binary
 from bertflow.evaluation.report import Report

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.data.vectors import open_vectors
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.encoder.folders import DOWNLOAD, StConfig, open_model
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.baselines import Baseline
 from bertflow.evaluation.shared_pass import SharedPass
@@ -78,7 +78,7 @@ class ModelSource:
         return encoder.count_tokens(corpus) if parse_pooling(pooling).counted else encoder
 
 
-class VectorSource:
+class VectorSource(AbstractEncoder):
     """Rows of a matrix, by their sentences.
 
     Args:
@@ -103,14 +103,9 @@ class VectorSource:
         self.named = sentences is not None
         self.sentences = [f"row {row}" for row in range(len(self._x))] if sentences is None else list(sentences)
         self._row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
-        self.dim: int = self._x.shape[1]
+        self.dim = self._x.shape[1]
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """The rows of some sentences; (n, dim).
-
-        Raises:
-            DataError: If there is no vector of a sentence.
-        """
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         missing = [sentence for sentence in sentences if sentence not in self._row_of]
         if missing:
             raise DataError(
@@ -122,10 +117,6 @@ class VectorSource:
     def describe(self) -> dict[str, Any]:
         """The file and its checksum."""
         return {"encoder": self._path.name, "weights": file_sha256(self._path), "pooling": self.own_pooling}
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """Nothing was fitted here."""
-        return np.empty(0, dtype=np.uint64)
 
     def pooled(self, pooling: str, corpus: list[str] | None = None) -> SentenceEncoder:
         """There is one pooling."""

@@ -21,7 +21,7 @@ from bertflow.advise.text import SplitText
 from bertflow.advise.verdict import Geometry, Verdict
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.encoding import pair_cosines
 from bertflow.evaluation.tables import Column, value_table

@@ -29,7 +29,7 @@ from bertflow.moments import Moments, require_finite
 from bertflow.text_keys import hash_texts
 
 if TYPE_CHECKING:  # a closed form of arrays needs neither transformers nor nflows
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.flow.map import FlowMap
 
 ROWS = 8192

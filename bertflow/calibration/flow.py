@@ -19,7 +19,7 @@ from bertflow.moments import Moments
 from bertflow.training.presets import Recipe, differences
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.training.fit import FittedFlow
 
 

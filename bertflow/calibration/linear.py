@@ -15,7 +15,7 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.moments import Moments
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
 
 
 class AbstractLinearCalibrator(AbstractCalibrator):

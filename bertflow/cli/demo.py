@@ -22,8 +22,9 @@ from bertflow.cli.arguments import Parser
 from bertflow.cli.printing import print_table
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.shared_pass import SharedPass

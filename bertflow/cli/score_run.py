@@ -11,7 +11,8 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.encoding import pair_cosines
 from bertflow.evaluation.systems import open_system

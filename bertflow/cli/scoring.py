@@ -19,7 +19,7 @@ from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.baselines import RAW, Baseline, parse_baselines

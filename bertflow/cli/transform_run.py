@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.calibrated import SAME
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import RECORD, load_calibrator
 from bertflow.cli.embed_progress import progress, say
@@ -15,13 +14,11 @@ from bertflow.cli.fit_source import Source, name_of, open_source
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.transform_output import RowFile
 from bertflow.data.vectors import FORMATS, Vectors
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256
 from bertflow.store.locks import place
 from bertflow.store.store import EmbeddingStore
-
-IDENTITY = (*SAME, "calibrator")
-"""What must be equal between the rows a calibrator was fitted on and those it is used on."""
 
 
 def transform(options: argparse.Namespace) -> int:
@@ -109,15 +106,12 @@ def _require_same(calibrator: AbstractCalibrator, source: Source, options: argpa
             f"{options.calibrator} was fitted on plain vectors, of which nothing is known; {name_of(source)} holds "
             f"{_spelled(source.recipe)}. If both are of one encoder and pooling, add --bare."
         )
-    different = [key for key in IDENTITY if fitted.get(key) != source.recipe.get(key)]
-    if different:
-        theirs, ours = (
-            ", ".join(f"{key} {recipe.get(key)!r}" for key in different) for recipe in (fitted, source.recipe)
-        )
-        raise DataError(
-            f"{options.calibrator} was fitted on embeddings of {_spelled(fitted)}; {name_of(source)} holds those of "
-            f"{_spelled(source.recipe)}. They differ in {theirs} (the store: {ours}). Fit on this store, or add --bare."
-        )
+    Identity.from_record(fitted).require(
+        Identity.from_record(source.recipe),
+        f"{options.calibrator} was fitted on embeddings by",
+        "Fit on this store, or add --bare.",
+        other=f"{name_of(source)} holds those by",
+    )
 
 
 def _spelled(recipe: Any) -> str:

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 CHUNK = 4096
@@ -95,7 +95,7 @@ class TokenizedText:
         content[empty] = mask[empty]
         return Batch(rows, torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(content))
 
-    def batches(self, budget: int, pad_id: int) -> Iterator[Batch]:
+    def batches(self, budget: int, pad_id: int, at_most: int | None = None) -> Iterator[Batch]:
         """All sentences, longest first, in batches of at most ``budget`` tokens (or of one sentence)."""
         order = np.argsort(-self.lengths, kind="stable")
         shortness = -self.lengths[order]  # rising, as a search wants it
@@ -104,24 +104,9 @@ class TokenizedText:
             longest = -int(shortness[start])
             similar = int(np.searchsorted(shortness, -longest * SIMILAR, side="right")) - start
             size = max(1, min(budget // longest, max(similar, budget // (ENOUGH * longest))))
+            size = size if at_most is None else min(size, at_most)
             yield self.batch(order[start : start + size], pad_id)
             start += size
-
-
-def check_sentences(sentences: Sequence[str]) -> None:
-    """Refuse what is no list of texts.
-
-    Raises:
-        UsageError: If a single string is given.
-        DataError: If something in the list is no text; the message gives its index.
-    """
-    if isinstance(sentences, str):
-        raise UsageError("Sentences must be a list of texts, got a single text. Put it in a list: [sentence].")
-    for row, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            raise DataError(
-                f"Sentence {row} must be text, got {type(sentence).__name__}. Leave it out, or read it as text."
-            )
 
 
 def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedText:

@@ -6,7 +6,7 @@ What ``mean(0)`` pools is something else: the output of the embedding layer, whi
 normalizes. Static vectors need no pass through the model.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import check_sentences, tokenize
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.batching import tokenize
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
@@ -28,7 +29,7 @@ BUDGET = 2**16
 """Tokens of a batch, padding included."""
 
 
-class StaticEncoder:
+class StaticEncoder(AbstractEncoder):
     """The word embeddings of a transformer as a ``SentenceEncoder``.
 
     Args:
@@ -64,19 +65,12 @@ class StaticEncoder:
         self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
         self.dim = int(self._vectors.shape[1])
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """One embedding a sentence, in the order given; (n, dim).
-
-        Raises:
-            UsageError: If a single string is given, or ``sif`` has no token counts.
-            DataError: If something is no text.
-        """
-        check_sentences(sentences)
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)
         x = np.empty((len(sentences), self.dim), np.float32)
         counts = self._counts
         with bar(len(sentences), "encoding", progress) as advance:
-            for batch in text.batches(BUDGET, self._checkpoint.pad_id):
+            for batch in text.batches(BUDGET, self._checkpoint.pad_id, batch_size):
                 views = TokenViews(
                     batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None
                 )

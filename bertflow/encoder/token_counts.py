@@ -21,7 +21,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.batching import TokenizedText, check_sentences, chunks
+from bertflow.encoder.abstract import check_sentences
+from bertflow.encoder.batching import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED
 from bertflow.errors import DataError
 from bertflow.text_keys import hash_texts

@@ -1,14 +1,12 @@
 """From sentences to raw embeddings, with a frozen transformer.
 
-    sentences -> tokens -> batches of one length -> the blocks that are needed -> pool -> x (n x dim), float32
-
-``SentenceEncoder`` is all that the rest of the package asks for: it encodes, and it can describe itself.
+sentences -> tokens -> batches of one length -> the blocks that are needed -> pool -> x (n x dim), float32
 """
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -16,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.batching import Batch, TokenizedText, check_sentences, tokenize
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
+from bertflow.encoder.batching import Batch, TokenizedText, tokenize
 from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
 from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
@@ -35,29 +34,7 @@ DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32", "prompt": 
 """What holds where neither the caller nor the folder says anything."""
 
 
-@runtime_checkable
-class SentenceEncoder(Protocol):
-    """Anything that turns sentences into embeddings: raw, calibrated or borrowed."""
-
-    @property
-    def dim(self) -> int:
-        """Width of an embedding."""
-        ...
-
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """One embedding a sentence, in the order given; (n, dim)."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """All that decides the numbers, ready for JSON."""
-        ...
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """Hashes (``bertflow.text_keys``) of the text this was fitted on; empty if none was, None if unknown."""
-        ...
-
-
-class TransformerEncoder:
+class TransformerEncoder(AbstractEncoder):
     """A frozen transformer and a pooling.
 
     A prompt is put in front of every sentence and is text like the rest: its tokens count in every pooling. A model
@@ -80,6 +57,7 @@ class TransformerEncoder:
 
     Attributes:
         dim: Width of an embedding.
+        recipe: The arguments that open it again, ready for JSON.
         device: Where the model is.
         supervision: The labels that it was fine-tuned on; None where none are known of.
 
@@ -114,37 +92,33 @@ class TransformerEncoder:
         if token_counts is not None:
             self._token_counts = TokenCounts.given(token_counts, self._checkpoint.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
+        self.recipe: dict[str, Any] = {
+            "model": str(model),
+            "pooling": str(self._pooling),
+            "max_length": self._max_length,
+            "device": device,
+            "dtype": self._dtype,
+            "revision": revision,
+            "prompt": prompt,
+        }
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """One embedding a sentence.
-
-        Args:
-            sentences: Any number, also none.
-            progress: Show a bar on stderr.
-
-        Returns:
-            (n, dim), in the order given.
-
-        Raises:
-            UsageError: If a single string is given, or ``sif`` has no token counts.
-            DataError: If something is no text, or an embedding is not finite; the message names the sentence.
-        """
-        return self._encode(self._stack, sentences, [self._pooling], progress)[0]
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        return self._pooled(self._stack, sentences, [self._pooling], progress, batch_size)[0]
 
     def encode_poolings(
-        self, sentences: Sequence[str], poolings: Sequence[str], progress: bool = False
+        self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
     ) -> dict[str, NDArray[np.float32]]:
         """Several poolings of the same sentences from one pass, whatever the encoder's own is.
 
         Args:
             sentences: As for ``encode``.
             poolings: Names or rows written out; the keys of what comes back.
-            progress: Show a bar on stderr.
+            progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
         """
         rows = [parse_pooling(spelling) for spelling in poolings]
         enough = self._checkpoint.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
         stack = self._stack if enough else self._load(rows)
-        return dict(zip(poolings, self._encode(stack, sentences, rows, progress), strict=True))
+        return dict(zip(poolings, self._pooled(stack, sentences, rows, progress), strict=True))
 
     @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
@@ -258,13 +232,19 @@ class TransformerEncoder:
         return tokenize(prompted, self._checkpoint.tokenizer, self._max_length)
 
     @torch.no_grad()
-    def _encode(
-        self, stack: BlockStack, sentences: Sequence[str], poolings: Sequence[Pooling], progress: bool
+    def _pooled(
+        self,
+        stack: BlockStack,
+        sentences: Sequence[str],
+        poolings: Sequence[Pooling],
+        progress: bool | None,
+        batch_size: int | None = None,
     ) -> list[NDArray[np.float32]]:
         text = self._tokenize(sentences)
         _report(text, self._max_length)
         found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
-        batches = text.batches(TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"]), self._checkpoint.pad_id)
+        budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
+        batches = text.batches(budget, self._checkpoint.pad_id, batch_size)
         with bar(len(sentences), "encoding", progress) as advance:
             for batch in batches:
                 for x, embedded in zip(found, self._run(stack, batch.to(self.device), poolings), strict=True):

@@ -24,7 +24,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import check_sentences
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.pooling import SIF_A
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256
@@ -37,7 +37,6 @@ POOLINGS: Mapping[str, bool] = {"mean": False, "sif": True}
 """Poolings of words, and whether they weigh by a / (a + p(word))."""
 _WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
 """Letters and digits; contractions are split as in GloVe and the lists of word counts: don 't."""
-Float32 = NDArray[np.float32]
 
 
 def words_of(sentence: str) -> list[str]:
@@ -45,7 +44,7 @@ def words_of(sentence: str) -> list[str]:
     return [word.replace("\u2019", "'") for word in _WORD.findall(sentence)]
 
 
-class WordVectorEncoder:
+class WordVectorEncoder(AbstractEncoder):
     """Averaged word vectors.
 
     Args:
@@ -74,14 +73,7 @@ class WordVectorEncoder:
         self._counts: Mapping[str, int] | None = word_counts
         self._text_hashes: NDArray[np.uint64] | None = None
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> Float32:
-        """One embedding a sentence, in the order given; (n, dim). How many words had no vector is logged.
-
-        Raises:
-            UsageError: If a single string is given, or ``sif`` has no counts.
-            DataError: If something is no text, or the file is damaged; the message names the line.
-        """
-        check_sentences(sentences)
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         if self._weighted and self._counts is None:
             raise UsageError("The pooling sif needs word counts. Call count_words(sentences), or give word_counts.")
         tokens = [words_of(sentence) for sentence in sentences]

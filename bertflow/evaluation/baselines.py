@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AbstractLinearCalibrator, AllButTheTop, Center, Standardize, Whitening
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
-from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import UsageError
 
 RAW = "raw"

@@ -12,7 +12,7 @@ from scipy.stats import rankdata
 
 from bertflow.correlation import MidRanks
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.figures import Figure

@@ -30,7 +30,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import pair_keys
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.encoding import row_numbers
 from bertflow.evaluation.report import Report

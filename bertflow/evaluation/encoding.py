@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES

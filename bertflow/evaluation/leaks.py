@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.sts_tasks import STS12_16
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.text_keys import hash_texts
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.tables import number, task_title

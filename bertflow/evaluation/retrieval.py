@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.figures import Figure

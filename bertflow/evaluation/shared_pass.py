@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.transformer import TransformerEncoder
 
 
@@ -44,7 +45,7 @@ class SharedPass:
             encoder.count_tokens(corpus)
         return PooledEncoder(self, pooling, encoder)
 
-    def embed(self, sentences: Sequence[str], pooling: str, progress: bool) -> NDArray[np.float32]:
+    def embed(self, sentences: Sequence[str], pooling: str, progress: bool | None) -> NDArray[np.float32]:
         """Embeddings (n, dim) by one pooling; new sentences are embedded by all of them."""
         new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._rows]
         if new:
@@ -67,15 +68,14 @@ class SharedPass:
         return [(self._encoders[group[0]], group) for group in groups]
 
 
-class PooledEncoder:
+class PooledEncoder(AbstractEncoder):
     """One pooling of a ``SharedPass``, as a ``SentenceEncoder``."""
 
     def __init__(self, shared: SharedPass, pooling: str, encoder: TransformerEncoder) -> None:
         self._shared, self._pooling, self._encoder = shared, pooling, encoder
         self.dim = encoder.dim
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """One embedding a sentence, in the order given; (n, dim)."""
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         return self._shared.embed(sentences, self._pooling, progress).reshape(-1, self.dim)
 
     def describe(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy as np
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.sts_tasks import SUITES
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.encoding import Embeddings, encode_sets
 from bertflow.evaluation.figures import suite_figures, task_figures

@@ -18,8 +18,9 @@ from typing_extensions import TypedDict
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.baselines import RAW, STATIC, Baseline
 from bertflow.evaluation.shared_pass import SharedPass

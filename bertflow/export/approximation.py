@@ -20,7 +20,7 @@ from bertflow.calibration.linear import AbstractLinearCalibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.retrieval import evaluate_retrieval

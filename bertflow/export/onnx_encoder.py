@@ -7,7 +7,7 @@
 The record tells one folder from another years later, and says how a sentence has to be prepared.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
 
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.errors import DataError, MissingExtraError
 from bertflow.files import write_json
 from bertflow.records import read_record
@@ -65,7 +66,7 @@ def read_export(folder: Path) -> ExportRecord:
     return read_record(folder / RECORD, ExportRecord, "record of an export", "Export the encoder again.")
 
 
-class OnnxEncoder:
+class OnnxEncoder(AbstractEncoder):
     """Embeds sentences with onnxruntime.
 
     Args:
@@ -91,12 +92,12 @@ class OnnxEncoder:
         self._prompt = str(self._record["describe"]["prompt"])
         self.dim = int(self._record["dim"])
 
-    def encode(self, sentences: Sequence[str], progress: bool = False) -> NDArray[np.float32]:
-        """Embeddings (n, dim), float32, in the order given."""
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         found = np.empty((len(sentences), self.dim), np.float32)
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
+        size = batch_size or BATCH
+        for start in range(0, len(order), size):
+            rows = order[start : start + size]
             found[rows] = self.run([self._prompt + sentences[row] for row in rows])
         return found
 

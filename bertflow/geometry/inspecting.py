@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.data.frequencies import count_words
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.files import write_text
 from bertflow.geometry.material import Material

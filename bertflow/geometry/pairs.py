@@ -12,7 +12,7 @@ from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.tables import table_suffix
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.encoding import row_numbers
 from bertflow.evaluation.lexical import LEVELS, edit_distance

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.contextuality import contextuality
 from bertflow.geometry.frequency import words_by_rank

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import check_sentences, tokenize
+from bertflow.encoder.abstract import check_sentences
+from bertflow.encoder.batching import tokenize
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.devices import TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import open_model

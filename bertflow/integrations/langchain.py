@@ -8,7 +8,7 @@ Questions and documents are embedded alike; LangChain's asynchronous methods run
 
 from collections.abc import Sequence
 
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MissingExtraError
 
 try:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets

@@ -28,7 +28,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.files import atomic_file, to_json, write_text
 from bertflow.moments import Moments

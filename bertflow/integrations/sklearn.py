@@ -17,8 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.encoder.batching import check_sentences
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError
 from bertflow.opening import open_encoder
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.answers import Answer
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 
 Float32 = NDArray[np.float32]

@@ -17,7 +17,7 @@ import numpy as np
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.answers import Answer
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
 from bertflow.retrieval.embedding import Float32, calibrate, embed_answers, raw_encoder

@@ -31,7 +31,7 @@ from bertflow.scoring.identity import Identity
 from bertflow.similarity import unit_rows
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
 
 Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.scoring.domain import DomainCheck, Drift

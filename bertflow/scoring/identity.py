@@ -12,7 +12,7 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.errors import DataError
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
 
 RECIPE = ("weights", "pooling", "layers", "max_length", "prompt", "token_counts")
 """What must be equal of two encoders; those that say nothing of it are equal in it."""

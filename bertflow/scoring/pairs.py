@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.files import write_text
 from bertflow.registry import lookup
 from bertflow.scoring.scores import ScoreCalibrator, Threshold

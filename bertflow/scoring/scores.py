@@ -28,7 +28,7 @@ from bertflow.scoring.labels import Probability
 from bertflow.scoring.random_pairs import RandomPairs
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
 
 Float64 = NDArray[np.float64]
 SCORES = "scores.json"

@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, MissingExtraError, UsageError
 from bertflow.serve.protocol import (
     PATH,

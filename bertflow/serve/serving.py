@@ -13,7 +13,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.serve.protocol import PATH, Limits, Served
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.serve.server import ServedModel
 
 HOSTS = ("127.0.0.1", "0.0.0.0", "::")

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.batching import chunks
-from bertflow.encoder.transformer import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, to_json, write_json
 from bertflow.progress import Advance

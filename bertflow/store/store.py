@@ -27,8 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import check_sentences
-from bertflow.encoder.transformer import SentenceEncoder
+from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
 from bertflow.progress import Advance, bar

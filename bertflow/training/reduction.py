@@ -39,7 +39,7 @@ from bertflow.training.batches import Embeddings, take
 from bertflow.training.presets import Recipe
 
 if TYPE_CHECKING:
-    from bertflow.encoder.transformer import SentenceEncoder
+    from bertflow.encoder.abstract import SentenceEncoder
 
 KEPT = 96
 """Directions that "auto" keeps of a spread spectrum."""

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.batching import check_sentences
+from bertflow.encoder.abstract import check_sentences
 from bertflow.errors import DataError, UsageError
 
 

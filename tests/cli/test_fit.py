@@ -12,6 +12,7 @@ from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main
 from bertflow.cli.fit_run import moments_of_share
 from bertflow.data.vectors import open_vectors
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.moments import Moments
 from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
@@ -21,12 +22,12 @@ X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).n
 )
 
 
-class RowEncoder:
+class RowEncoder(AbstractEncoder):
     """The embedding of the sentence "k" is row k of X."""
 
     dim = 8
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         return X[[int(sentence) for sentence in sentences]]
 
     def describe(self):

@@ -11,6 +11,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.cli import run
 from bertflow.cli.inspect import main
 from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.inspecting import write_report, write_run_report
@@ -194,13 +195,13 @@ def test_one_value_is_no_history(tmp_path):
         read_history(tmp_path / "metrics.csv")
 
 
-class Refusing:
+class Refusing(AbstractEncoder):
     """An encoder that has been asked for enough already."""
 
     def __init__(self, encoder):
         self.encoder, self.dim = encoder, encoder.dim
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         raise AssertionError("the embeddings are at hand")
 
     def describe(self):

@@ -13,6 +13,7 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.calibration.linear import Center, Whitening
 from bertflow.cli import main, transform_output
 from bertflow.data import vectors
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.store import build as store_build
 from bertflow.store.store import EmbeddingStore
 
@@ -23,12 +24,12 @@ RECIPE = {"encoder": "rows", "weights": "abc", "pooling": "mean"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
-class RowEncoder:
+class RowEncoder(AbstractEncoder):
     """The embedding of the sentence "k" is row k of X."""
 
     dim = 8
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         return X[[int(sentence) for sentence in sentences]]
 
     def describe(self):
@@ -149,9 +150,9 @@ def test_a_calibrated_store_says_so_and_is_not_calibrated_twice(store, tmp_path,
     centered.save(tmp_path / "again")
     capsys.readouterr()
     assert refused(capsys, tmp_path / "z", tmp_path / "zz.npy", calibrator="again") == (
-        f"{tmp_path / 'again'} was fitted on embeddings of rows, mean; {tmp_path / 'z'} holds those of rows, mean. "
-        "They differ in calibrator None (the store: calibrator 'Whitening(n_components=5)'). Fit on this store, or add "
-        "--bare."
+        f"{tmp_path / 'again'} was fitted on embeddings by rows with pooling 'mean', calibrator none; {tmp_path / 'z'} "
+        "holds those by rows with pooling 'mean', calibrator Whitening(n_components=5) (another calibrator makes other "
+        "embeddings). Fit on this store, or add --bare."
     )
 
 
@@ -274,9 +275,9 @@ def test_another_pooling_is_refused_with_both(store, tmp_path, calibrator, capsy
     calibrator.provenance_ = Provenance(RECIPE | {"encoder": "others", "weights": "def", "pooling": "cls"}, None)
     calibrator.save(tmp_path / "other")
     assert refused(capsys, store, tmp_path / "z.npy", calibrator="other") == (
-        f"{tmp_path / 'other'} was fitted on embeddings of others, cls; {store} holds those of rows, mean. They "
-        "differ in weights 'def', pooling 'cls' (the store: weights 'abc', pooling 'mean'). Fit on this store, or "
-        "add --bare."
+        f"{tmp_path / 'other'} was fitted on embeddings by others with pooling 'cls', weights 'def'; {store} holds "
+        "those by rows with pooling 'mean', weights 'abc' (another pooling makes other embeddings; other weights make "
+        "other embeddings). Fit on this store, or add --bare."
     )
     assert transform(store, tmp_path / "z.npy", "--bare", calibrator="other") == 0
 

@@ -10,7 +10,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow.encoder import transformer
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.records import read_record
 from bertflow.text_keys import hash_texts
@@ -128,10 +129,45 @@ def test_what_is_no_text_is_named_by_its_index(tiny_bert, value, kind):
     assert str(caught.value) == f"Sentence 1 must be text, got {kind}. Leave it out, or read it as text."
 
 
-def test_a_single_text_is_no_list(tiny_bert):
+def test_a_single_text_is_one_vector(tiny_bert):
+    encoder = make(tiny_bert)
+    np.testing.assert_array_equal(encoder.encode("a dog"), encoder.encode(["a dog"])[0])
+    np.testing.assert_array_equal(encoder.encode(iter(["a dog"])), encoder.encode(["a dog"]))
+
+
+def test_habits_of_sentence_transformers_work(tiny_bert):
+    encoder, text = make(tiny_bert), ["a dog", "the red book", "a cat sings"]
+    x = encoder.encode(text, batch_size=1, show_progress_bar=False, convert_to_numpy=True)
+    np.testing.assert_allclose(x, encoder.encode(text), atol=1e-6)
+    unit = encoder.encode(text, normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.similarity(x, x), unit @ unit.T, atol=1e-6)
+    np.testing.assert_allclose(encoder.similarity_pairwise(x, x), 1, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (
+            {"convert_to_tensor": True},
+            "encode cannot use convert_to_tensor=True. Embeddings are numpy arrays. Use torch.from_numpy(x).",
+        ),
+        (
+            {"prompt_name": "query"},
+            "encode cannot use prompt_name='query'. A prompt belongs to the encoder. Open it with prompt=NAME, or use "
+            "encode_query.",
+        ),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0."),
+    ],
+)
+def test_habits_that_do_not_fit_are_answered_with_a_hint(tiny_bert, option, message):
     with pytest.raises(UsageError) as caught:
-        make(tiny_bert).encode("a dog")
-    assert str(caught.value) == "Sentences must be a list of texts, got a single text. Put it in a list: [sentence]."
+        make(tiny_bert).encode(["a dog"], **option)
+    assert str(caught.value) == message
+
+
+def test_an_unknown_option_of_encode_is_refused(tiny_bert):
+    with pytest.raises(UsageError, match=r"encode has no option 'normalise'. Known: progress, batch_size, "):
+        make(tiny_bert).encode(["a dog"], normalise=True)
 
 
 def test_truncation_is_counted_and_said_once(tiny_bert, caplog):

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.transformer import SentenceEncoder, TransformerEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder, words_of
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.text_keys import hash_texts

@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.text_keys import hash_texts
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings"]
 
 
-class ToyEncoder:
+class ToyEncoder(AbstractEncoder):
     """Sums of random word vectors; remembers what it was asked to embed."""
 
     def __init__(self, dim=6, seed=0, name="toy", hashes=(), labels=()):
@@ -18,7 +19,7 @@ class ToyEncoder:
         self.vectors = {word: rng.normal(size=dim) for word in WORDS}
         self.hashes = None if hashes is None else np.array(hashes, dtype=np.uint64)
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         self.asked += sentences
         rows = [sum((self.vectors[word] for word in text.split()), np.zeros(self.dim)) for text in sentences]
         return np.array(rows, dtype=np.float32).reshape(-1, self.dim)

@@ -7,6 +7,7 @@ from scipy.stats import pearsonr
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.ceiling import LabelledLinear, ceiling_system, gap_closed, gap_table
@@ -18,7 +19,7 @@ DIM = 12
 FAST = {"learning_rate": 0.02, "steps": 1000, "pull": 0.0}
 
 
-class Noisy:
+class Noisy(AbstractEncoder):
     """Sentence "k" has a meaning, 3 numbers, under louder noise: what labels can undo, raw cosines do not see."""
 
     dim = DIM
@@ -29,7 +30,7 @@ class Noisy:
         noise = rng.normal(size=(400, DIM - 3)) * 2
         self.rows = np.concatenate([self.meaning, noise], axis=1) @ np.linalg.qr(rng.normal(size=(DIM, DIM)))[0] + 3
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         return np.array([self.rows[int(s)] for s in sentences], dtype=np.float32).reshape(-1, DIM)
 
     def describe(self):

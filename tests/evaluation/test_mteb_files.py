@@ -4,13 +4,14 @@ import numpy as np
 import pytest
 
 from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.mteb_files import DECIMALS, LAYOUT_VERSION, mteb_files, revision_of, training_datasets
 from bertflow.evaluation.sts import score_sets
 from bertflow.text_keys import hash_texts
 
 
-class Letters:
+class Letters(AbstractEncoder):
     """Counts letters: an encoder with an answer that can be followed."""
 
     dim = 26
@@ -18,7 +19,7 @@ class Letters:
     def __init__(self, scale=1.0, text=()):
         self.scale, self.text = scale, text
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         letters = "abcdefghijklmnopqrstuvwxyz"
         return np.array([[s.count(c) ** self.scale for c in letters] for s in sentences], dtype=np.float32)
 

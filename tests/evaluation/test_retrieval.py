@@ -83,7 +83,7 @@ def test_the_table_shows_all_metrics(questions):
 
 def test_a_query_without_direction_is_refused(questions):
     class Zero(ToyEncoder):
-        def encode(self, sentences, progress=False):
+        def _encode(self, sentences, *_):
             return np.zeros((len(sentences), self.dim), dtype=np.float32)
 
     with pytest.raises(DataError) as refused:

@@ -75,7 +75,7 @@ class Broken(ToyEncoder):
         super().__init__()
         self.value = value
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         return np.full((len(sentences), self.dim), self.value, dtype=np.float32)
 
 

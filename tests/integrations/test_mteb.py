@@ -10,6 +10,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.sts import score_sets
@@ -109,7 +110,7 @@ def test_the_meta_says_how_it_was_made(system):
     assert meta.similarity_fn_name == "cosine"
 
 
-class Fitted:
+class Fitted(AbstractEncoder):
     """An encoder that was fitted on some text."""
 
     dim = 2
@@ -117,7 +118,7 @@ class Fitted:
     def __init__(self, text, labels=()):
         self.text, self.labels = text, labels
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         return np.ones((len(sentences), 2), np.float32)
 
     def describe(self):

@@ -9,6 +9,7 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center
 from bertflow.data.answers import Answer
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError
 from bertflow.retrieval.index import AnswerIndex
 
@@ -20,12 +21,12 @@ from bertflow.integrations.usearch import UsearchSearch
 QUESTIONS = [f"new {number}" for number in range(40)]
 
 
-class FakeEncoder:
+class FakeEncoder(AbstractEncoder):
     """Random embeddings of few dimensions, seeded by the text."""
 
     dim = 6
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         rows = [np.random.default_rng(list(text.encode())).standard_normal(self.dim) for text in sentences]
         return np.array(rows, np.float32).reshape(-1, self.dim)
 

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 
 from bertflow.data.answers import Answer
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.retrieval.index import AnswerIndex
 
 DIM = 8
 
 
-class FakeEncoder:
+class FakeEncoder(AbstractEncoder):
     """Random embeddings, seeded by the text; remembers what it was asked for."""
 
     dim = DIM
@@ -19,7 +20,7 @@ class FakeEncoder:
     def __init__(self, pooling="mean"):
         self.pooling, self.asked = pooling, []
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         self.asked += sentences
         return np.array([self.row(text) for text in sentences], np.float32).reshape(-1, DIM)
 

@@ -7,6 +7,7 @@ import time
 import numpy as np
 import pytest
 
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.store import locks as store_locks
 from bertflow.store.store import EmbeddingStore
 
@@ -16,7 +17,7 @@ CORPUS = [*SENTENCES, *SENTENCES[:20]]
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
-class SlowEncoder:
+class SlowEncoder(AbstractEncoder):
     """Takes its time over each call, and writes down what it was given."""
 
     dim = 3
@@ -24,7 +25,7 @@ class SlowEncoder:
     def __init__(self, log=None, seconds=0.0, hold=None):
         self.log, self.seconds, self.hold = log, seconds, hold
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         if self.log:
             with self.log.open("a") as file:
                 file.writelines(f"{sentence}\n" for sentence in sentences)

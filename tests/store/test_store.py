@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import write_json
@@ -24,7 +25,7 @@ SENTENCES = [f"the {first} and the {second}" for first in WORDS for second in WO
 CORPUS = [*SENTENCES[:20], "the dog and the dog", *SENTENCES[10:], "the cat and the dog"]
 
 
-class CountingEncoder:
+class CountingEncoder(AbstractEncoder):
     """The embedding of a sentence is made of its length and letters; what was encoded is remembered."""
 
     dim = 5
@@ -32,7 +33,7 @@ class CountingEncoder:
     def __init__(self, pooling="mean", scale=1.0, seconds=0.0):
         self.encoded, self.pooling, self.scale, self.seconds = [], pooling, scale, seconds
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         time.sleep(self.seconds)
         self.encoded += sentences
         rows = [[len(text), *(text.count(letter) for letter in "adeo")] for text in sentences]
@@ -109,7 +110,7 @@ def test_half_precision_is_kept_around_a_center(tmp_path):
     x = 1000 + np.random.default_rng(0).normal(size=(len(SENTENCES), 5), scale=0.05).astype(np.float32)
 
     class Far(CountingEncoder):
-        def encode(self, sentences, progress=False):
+        def _encode(self, sentences, *_):
             return x[[SENTENCES.index(sentence) for sentence in sentences]]
 
     built = EmbeddingStore.build(Far(), SENTENCES, tmp_path / "store", dtype="float16")

@@ -6,6 +6,7 @@ import os
 import numpy as np
 import pytest
 
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
@@ -18,7 +19,7 @@ SENTENCES = [f"sentence {k}" for k in range(40)]
 CORPUS = [*SENTENCES[:20], "sentence 3", *SENTENCES[10:], "sentence 0"]
 
 
-class LengthEncoder:
+class LengthEncoder(AbstractEncoder):
     """The embedding of a sentence is its length and its last letter; what was encoded is remembered."""
 
     dim = 2
@@ -26,7 +27,7 @@ class LengthEncoder:
     def __init__(self, pooling="mean", dtype="float32"):
         self.encoded, self.pooling, self.dtype = [], pooling, dtype
 
-    def encode(self, sentences, progress=False):
+    def _encode(self, sentences, *_):
         self.encoded += sentences
         return np.array([[len(text), ord(text[-1])] for text in sentences], dtype=np.float32)
 

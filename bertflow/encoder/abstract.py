@@ -1,0 +1,227 @@
+"""What an encoder is: it encodes, it can describe itself, and it knows whether a calibrator follows it.
+
+``SentenceEncoder`` is what the rest of the package asks for. ``AbstractEncoder`` gives everything but ``dim``,
+``describe`` and the embeddings themselves: derive from it to add a kind of encoder.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.encoder.identity import Identity
+from bertflow.errors import DataError, UsageError
+from bertflow.similarity import SIMILARITIES, unit_rows
+
+if TYPE_CHECKING:
+    from bertflow.calibration.base import AbstractCalibrator
+
+Float32 = NDArray[np.float32]
+Role = Literal["document", "query"]
+"""What a sentence is: some encoders put another prompt before a query than before a document."""
+Sentences = str | Iterable[str]
+
+HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
+    "convert_to_numpy": ((True,), "Embeddings are numpy arrays."),
+    "convert_to_tensor": (
+        (False, None),
+        "Embeddings are numpy arrays. Use torch.from_numpy(x).",
+    ),
+    "prompt": ((None,), "A prompt belongs to the encoder. Open it with prompt=..., or use encode_query."),
+    "prompt_name": ((None,), "A prompt belongs to the encoder. Open it with prompt=NAME, or use encode_query."),
+    "device": ((None,), "A device belongs to the encoder. Open it with device=..."),
+    "precision": (
+        ("float32",),
+        "Embeddings are float32. See quantize_embeddings of sentence-transformers.",
+    ),
+    "output_value": (("sentence_embedding",), "Only sentence embeddings are given. For tokens see bertflow tokens."),
+    "truncate_dim": ((None,), "Use Whitening(n_components=k): its first directions hold the most variance."),
+    "pool": ((None,), "Use bertflow embed, whose store several processes can fill."),
+    "chunk_size": ((None,), "Use bertflow embed, whose store several processes can fill."),
+}
+"""Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
+
+
+@runtime_checkable
+class SentenceEncoder(Protocol):
+    """Anything that turns sentences into embeddings: raw, calibrated or of your own (see ``AbstractEncoder``)."""
+
+    @property
+    def dim(self) -> int:
+        """Width of an embedding."""
+        ...
+
+    @property
+    def raw(self) -> "SentenceEncoder":
+        """The encoder before the calibrator; itself if there is none."""
+        ...
+
+    @property
+    def calibrator(self) -> "AbstractCalibrator | None":
+        """What maps the embeddings of ``raw`` to those of this encoder; None for a raw encoder."""
+        ...
+
+    @property
+    def identity(self) -> Identity:
+        """Everything that decides the embeddings."""
+        ...
+
+    def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """One embedding a sentence, in the order given; (n, dim). Of a single string one vector (dim,)."""
+        ...
+
+    def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """As ``encode``, for questions that are compared with documents."""
+        ...
+
+    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """The same as ``encode``."""
+        ...
+
+    def calibrate(self, x: Float32) -> Float32:
+        """What this encoder makes of embeddings by ``raw``."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the embeddings, ready for JSON."""
+        ...
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
+        ...
+
+
+class AbstractEncoder(ABC):
+    """A ``SentenceEncoder`` but for ``dim``, ``describe`` and ``_encode``.
+
+    Attributes:
+        dim: Width of an embedding.
+        calibrator: What maps the embeddings of ``raw`` to those of this encoder; None for a raw encoder.
+    """
+
+    dim: int
+    calibrator: "AbstractCalibrator | None" = None
+
+    @abstractmethod
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        """The embeddings (n, dim) of texts, also of none.
+
+        Args:
+            sentences: Texts; that they are was checked.
+            role: What they are.
+            progress: Whether to show a bar; None where there is a terminal or a notebook.
+            batch_size: At most so many sentences at a time; None leaves it to the encoder.
+        """
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the embeddings, ready for JSON: ``encoder`` is its name, the rest are facts."""
+
+    @property
+    def raw(self) -> SentenceEncoder:
+        """The encoder before the calibrator; itself if there is none."""
+        return self
+
+    @property
+    def identity(self) -> Identity:
+        """Everything that decides the embeddings."""
+        return Identity.from_record(self.describe())
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
+        return np.empty(0, dtype=np.uint64)
+
+    def calibrate(self, x: Float32) -> Float32:
+        """What this encoder makes of embeddings by ``raw``: nothing else, without a calibrator."""
+        return x
+
+    def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """One embedding a sentence.
+
+        Args:
+            sentences: Any iterable of texts, also an empty one; or a single text.
+            progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
+            options: As sentence-transformers calls them: ``batch_size`` limits the sentences that are run at a time,
+                ``show_progress_bar`` is ``progress``, ``normalize_embeddings`` scales rows to length one. Others are
+                answered with a hint.
+
+        Returns:
+            (n, dim), float32, in the order given; (dim,) for a single text.
+
+        Raises:
+            UsageError: For an option that cannot be used, or a pooling that lacks its token counts.
+            DataError: If something is no text, or an embedding is not finite; the message names the sentence.
+        """
+        return self._answer("document", sentences, progress, **options)
+
+    def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """As ``encode``, for questions that are compared with documents: with the prompt for queries."""
+        return self._answer("query", sentences, progress, **options)
+
+    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """The same as ``encode``."""
+        return self.encode(sentences, progress, **options)
+
+    def similarity(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+        """Cosine of each row of ``a`` with each row of ``b``; (n, m)."""
+        return SIMILARITIES["cosine"].matrix(np.atleast_2d(a), np.atleast_2d(b))
+
+    def similarity_pairwise(self, a: Float32, b: Float32) -> NDArray[np.float64]:
+        """Cosine of each row of ``a`` with the same row of ``b``; (n,)."""
+        return SIMILARITIES["cosine"].paired(np.atleast_2d(a), np.atleast_2d(b))
+
+    def _answer(
+        self,
+        role: Role,
+        sentences: Sentences,
+        progress: bool | None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        normalize_embeddings: bool = False,
+        **others: Any,
+    ) -> Float32:
+        _refuse(others)
+        if batch_size is not None and batch_size < 1:
+            raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
+        one = isinstance(sentences, str)
+        texts = [sentences] if isinstance(sentences, str) else list(sentences)
+        check_sentences(texts)
+        x = self._encode(texts, role, progress if show_progress_bar is None else show_progress_bar, batch_size)
+        x = unit_rows(x).astype(np.float32) if normalize_embeddings and len(x) else x
+        return x[0] if one else x
+
+
+def is_encoder(given: object) -> bool:
+    """Whether this is a ``SentenceEncoder``."""
+    return all(hasattr(type(given), name) for name in ("encode", "encode_query", "raw", "identity", "describe"))
+
+
+def check_sentences(sentences: Sequence[str]) -> None:
+    """Refuse what is not a list of texts.
+
+    Raises:
+        UsageError: If a single string is given.
+        DataError: If something in the list is not text; the message gives its index.
+    """
+    if isinstance(sentences, str):
+        raise UsageError("Sentences must be a list of texts, got a single text. Put it in a list: [sentence].")
+    for row, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            raise DataError(
+                f"Sentence {row} must be text, got {type(sentence).__name__}. Leave it out, or read it as text."
+            )
+
+
+def _refuse(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name not in HINTS:
+            raise UsageError(f"encode has no option {name!r}. Known: {', '.join((*KNOWN, *HINTS))}.")
+        harmless, hint = HINTS[name]
+        if value not in harmless:
+            raise UsageError(f"encode cannot use {name}={value!r}. {hint}")
+
+
+KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
+"""Options of ``encode``."""

@@ -1,0 +1,227 @@
+"""Everything that decides an embedding, and what two encoders differ in.
+
+    encoder.identity                 name, facts, calibrator and digest of an encoder
+    held.differences(encoder.identity)
+    held.require(encoder.identity, ...)   refuses what ``RULES`` refuses, logs the rest
+
+A calibrator, a store, an index, scores and exports keep the identity of the encoder that their numbers are from, and
+compare it before they are used with another one. A fact that one side does not have is not compared: records of
+earlier versions have fewer.
+"""
+
+import functools
+import hashlib
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from bertflow.errors import DataError
+from bertflow.files import to_json
+
+if TYPE_CHECKING:
+    from torch import nn
+
+logger = logging.getLogger("bertflow")
+
+NO_FACTS = ("encoder", "labels", "tuned", "calibrator", "fitted_rows")
+"""Keys of ``describe()`` that decide no raw embedding: names, and what the weights or the digest hold already."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a difference in one fact means: whether it is refused, or only logged; and why."""
+
+    refused: bool
+    reason: str
+
+
+RULES: Mapping[str, Rule] = {
+    "weights": Rule(True, "other weights make other embeddings"),
+    "blocks": Rule(True, "layers are counted from the end of another model"),
+    "pooling": Rule(True, "another pooling makes other embeddings"),
+    "layers": Rule(True, "other layers are read"),
+    "max_length": Rule(True, "long sentences are cut elsewhere"),
+    "prompt": Rule(True, "the prompt is part of every embedding"),
+    "query_prompt": Rule(True, "the prompt is part of every embedding of a query"),
+    "sif_a": Rule(True, "tokens have other weights"),
+    "token_counts": Rule(True, "tokens have other weights"),
+    "calibrator": Rule(True, "another calibrator makes other embeddings"),
+    "dtype": Rule(False, "half precision moves an embedding a little; calibration may amplify it"),
+    "graph": Rule(False, "another backend gives other last digits"),
+}
+"""Which differences are refused unless they are forced, and which are only logged."""
+OF_ITS_OWN = Rule(True, "the encoder says that it decides its embeddings")
+"""For facts that other kinds of encoder tell of themselves."""
+
+
+UNSAID = "(not recorded)"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One fact in which two encoders differ."""
+
+    key: str
+    mine: Any
+    theirs: Any
+    refused: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Everything that decides an embedding. Two are equal if their embeddings are.
+
+    Attributes:
+        name: Name of the model; decides nothing.
+        facts: What ``describe()`` says of the raw encoder, ``NO_FACTS`` left out; empty if nothing is known.
+        calibrator: The calibrator with its parameters, for messages; empty for raw embeddings.
+        digest: Fingerprint of the fitted map; empty for raw embeddings, or where it is unknown.
+        tensors_digest: The fingerprint that scores and domain checks of the first edition keep.
+    """
+
+    name: str = field(default="", compare=False)
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    calibrator: str = field(default="", compare=False)
+    digest: str = ""
+    tensors_digest: str = field(default="", compare=False)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Identity":
+        """The inverse of ``as_dict``; also reads an encoder's ``describe()`` and records of the first edition."""
+        if "recipe" not in record:
+            return cls(str(record.get("encoder", "")), _facts(record), str(record.get("calibrator", "")))
+        recipe = record["recipe"] or {}
+        name, calibrator = str(recipe.get("encoder", "")), str(record["calibrator"])
+        if "digest" in record:
+            return cls(name, _facts(recipe), calibrator, str(record["digest"]))
+        return cls(name, _facts(recipe), calibrator[:8], tensors_digest=calibrator)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        recipe = {"encoder": self.name, **self.facts} if self.facts else None
+        return {"recipe": recipe, "calibrator": self.calibrator, "digest": self.digest}
+
+    def calibrated(self, calibrator: str, module: "nn.Module") -> "Identity":
+        """The identity of this encoder followed by a fitted map."""
+        names = [name for name in (self.calibrator, calibrator) if name]
+        digest, old = _joined(self.digest, map_digest(module)), _joined(self.tensors_digest, _tensors_digest(module))
+        return Identity(self.name, self.facts, ", ".join(names), digest, old)
+
+    @property
+    def raw(self) -> "Identity":
+        """The same without the calibrator."""
+        return Identity(self.name, self.facts)
+
+    @functools.cached_property
+    def key(self) -> str:
+        """Equal for equal identities; can be a key of a dictionary."""
+        return to_json([self.facts, self.digest])
+
+    def differences(self, other: "Identity") -> list[Difference]:
+        """The facts that both know and that differ, refused ones first."""
+        if not (self.facts and other.facts):
+            return []
+        found = []
+        for key in sorted({*self.facts, *other.facts}):
+            mine, theirs = self._fact(key), other._fact(key)
+            if UNSAID not in (mine, theirs) and mine != theirs:
+                rule = RULES.get(key, OF_ITS_OWN)
+                found.append(Difference(key, mine, theirs, rule.refused, rule.reason))
+        if not self._same_calibrator(other):
+            rule = RULES["calibrator"]
+            found.append(Difference("calibrator", self.spelled(), other.spelled(), rule.refused, rule.reason))
+        return sorted(found, key=lambda difference: not difference.refused)
+
+    def require(
+        self,
+        given: "Identity",
+        what: str,
+        do: str,
+        force: bool = False,
+        exact: bool = False,
+        other: str = "this is",
+    ) -> None:
+        """Refuse another encoder, or log in what it differs.
+
+        Args:
+            given: The identity of the encoder at hand.
+            what: What this identity belongs to, as the beginning of a sentence: "The calibrator was fitted on".
+            do: What the user can do, as a sentence.
+            force: Log what would be refused.
+            exact: Refuse every difference: for numbers that stand beside those that are there.
+            other: Leads to the encoder at hand in messages.
+
+        Raises:
+            DataError: For differences that are refused; the message gives all of them, on both sides.
+        """
+        found = self.differences(given)
+        refused = [] if force else [one for one in found if exact or one.refused]
+        if refused:
+            raise DataError(f"{what} {self._told(given, refused, other)}. {do}")
+        if found:
+            logger.warning("%s %s.", what, self._told(given, found, other))
+
+    def spelled(self) -> str:
+        """The calibrator in words: "Whitening(n_components=None) (3fa21b90)", or "none"."""
+        short = next((digest[:8] for digest in self._digests if digest), "")
+        names = [self.calibrator] if self.calibrator != short else []
+        return " ".join([*names, f"({short})"]) if short else self.calibrator or "none"
+
+    @property
+    def _digests(self) -> tuple[str, str]:
+        return self.digest, self.tensors_digest
+
+    def _fact(self, key: str) -> Any:
+        if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
+            key = "prompt"
+        return self.facts.get(key, UNSAID)
+
+    def _same_calibrator(self, other: "Identity") -> bool:
+        if not (self.calibrator and other.calibrator):
+            return self.calibrator == other.calibrator
+        known = [pair for pair in zip(self._digests, other._digests, strict=True) if all(pair)]
+        return any(mine == theirs for mine, theirs in known) if known else self.calibrator == other.calibrator
+
+    def _told(self, given: "Identity", differences: list[Difference], other: str) -> str:
+        """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
+        mine = self._with({one.key: one.mine for one in differences})
+        theirs = given._with({one.key: one.theirs for one in differences})
+        return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.reason for one in differences))})"
+
+    def _with(self, facts: Mapping[str, Any]) -> str:
+        named = {key: self.facts[key] for key in ("pooling",) if key in self.facts}
+        shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in {**named, **facts}.items())
+        return f"{self.name or 'an encoder'} with {', '.join(shown)}"
+
+
+def _facts(description: Mapping[str, Any]) -> dict[str, Any]:
+    """The facts of a ``describe()``, as they are after JSON."""
+    facts = {key: value for key, value in description.items() if key not in NO_FACTS}
+    return dict(json.loads(to_json(facts)))
+
+
+def map_digest(module: "nn.Module") -> str:
+    """Fingerprint of a fitted map: its class, its sizes and every number in it."""
+    spec: Any = module.spec
+    return _hash_tensors(module, to_json({"map": type(module).__name__, **spec()}), "{name} {dtype.str} {shape}")
+
+
+def _tensors_digest(module: "nn.Module") -> str:
+    return _hash_tensors(module, "", "{name} {dtype} {shape}\n")
+
+
+def _hash_tensors(module: "nn.Module", head: str, form: str) -> str:
+    sha = hashlib.sha256(head.encode())
+    for name, tensor in sorted(module.state_dict().items()):
+        array = np.ascontiguousarray(tensor.detach().cpu().numpy())
+        sha.update(form.format(name=name, dtype=array.dtype, shape=array.shape).encode() + array.tobytes())
+    return sha.hexdigest()
+
+
+def _joined(earlier: str, digest: str) -> str:
+    return hashlib.sha256(f"{earlier} {digest}".encode()).hexdigest() if earlier else digest
