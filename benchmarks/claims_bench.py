@@ -27,10 +27,9 @@ from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.bootstrap import generator, pair_weights
-from bertflow.evaluation.figures import Figure, suite_figures
-from bertflow.evaluation.meter import ScoredTask
-from bertflow.evaluation.retrieval import right_ranks
+from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
+from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.evaluation.tasks import right_ranks
 from bertflow.geometry.contextuality import LayerGeometry, contextuality
 from bertflow.geometry.token_states import read_token_states
 from bertflow.geometry.vocabulary import Vocabulary, read_vocabulary

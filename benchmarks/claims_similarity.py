@@ -8,7 +8,7 @@ LI = "Li et al. 2020 (BERT-flow)"
 SU = "Su et al. 2021 (BERT-whitening)"
 TUTORIAL = "tutorials"
 STS = "bertflow.evaluation.figures.suite_figures"
-RETRIEVAL = "bertflow.evaluation.retrieval.right_ranks"
+RETRIEVAL = "bertflow.evaluation.tasks.right_ranks"
 POINTS = "points of Spearman x 100, "
 
 SIMILARITY: Mapping[str, Claim] = {

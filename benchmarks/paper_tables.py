@@ -30,8 +30,8 @@ from bertflow.cli.train_run import train
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.published import COLUMNS, published
-from bertflow.evaluation.sts import evaluate_sts
+from bertflow.evaluation.tables import PUBLISHED_COLUMNS, published
+from bertflow.evaluation.tasks import evaluate_sts
 from bertflow.training.presets import PAPER_TF
 
 AGGREGATION = "wmean"
@@ -120,15 +120,15 @@ def scored(system: SentenceEncoder, tasks: Sequence[str], options: argparse.Name
 
 def to_markdown(found: Sequence[Line], max_sentences: int | None) -> str:
     """Ours and theirs, one under the other."""
-    head = f"| line | encoder | {' | '.join(COLUMNS)} | Avg |"
+    head = f"| line | encoder | {' | '.join(PUBLISHED_COLUMNS)} | Avg |"
     body = []
     for line in found:
         for whose, values in ((Path(line.encoder).name, line.ours), ("the paper", line.theirs)):
-            cells = [f"{values[task]:.2f}" if task in values else "-" for task in COLUMNS]
-            average = f"{np.mean([*values.values()]):.2f}" if len(values) == len(COLUMNS) else "-"
+            cells = [f"{values[task]:.2f}" if task in values else "-" for task in PUBLISHED_COLUMNS]
+            average = f"{np.mean([*values.values()]):.2f}" if len(values) == len(PUBLISHED_COLUMNS) else "-"
             body.append(f"| {line.name} | {whose} | {' | '.join(cells)} | {average} |")
     note = f"\nRehearsal: every flow was fitted on {max_sentences} sentences.\n" if max_sentences else ""
-    return "\n".join([head, "|---|---|" + "---:|" * (len(COLUMNS) + 1), *body]) + f"\n{note}"
+    return "\n".join([head, "|---|---|" + "---:|" * (len(PUBLISHED_COLUMNS) + 1), *body]) + f"\n{note}"
 
 
 def main() -> None:

@@ -35,9 +35,9 @@ from material import SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Ve
 from bertflow.affine import identity_map
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import NullDirectionWarning
-from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.figures import suite_figures
-from bertflow.evaluation.retrieval import right_ranks
+from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.evaluation.tasks import right_ranks
 from bertflow.moments import Moments
 from bertflow.training.fit import FittedFlow, fit_flow
 from bertflow.training.reduction import CALIBRATED, participation_ratio

@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from bertflow.data.corpus import load_sentences as load_sentences
     from bertflow.encoder.abstract import SentenceEncoder as SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
-    from bertflow.evaluation.retrieval import evaluate_retrieval as evaluate_retrieval
-    from bertflow.evaluation.sts import evaluate_sts as evaluate_sts
-    from bertflow.evaluation.verifying import verify_paper as verify_paper
+    from bertflow.evaluation.tasks import evaluate_binary as evaluate_binary
+    from bertflow.evaluation.tasks import evaluate_retrieval as evaluate_retrieval
+    from bertflow.evaluation.tasks import evaluate_sts as evaluate_sts
+    from bertflow.evaluation.verification import verify_paper as verify_paper
     from bertflow.export.diagnosis import diagnose as diagnose
     from bertflow.export.st_folder import load_sentence_transformer as load_sentence_transformer
     from bertflow.export.targets import export_encoder as export_encoder
@@ -54,14 +55,15 @@ _HOMES = {
     "TransformerEncoder": "bertflow.encoder.transformer",
     "Whitening": "bertflow.calibration.linear",
     "diagnose": "bertflow.export.diagnosis",
-    "evaluate_retrieval": "bertflow.evaluation.retrieval",
-    "evaluate_sts": "bertflow.evaluation.sts",
+    "evaluate_binary": "bertflow.evaluation.tasks",
+    "evaluate_retrieval": "bertflow.evaluation.tasks",
+    "evaluate_sts": "bertflow.evaluation.tasks",
     "export_encoder": "bertflow.export.targets",
     "load_calibrator": "bertflow.calibration.saving",
     "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",
     "serve_encoder": "bertflow.serve.serving",
-    "verify_paper": "bertflow.evaluation.verifying",
+    "verify_paper": "bertflow.evaluation.verification",
 }
 """Where each public name lives."""
 

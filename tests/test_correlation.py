@@ -14,7 +14,7 @@ from bertflow.correlation import (
     weighted_correlation,
 )
 from bertflow.errors import DataError
-from bertflow.evaluation.bootstrap import pair_weights
+from bertflow.evaluation.significance import pair_weights
 
 SCIPY = {"spearman": stats.spearmanr, "pearson": stats.pearsonr}
 EXACT = 1e-12

@@ -20,11 +20,9 @@ from bertflow.advise.verdict import MINED_PAIRS, Figures, Gain, Geometry, choose
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.binary import evaluate_binary
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.significance import Difference
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
 from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.training.reduction import participation_ratio

@@ -26,8 +26,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.retrieval import evaluate_retrieval
 from bertflow.evaluation.shared_pass import SharedPass
+from bertflow.evaluation.tasks import evaluate_retrieval
 from bertflow.files import write_text
 from bertflow.geometry.inspecting import write_report
 from bertflow.similarity import SIMILARITIES

@@ -21,18 +21,15 @@ from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.aggregation import AGGREGATIONS
 from bertflow.evaluation.baselines import RAW, Baseline, parse_baselines
-from bertflow.evaluation.binary import evaluate_binary
 from bertflow.evaluation.ceiling import ceiling_system, gap_section
+from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.evaluation.lexical import lexical
-from bertflow.evaluation.mteb_files import mteb_files
-from bertflow.evaluation.predictions import predictions_csv
-from bertflow.evaluation.published import Published, matching, published_table
+from bertflow.evaluation.mteb_files import mteb_files, predictions_csv
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.retrieval import evaluate_retrieval
-from bertflow.evaluation.sts import score_sets
 from bertflow.evaluation.systems import CEILING, Opened, build_systems, open_system
+from bertflow.evaluation.tables import Published, matching, published_table
+from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
 from bertflow.evaluation.thresholds import parse_thresholds, require_thresholds
 from bertflow.files import write_json, write_text
 from bertflow.registry import lookup

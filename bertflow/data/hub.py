@@ -7,8 +7,6 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from datasets import load_dataset
-
 from bertflow.data.tables import TextTable, dataset_table
 from bertflow.errors import DataError
 
@@ -50,6 +48,8 @@ def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: b
     Raises:
         DataError: If there is no such dataset, revision or split, or no way to the hub.
     """
+    from datasets import load_dataset
+
     path = where.path if root is None else str(Path(root) / where.path)
     try:
         rows = load_dataset(path, where.config, split=where.split, revision=where.revision, streaming=streaming)

@@ -19,9 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-from datasets import load_dataset
-
 from bertflow.data.lines import read_lines
 from bertflow.errors import DataError
 
@@ -180,6 +177,9 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def _parquet(path: Path, _header: bool) -> TextTable:
     if not path.is_file():
         raise DataError(f"{path} is missing. Give the path of an existing file.")
+    import pyarrow
+    from datasets import load_dataset
+
     try:
         # Streamed, so that no copy of the file is left in the cache of the library.
         rows = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
@@ -190,6 +190,7 @@ def _parquet(path: Path, _header: bool) -> TextTable:
 
 def dataset_table(rows: Any, name: str) -> TextTable:
     """A ``datasets.Dataset`` or ``IterableDataset`` as a table."""
+    import pyarrow
 
     def read(columns: Sequence[str]) -> Rows:
         try:

@@ -1,69 +1,176 @@
-"""Figures: one number for each of k systems, with all that is needed to say how sure it is.
+"""Figures of STS: tasks and suites, under every aggregation and both correlations.
 
-A task gives a figure for each aggregation and each sub-set, a suite the mean over its tasks; each under both
-correlations. Whatever is derived from figures (rows, intervals, differences) is the same for all of them.
+    all      one correlation over all pairs of the task
+    mean     the mean of the correlations of the sub-sets
+    wmean    the same, each sub-set weighted by its number of pairs
+
+The aggregation moves STS numbers by twenty points. Each one is a weighted sum of correlations over disjoint groups of
+pairs, and so is a sub-set's own score; for ``all`` there is one group. A task is therefore one or two partitions into
+groups, and a ``Meter`` reads all scores of a partition under any weights on its pairs: all weights one for the score
+itself, how often each pair was drawn for a bootstrap replicate, one pair left out for the jackknife.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.correlation import CORRELATIONS, Interval, bca_interval
-from bertflow.evaluation.aggregation import AGGREGATIONS
-from bertflow.evaluation.bootstrap import generator, pair_weights, sentence_numbers, sentence_weights
-from bertflow.evaluation.meter import Meter, ScoredTask
+from bertflow.correlation import CORRELATIONS, jackknife, weighted_correlation
+from bertflow.data.pairs import Pairs
+from bertflow.data.sts_tasks import TASKS
+from bertflow.evaluation.significance import (
+    Figure,
+    Members,
+    generator,
+    pair_weights,
+    sentence_numbers,
+    sentence_weights,
+)
 
 Float64 = NDArray[np.float64]
+SUBSET = "subset"
+"""Takes the place of an aggregation for the score of one sub-set."""
 
 
 @dataclass(frozen=True)
-class Figure:
-    """One metric of one task, sub-set or suite, for k systems.
+class Aggregation:
+    """One row of the table.
 
     Attributes:
-        task: Task or suite.
-        split: Which part of the task was scored.
-        aggregation: A row of ``AGGREGATIONS``, or "subset".
-        subset: The sub-set, where the aggregation is "subset".
-        metric: As mteb spells it: "cosine_spearman".
-        n: Pairs, or queries.
-        values: (k,), in [-1, 1].
-        replicates: (k, resamples), paired: column r is the same resample for all systems.
-        influence: (k, n), what each pair adds; None for a mean over tasks, which is resampled by sentence.
-        between: (k, k), Spearman of the systems with each other on the same pairs, where the values are Spearman's on
-            all pairs together; else None.
+        weights: Sizes of the groups -> their weights, which sum to one.
+        meaning: What the caption of a table says.
+        by_subset: Whether the groups are the sub-sets, or all pairs together.
     """
 
-    task: str
-    split: str
+    weights: Callable[[NDArray[np.intp]], Float64]
+    meaning: str
+    by_subset: bool = True
+
+
+AGGREGATIONS: Mapping[str, Aggregation] = {
+    "all": Aggregation(lambda sizes: np.ones(1), "one correlation over all pairs of a task", by_subset=False),
+    "mean": Aggregation(lambda sizes: np.full(len(sizes), 1 / len(sizes)), "mean over the sub-sets of a task"),
+    "wmean": Aggregation(
+        lambda sizes: sizes / sizes.sum(), "mean over the sub-sets of a task, weighted by their pairs"
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One score of a partition: its aggregation, its sub-set if it is one, pairs, and the weight of each group."""
+
     aggregation: str
     subset: str
-    metric: str
     n: int
-    values: Float64
-    replicates: Float64
-    influence: Float64 | None = None
-    between: Float64 | None = None
+    weights: Float64
 
-    def interval(self, system: int, less: int | None = None) -> Interval | None:
-        """95 % interval of one system's value, or of that value less another system's.
 
-        Bias-corrected and accelerated (BCa) rather than percentile: a resample has more ties than the sample, which
-        lowers its rank correlation, and a mean over small sub-sets by a third of a point. Means over tasks, resampled
-        by sentence, are bias-corrected only. None without resamples, or where one had no variance.
-        """
-        value, replicates, influence = self.values[system], self.replicates[system], self.influence
-        if less is not None:
-            value, replicates = value - self.values[less], replicates - self.replicates[less]
-        if not len(replicates):
-            return None
-        if influence is None:
-            return bca_interval(float(value), replicates)
-        added = influence[system] if less is None else influence[system] - influence[less]
-        return bca_interval(float(value), replicates, added)
+@dataclass(frozen=True)
+class Partition:
+    """Disjoint groups of pairs, and the scores that are read off them."""
+
+    groups: tuple[Members, ...]
+    readings: tuple[Reading, ...]
+
+
+def partitions(subsets: Sequence[str], named: bool = True, together: bool = True) -> list[Partition]:
+    """The partitions of a task: all pairs together, then its sub-sets.
+
+    Args:
+        subsets: The sub-set of each pair.
+        named: Whether these names are the task's sub-sets; where they are not, only ``all`` can be read.
+        together: Whether all pairs can be ranked together; where sub-sets have different scales they cannot.
+    """
+    members = _members(subsets)
+    by_subset = [name for name, row in AGGREGATIONS.items() if row.by_subset]
+    n = len(subsets)
+    # With a single sub-set all aggregations are one number.
+    names = ["all", *by_subset] if named and len(members) == 1 else ["all"]
+    whole = Partition((np.arange(n, dtype=np.intp),), tuple(Reading(name, "", n, np.ones(1)) for name in names))
+    if not named or len(members) == 1:
+        return [whole]
+    sizes = np.array([len(group) for group in members.values()], dtype=np.intp)
+    readings = [Reading(name, "", n, AGGREGATIONS[name].weights(sizes)) for name in by_subset]
+    units = zip(members, sizes, np.eye(len(sizes)), strict=True)
+    readings += [Reading(SUBSET, name, int(size), unit) for name, size, unit in units]
+    split = Partition(tuple(members.values()), tuple(readings))
+    return [whole, split] if together else [split]
+
+
+def _members(subsets: Sequence[str]) -> dict[str, Members]:
+    """Which pairs belong to each sub-set, in the order in which the sub-sets first appear."""
+    names, number = np.unique(np.asarray(subsets), return_inverse=True)
+    number_of = {str(name): at for at, name in enumerate(names)}
+    return {name: np.flatnonzero(number == number_of[name]) for name in dict.fromkeys(subsets)}
+
+
+@dataclass(frozen=True)
+class ScoredTask:
+    """A task, and how similar each of k systems finds its pairs.
+
+    Attributes:
+        pairs: The task's pairs, n of them.
+        similarity: A row of ``SIMILARITIES``.
+        similarities: (k, n).
+    """
+
+    pairs: Pairs
+    similarity: str
+    similarities: Float64
+
+    def partitions(self) -> list[Partition]:
+        """The ways in which its pairs are grouped."""
+        row = TASKS.get(self.pairs.task)
+        # The hub's copies of STS12-16 are one set each: their sub-sets are not named.
+        named = row is None or len(row.pairs) == 1 or len(set(self.pairs.subsets)) > 1
+        return partitions(self.pairs.subsets, named, together=row is None or row.aggregation == "all")
+
+
+class Meter:
+    """One correlation on one partition of a task: everything that is read off it, for all systems.
+
+    Args:
+        name: A row of ``CORRELATIONS``.
+        task: The task with the k systems' similarities.
+        partition: Its groups and readings.
+    """
+
+    def __init__(self, name: str, task: ScoredTask, partition: Partition) -> None:
+        scores = CORRELATIONS[name]
+        self.name, self.task, self.partition = name, task, partition
+        self._mix = np.stack([reading.weights for reading in partition.readings])
+        self._scores = [
+            (members, scores(task.pairs.target[members]), [scores(one[members]) for one in task.similarities])
+            for members in partition.groups
+        ]
+
+    def under(self, weights: Float64) -> Float64:
+        """Values (readings, k, rows) for each row of ``weights`` (rows, n)."""
+        by_group = np.empty((len(self._scores), len(self.task.similarities), len(weights)))
+        for group, (members, gold, systems) in enumerate(self._scores):
+            columns = weights[:, members]
+            gold_scores = gold.under(columns)
+            for system, scores in enumerate(systems):
+                by_group[group, system] = weighted_correlation(gold_scores, scores.under(columns), columns)
+        return np.einsum("ag,gkr->akr", self._mix, by_group)
+
+    def values(self) -> Float64:
+        """The values themselves (readings, k)."""
+        return self.under(np.ones((1, len(self.task.pairs.target))))[..., 0]
+
+    def influence(self) -> Float64:
+        """What each pair adds to each value (readings, k, n), from the exact jackknife of its group."""
+        gold, similarities = self.task.pairs.target, self.task.similarities
+        result = np.zeros((len(self._mix), *similarities.shape))
+        for group, members in enumerate(self.partition.groups):
+            for system, scores in enumerate(similarities):
+                without = jackknife(self.name, gold[members], scores[members])
+                added = (without.mean() - without) * (len(members) - 1) / len(members)
+                result[:, system, members] = self._mix[:, [group]] * added
+        return result
 
 
 def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:

@@ -19,7 +19,7 @@ from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.evaluation.encoding import encode_sets
-from bertflow.evaluation.leaks import SystemFacts
+from bertflow.evaluation.rows import SystemFacts
 from bertflow.evaluation.tables import number, task_title
 from bertflow.files import to_json
 from bertflow.similarity import SIMILARITIES

@@ -1,30 +1,34 @@
-"""Result files in the layout of mteb, from a report; mteb itself is not needed.
+"""What every system thought of every pair, as files: predictions, and results in the layout of mteb.
 
-    results/<org>__<name>/<revision>/<Task>.json      one a task that mteb has
-                                     model_meta.json   what the system is
+    predictions.csv                                   a line a pair, beside what people thought
+    results/<org>__<name>/<revision>/<Task>.json      one for each task that mteb has
+                                     model_meta.json  what the system is
 
-mteb scores a task as one set ("all"), rounds to six decimals, and calls Spearman of the cosine the main score. Its
-copies of STS12-16 hold other text (lower-cased, tokenized) than the authors' files, so a file says which it was made
-on: ``dataset_revision`` is the pinned one for pairs from the hub, else ``local-<text form>``. SICK-R there is all 9,927
-pairs: our ``sickr`` is another task and becomes no file.
+mteb itself is not needed. It scores a task as one set ("all"), rounds to six decimals, and calls Spearman of the cosine
+the main score. Its copies of STS12-16 hold other text (lower-cased, tokenized) than the authors' files, so a file says
+which it was made on: ``dataset_revision`` is the pinned one for pairs from the hub, else ``local-<text form>``. SICK-R
+there is all 9,927 pairs: our ``sickr`` is another task and has no file.
 """
 
+import csv
 import hashlib
+import io
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from bertflow.data.sts_tasks import STS12_16, TASKS
-from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.rows import Row
+from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.files import to_json
 from bertflow.text_keys import digest
 
 LAYOUT_VERSION = "2.26.24"
 """The mteb whose layout and definitions these files follow; it is what they give as ``mteb_version``."""
 DECIMALS = 6
+PREDICTED_DECIMALS = 8
+"""Of a similarity: finer than the float32 it was made from."""
 MAIN_SCORE = "cosine_spearman"
 ENGLISH = ["eng-Latn"]
 
@@ -55,7 +59,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 def mteb_names(task: str) -> tuple[str, ...]:
-    """The tasks of mteb whose text ``task`` holds; none for a task of one's own."""
+    """The tasks of mteb whose text ``task`` holds; none for a user's own task."""
     return (MTEB_TASKS[task].name,) if task in MTEB_TASKS else PARTS.get(task, ())
 
 
@@ -183,3 +187,18 @@ def _dataset_revision(row: Row) -> str:
 def _as_name(system: str) -> str:
     """A system's name as one that can stand in a path."""
     return re.sub(r"[^\w.+()-]+", "_", system)
+
+
+def predictions_csv(report: Report) -> str:
+    """One line a pair, one column a system, in the order of the tasks' files."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    names = [system.name for system in report.systems]
+    writer.writerow(["task", "split", "subset", "sentence1", "sentence2", "gold", *names])
+    for task in report.tasks:
+        pairs = task.pairs
+        columns = zip(pairs.subsets, pairs.first, pairs.second, pairs.target, task.similarities.T, strict=True)
+        for subset, first, second, gold, similarities in columns:
+            scores = [f"{similarity:.{PREDICTED_DECIMALS}f}" for similarity in similarities]
+            writer.writerow([pairs.task, pairs.split, subset, first, second, f"{gold:g}", *scores])
+    return out.getvalue()

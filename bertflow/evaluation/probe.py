@@ -22,8 +22,8 @@ from bertflow.data.labels import LabelledText
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.grid import Cell, Grid, layer_grid, to_csv
-from bertflow.evaluation.scratch import embed_poolings
+from bertflow.evaluation.encoding import embed_poolings
+from bertflow.evaluation.sweep_table import Cell, Grid, layer_grid, to_csv
 from bertflow.files import to_json
 from bertflow.tables import Table
 

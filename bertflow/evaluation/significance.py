@@ -1,13 +1,23 @@
-"""Which differences between systems are more than chance.
+"""How sure a figure is, and which differences between systems are more than chance.
+
+Pairs are resampled with the same weights for all systems, so that their differences are paired:
+
+    by pair        how often each pair was drawn, with replacement, within its group; a task's own interval
+    by sentence    each distinct sentence draws g ~ Gamma(1/2), a pair weighs the sum of its two sentences' g, which is
+                   Exp(1): the weight of the Bayesian bootstrap. The same pair has the same weight in every task, and
+                   pairs that share one sentence move together with correlation 1/2. For means over tasks, which share
+                   text.
 
 Every pair of systems gets, on each task and suite, the difference with its paired bootstrap interval and p-value. Two
 correlations with the same gold scores are dependent; Williams' test takes that into account, but assumes normal
 variables, so with ranks it is approximate and the bootstrap leads. Over the tasks of one pair of systems the p-values
 are corrected by Holm's method.
+
+Source: Efron 1979 for the bootstrap of pairs; Rubin 1981, "The Bayesian bootstrap", for the weights by sentence.
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -15,13 +25,102 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from bertflow.evaluation.figures import Figure
+from bertflow.correlation import Interval, bca_interval
+from bertflow.text_keys import hash_text, text_key
 
 Float64 = NDArray[np.float64]
+Members = NDArray[np.intp]
+BLOCK = 25
+"""Resamples at a time: enough to be vectorised, few enough to stay in the processor's cache."""
 COMPARED = ("spearman", "hit@1", "mrr", "auc")
-"""How the metrics end that systems are ranked by."""
+"""Endings of the metrics by which systems are compared."""
 LEVEL = 0.05
 """Differences whose corrected p-value is below this are called separable."""
+
+
+def generator(seed: int, name: str) -> np.random.Generator:
+    """A generator for one task: what it draws does not depend on which other tasks are scored."""
+    return np.random.default_rng([seed, hash_text(name)])
+
+
+def pair_weights(groups: Sequence[Members], resamples: int, rng: np.random.Generator) -> Iterator[Float64]:
+    """Blocks of rows (<= BLOCK, n): how often each pair was drawn within its group; the groups hold all n pairs."""
+    n = sum(map(len, groups))
+    for start in range(0, resamples, BLOCK):
+        rows = min(BLOCK, resamples - start)
+        weights = np.zeros((rows, n))
+        for members in groups:
+            size = len(members)
+            drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
+            weights[:, members] = np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+        yield weights
+
+
+def sentence_numbers(tasks: Sequence[tuple[Sequence[str], Sequence[str]]]) -> list[NDArray[np.intp]]:
+    """For each task, the numbers (2, n) of its pairs' sentences: one number for one text, whatever the task."""
+    numbers: dict[str, int] = {}
+    return [
+        np.array([[numbers.setdefault(text_key(one), len(numbers)) for one in side] for side in sides], dtype=np.intp)
+        for sides in tasks
+    ]
+
+
+def sentence_weights(
+    numbers: Sequence[NDArray[np.intp]], resamples: int, rng: np.random.Generator
+) -> Iterator[list[Float64]]:
+    """Blocks of rows for several tasks at once: for each task, weights (<= BLOCK, n)."""
+    sentences = 1 + max(int(pairs.max()) for pairs in numbers)
+    for start in range(0, resamples, BLOCK):
+        # Half the square of a standard normal number is Gamma(1/2).
+        draws = rng.standard_normal((min(BLOCK, resamples - start), sentences)) ** 2 / 2
+        yield [draws[:, pairs[0]] + draws[:, pairs[1]] for pairs in numbers]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One metric of one task, sub-set or suite, for k systems.
+
+    Attributes:
+        task: Task or suite.
+        split: Which part of the task was scored.
+        aggregation: A row of ``AGGREGATIONS``, or "subset".
+        subset: The sub-set, where the aggregation is "subset".
+        metric: As mteb spells it: "cosine_spearman".
+        n: Pairs, or queries.
+        values: (k,), in [-1, 1].
+        replicates: (k, resamples), paired: column r is the same resample for all systems.
+        influence: (k, n), what each pair adds; None for a mean over tasks, which is resampled by sentence.
+        between: (k, k), Spearman of the systems with each other on the same pairs, where the values are Spearman's on
+            all pairs together; else None.
+    """
+
+    task: str
+    split: str
+    aggregation: str
+    subset: str
+    metric: str
+    n: int
+    values: Float64
+    replicates: Float64
+    influence: Float64 | None = None
+    between: Float64 | None = None
+
+    def interval(self, system: int, less: int | None = None) -> Interval | None:
+        """95 % interval of one system's value, or of that value less another system's.
+
+        Bias-corrected and accelerated (BCa) rather than percentile: a resample has more ties than the sample, which
+        lowers its rank correlation, and a mean over small sub-sets by a third of a point. Means over tasks, resampled
+        by sentence, are bias-corrected only. None without resamples, or where one had no variance.
+        """
+        value, replicates, influence = self.values[system], self.replicates[system], self.influence
+        if less is not None:
+            value, replicates = value - self.values[less], replicates - self.replicates[less]
+        if not len(replicates):
+            return None
+        if influence is None:
+            return bca_interval(float(value), replicates)
+        added = influence[system] if less is None else influence[system] - influence[less]
+        return bca_interval(float(value), replicates, added)
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,8 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
-from bertflow.evaluation.encoding import require_usable, row_numbers
-from bertflow.evaluation.figures import task_figures
-from bertflow.evaluation.meter import ScoredTask
-from bertflow.evaluation.scratch import Scratch, embed_poolings, readable
+from bertflow.evaluation.encoding import Scratch, embed_poolings, readable, require_usable, row_numbers
+from bertflow.evaluation.figures import ScoredTask, task_figures
 from bertflow.evaluation.sweep_table import CALIBRATORS, METRIC, RAW, REDUCED, WEIGHTED, Candidate, Sweep, SweepRow
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES

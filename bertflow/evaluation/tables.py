@@ -1,24 +1,35 @@
-"""Rows of results as a table: a line a system, a column a task, x 100, in the column order of the papers."""
+"""Rows of results as a table: a line a system, a column a task, x 100, in the column order of the papers.
+
+Published figures can be set beside them. They were made under one aggregation, and figures under different aggregations
+are not comparable, so a table of ours is set beside those of its own aggregation.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING
 
 from bertflow.data.sts_tasks import SUITES, TASKS
-from bertflow.evaluation.rows import Row
+from bertflow.errors import UnknownNameError
+from bertflow.records import read_record
 from bertflow.tables import MISSING, Table
 
+if TYPE_CHECKING:
+    from bertflow.evaluation.rows import Row
+
 UNSCALED = "_cosine"
-"""How the metrics end that are printed as they are; all others are x 100."""
+"""Ending of the metrics that are printed as they are; all others are x 100."""
 CORRELATIONS = ("_spearman", "_pearson")
-"""How the metrics end of which a table shows one."""
+"""Endings of the metrics of which a table shows one."""
 TITLED_BY_TASK = (*CORRELATIONS, "_auc")
-"""How the metrics end that a task has one of: its column has the task's name."""
+"""Endings of the metrics whose column is titled by the task."""
 METRIC_TITLES: Mapping[str, str] = {
     "mrr": "MRR",
     "random_median_cosine": "median cosine",
     "random_p95_cosine": "95 % cosine",
 }
-"""Column titles of the other metrics, where their name is no title."""
+"""Column titles of other metrics, where the name is not the title."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +42,7 @@ class Column:
     metric: str
 
 
-def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:
+def columns(rows: "Sequence[Row]", aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:
     """The columns of a table: of the correlations only ``metric``, of other metrics all.
 
     A task without the aggregation is shown by the first it has, which its title then says.
@@ -48,7 +59,7 @@ def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine
     return found
 
 
-def _in_order(rows: Sequence[Row]) -> list[str]:
+def _in_order(rows: "Sequence[Row]") -> list[str]:
     """Tasks in the order of the papers, others after them as they came, suites last."""
     known = list(TASKS)
 
@@ -68,17 +79,17 @@ def task_title(task: str) -> str:
     return row.title if row.split == "test" or row.title == task else f"{row.title} {row.split}"
 
 
-def value_table(rows: Sequence[Row], shown: Sequence[Column]) -> Table:
+def value_table(rows: "Sequence[Row]", shown: Sequence[Column]) -> Table:
     """The values; a score that had to be forced is marked with an exclamation mark."""
     return _table(rows, shown, lambda row: number(row.value, row.metric) + ("!" if row.label_leak else ""))
 
 
-def interval_table(rows: Sequence[Row], shown: Sequence[Column]) -> Table:
+def interval_table(rows: "Sequence[Row]", shown: Sequence[Column]) -> Table:
     """The 95 % intervals; a dash where nothing was resampled."""
     return _table(rows, shown, lambda row: interval(row.ci_low, row.ci_high, row.metric))
 
 
-def _table(rows: Sequence[Row], shown: Sequence[Column], cell: Callable[[Row], str]) -> Table:
+def _table(rows: "Sequence[Row]", shown: Sequence[Column], cell: "Callable[[Row], str]") -> Table:
     by_place = {(row.system, row.task, row.aggregation, row.metric): row for row in rows if not row.subset}
     lines = [
         (system, *(cell(by_place[system, column.task, column.aggregation, column.metric]) for column in shown))
@@ -95,3 +106,84 @@ def number(value: float, metric: str) -> str:
 def interval(low: float | None, high: float | None, metric: str) -> str:
     """An interval as tables print it."""
     return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"
+
+
+PUBLISHED_COLUMNS = SUITES["sts7"]
+"""The columns of the published tables."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One line of a published table; Spearman x 100.
+
+    Attributes:
+        model: As the table calls it, with what it was fitted on.
+        aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
+        source: Paper and table.
+        scores: By task; a task that was not reported is left out.
+    """
+
+    model: str
+    aggregation: str
+    source: str
+    scores: dict[str, float]
+
+    @property
+    def average(self) -> float | None:
+        """The mean over the seven tasks; None where one is missing."""
+        return (
+            sum(self.scores.values()) / len(PUBLISHED_COLUMNS) if len(self.scores) == len(PUBLISHED_COLUMNS) else None
+        )
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table of ``published.json``: figures by model, in the order of ``PUBLISHED_COLUMNS``."""
+
+    aggregation: str
+    source: str
+    rows: dict[str, list[float | None]]
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """All published lines, in the order of the file ``published.json``."""
+    with as_file(files("bertflow.evaluation") / "published.json") as path:
+        tables = read_record(path, list[PublishedTable], "list of published tables")
+    return tuple(
+        Published(model, table.aggregation, table.source, _scores(cells))
+        for table in tables
+        for model, cells in table.rows.items()
+    )
+
+
+def _scores(cells: Sequence[float | None]) -> dict[str, float]:
+    return {task: cell for task, cell in zip(PUBLISHED_COLUMNS, cells, strict=True) if cell is not None}
+
+
+def matching(part: str, aggregation: str) -> list[Published]:
+    """The lines of one aggregation whose model or source holds ``part``, whatever its case.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    under = [line for line in published() if line.aggregation == aggregation]
+    found = [line for line in under if part.casefold() in f"{line.model} {line.source}".casefold()]
+    if not under:
+        known = ", ".join(dict.fromkeys(line.aggregation for line in published()))
+        raise UnknownNameError(f"No figures are published under the aggregation {aggregation}. Known: {known}.")
+    if not found:
+        models = ", ".join(dict.fromkeys(line.model for line in under))
+        raise UnknownNameError(f"No figures published under {aggregation} hold {part!r}. Known: {models}.")
+    return found
+
+
+def published_table(lines: Sequence[Published], shown: Sequence[Column]) -> Table:
+    """Published figures in the columns of a table of ours; what was not published is a dash."""
+    body = [(f"{line.model} [{line.source}]", *(_cell(line, column.task) for column in shown)) for line in lines]
+    return Table(("published", *(column.title for column in shown)), tuple(body))
+
+
+def _cell(line: Published, task: str) -> str:
+    value = line.average if task in SUITES else line.scores.get(task)
+    return MISSING if value is None else f"{value:.2f}"

@@ -1,37 +1,103 @@
-"""Is this pipeline right on your encoder? Every published figure of ``paper_checks``, computed again.
+"""Is this pipeline right on your encoder? The published figures that need no training, computed again.
 
-    sentences of all tasks -> one pass for all poolings -> whitening where asked for -> figures beside published ones
+    layers 1 and last     "all" and "wmean", seven tasks    pins pooling, tokenization, aggregation
+    embedding and last    STS-B, SICK-R                     the slip of an index that several papers share
+    last layer            STS-B
+    whitening             STS-B, SICK-R                     pins the closed form, and what it is fitted on
 
-Sentences are embedded once, at the largest number of tokens; only those that a smaller number cuts, once more.
+The figures are those of bert-base-uncased. Whitening is fitted on all splits of the task, every sentence as often as it
+stands in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels. Sentences
+are embedded once for all poolings, at the largest number of tokens; only those that a smaller number cuts, once more.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from bertflow.affine import whitening_map
-from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.encoding import require_usable, row_numbers
-from bertflow.evaluation.figures import task_figures
-from bertflow.evaluation.meter import ScoredTask
-from bertflow.evaluation.paper_checks import CHECKS, FITTED_ON, Check
 from bertflow.evaluation.tables import task_title
-from bertflow.moments import Moments
 from bertflow.results import AbstractResult
-from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    Embeddings = NDArray[np.float32]
 
 TOLERANCE = 0.1
 """Of a figure x 100."""
 SIZE = (12, 768)
 """Blocks and width of the encoder whose figures were published."""
-Embeddings = NDArray[np.float32]
+UNCUT = 128
+"""No sentence of the tasks has more tokens: 93 is the most."""
+FITTED_ON: Mapping[str, tuple[str, ...]] = {
+    "stsb": ("stsb-train", "stsb-dev", "stsb"),
+    "sickr": ("sickr-train", "sickr-trial", "sickr"),
+}
+"""Task -> the splits that its whitening is fitted on."""
+SU = "Su et al. 2021, arXiv:2103.15316, tables 1 and 2"
+LI = "Li et al. 2020, arXiv:2011.05864, table 2"
+GAO = "Gao et al. 2021, arXiv:2104.08821, table 5"
+FIXED = "issue 285 of princeton-nlp/SimCSE"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One published figure, Spearman of the cosine x 100.
+
+    Attributes:
+        task: Of the seven.
+        pooling: A spelling.
+        whitened: Whether the embeddings were whitened.
+        aggregation: ``all`` or ``wmean``.
+        max_length: In tokens.
+        low: The figure; the lower one where two sources differ.
+        high: The higher one.
+        source: Where it stands.
+    """
+
+    task: str
+    pooling: str
+    whitened: bool
+    aggregation: str
+    max_length: int
+    low: float
+    high: float
+    source: str
+
+
+def _checks(
+    pooling: str, aggregation: str, max_length: int, source: str, whitened: bool = False, **figures: float | list[float]
+) -> Iterable[Check]:
+    for task, figure in figures.items():
+        low, high = figure if isinstance(figure, list) else (figure, figure)
+        yield Check(task, pooling, whitened, aggregation, max_length, low, high, source)
+
+
+CHECKS: Sequence[Check] = (
+    *_checks(
+        "first-last-avg", "wmean", 64, SU,
+        sts12=57.86, sts13=61.97, sts14=62.49, sts15=70.96, sts16=69.76, stsb=59.04, sickr=63.75,
+    ),
+    *_checks(
+        "first-last-avg", "all", UNCUT, FIXED,
+        sts12=45.09, sts13=64.30, sts14=54.56, sts15=70.52, sts16=67.87, stsb=59.05, sickr=63.75,
+    ),
+    *_checks("emb-last-avg", "all", UNCUT, GAO, stsb=53.87, sickr=62.06),
+    *_checks("mean", "wmean", 64, LI, stsb=47.29),
+    *_checks("first-last-avg", "wmean", 64, f"{SU}; table C.1 of Gao et al.", True, stsb=71.34, sickr=[60.40, 60.60]),
+)  # fmt: skip
+"""All figures; ``UNCUT`` is the length where the source cut nothing."""
+
+
+def tasks_of(checks: Sequence[Check]) -> list[str]:
+    """The tasks whose pairs are needed, each once."""
+    fitted = [split for check in checks if check.whitened for split in FITTED_ON[check.task]]
+    return list(dict.fromkeys([*(check.task for check in checks), *fitted]))
 
 
 @dataclass(frozen=True)
@@ -126,10 +192,51 @@ class Verification(AbstractResult):
         return {"format": 1, "encoder": dict(self.encoder), "tolerance": TOLERANCE / 100, "rows": rows}
 
 
+def verify_paper(
+    model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool = False
+) -> Verification:
+    """Check that this pipeline computes the published figures on your bert-base-uncased.
+
+    Without training: three poolings and closed-form whitening, computed again, PASS or FAIL within 0.1. Exit code 4 if
+    one fails.
+
+    Args:
+        model: bert-base-uncased: its folder, or its hub id.
+        data_dir: Folder of the STS data, with the sub-sets of STS12-16.
+        max_length: Of all figures, in tokens (default: what each source used).
+        device: cpu, cuda, ...
+        progress: Show a progress bar.
+
+    Returns:
+        Every figure beside ours.
+
+    Raises:
+        DataError: If a task is missing, or has no sub-sets where its figure needs them.
+    """
+    from bertflow.data.sts import load_sts
+    from bertflow.encoder.batching import tokenize
+    from bertflow.encoder.checkpoint import Checkpoint
+    from bertflow.encoder.folders import open_model
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
+    longest = max(check.max_length for check in checks)
+
+    def encoder_of(length: int) -> "TransformerEncoder":
+        # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
+        return TransformerEncoder(model, "mean", length, device=device, dtype="float32", prompt="")
+
+    def tokens(sentences: Sequence[str]) -> "NDArray[np.integer[Any]]":
+        return tokenize(sentences, Checkpoint.read(open_model(model, None)).tokenizer, longest).lengths
+
+    sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
+    return verify(encoder_of, tokens, sets, checks, progress)
+
+
 def verify(
-    encoder_of: Callable[[int], TransformerEncoder],
-    tokens: Callable[[Sequence[str]], NDArray[np.integer[Any]]],
-    sets: Mapping[str, Pairs],
+    encoder_of: "Callable[[int], TransformerEncoder]",
+    tokens: "Callable[[Sequence[str]], NDArray[np.integer[Any]]]",
+    sets: "Mapping[str, Pairs]",
     checks: Sequence[Check] = CHECKS,
     progress: bool = False,
 ) -> Verification:
@@ -140,45 +247,45 @@ def verify(
         tokens: How many tokens each sentence has, special ones included.
         sets: The tasks of ``tasks_of(checks)``.
         checks: The published figures.
-        progress: Show a bar on stderr.
+        progress: Show a progress bar.
 
     Raises:
         DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
     """
+    import numpy as np
+
+    from bertflow.data.pairs import unique_sentences
+    from bertflow.evaluation.encoding import row_numbers
+
     sentences = unique_sentences(sets.values())
     row_of = row_numbers(sentences)
-    first, *shorter = sorted({check.max_length for check in checks}, reverse=True)
-    encoder = encoder_of(first)
+    longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
+    encoder = encoder_of(longest)
     poolings = list(dict.fromkeys(check.pooling for check in checks))
-    embedded: dict[int, Mapping[str, Embeddings]] = {first: encoder.encode_poolings(sentences, poolings, progress)}
+    embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
     lengths = tokens(sentences)
     for length in shorter:
         cut = np.flatnonzero(lengths > length)
-        embedded[length] = _replaced(embedded[first], cut, [sentences[row] for row in cut], encoder_of, length)
+        embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
+        anew = encoder_of(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
+        for pooling, x in anew.items():
+            embedded[length][pooling][cut] = x
     rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
     recipe = {key: value for key, value in encoder.describe().items() if key not in ("pooling", "layers", "max_length")}
     forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
     return Verification(tuple(rows), recipe, encoder.dim, tuple(forms))
 
 
-def _replaced(
-    longer: Mapping[str, Embeddings],
-    cut: NDArray[np.intp],
-    sentences: Sequence[str],
-    encoder_of: Callable[[int], TransformerEncoder],
-    length: int,
-) -> Mapping[str, Embeddings]:
-    """What a smaller number of tokens makes of the same sentences: only those that are cut are embedded again."""
-    if not len(cut):
-        return longer
-    anew = encoder_of(length).encode_poolings(sentences, list(longer))
-    replaced = {pooling: x.copy() for pooling, x in longer.items()}
-    for pooling, x in replaced.items():
-        x[cut] = anew[pooling]
-    return replaced
+def _verified(check: Check, x: "Embeddings", sets: "Mapping[str, Pairs]", row_of: Mapping[str, int]) -> Verified:
+    import numpy as np
+    import torch
 
+    from bertflow.affine import whitening_map
+    from bertflow.evaluation.encoding import require_usable
+    from bertflow.evaluation.figures import ScoredTask, task_figures
+    from bertflow.moments import Moments
+    from bertflow.similarity import SIMILARITIES
 
-def _verified(check: Check, x: Embeddings, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
     pairs = sets[check.task]
     first, second = (x[rows] for rows in pairs.rows(row_of))
     if check.whitened:

@@ -22,9 +22,8 @@ from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.aggregation import AGGREGATIONS
-from bertflow.evaluation.retrieval import evaluate_retrieval
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.figures import AGGREGATIONS
+from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
 from bertflow.export.onnx_graph import Int8Loss, write_int8, write_loss
 from bertflow.moments import Moments

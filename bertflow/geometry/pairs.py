@@ -17,8 +17,7 @@ from bertflow.errors import UsageError
 from bertflow.evaluation.encoding import row_numbers
 from bertflow.evaluation.lexical import LEVELS, edit_distance
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.retrieval import evaluate_retrieval
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
 from bertflow.geometry.material import PairCosines, Scores
 from bertflow.similarity import SIMILARITIES
 

@@ -19,8 +19,8 @@ from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MissingExtraError, UsageError
-from bertflow.evaluation.leaks import SystemFacts
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
+from bertflow.evaluation.rows import SystemFacts
 from bertflow.similarity import SIMILARITIES
 
 try:

@@ -16,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError
-from bertflow.evaluation.bootstrap import generator, pair_weights
 from bertflow.evaluation.figures import Figure
-from bertflow.evaluation.significance import bootstrap_p
+from bertflow.evaluation.significance import bootstrap_p, generator, pair_weights
 from bertflow.evaluation.tables import interval, number
 from bertflow.retrieval.embedding import calibrate, raw_encoder
 from bertflow.retrieval.index import AnswerIndex

@@ -15,7 +15,7 @@ from bertflow.cli.fix import main
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.retrieval import evaluate_retrieval
+from bertflow.evaluation.tasks import evaluate_retrieval
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.text_keys import text_key
 

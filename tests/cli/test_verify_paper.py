@@ -6,8 +6,8 @@ import pytest
 
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
-from bertflow.evaluation import verifying
-from bertflow.evaluation.paper_checks import CHECKS
+from bertflow.evaluation import verification
+from bertflow.evaluation.verification import CHECKS
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 
@@ -51,7 +51,7 @@ def test_what_is_written_is_equal_byte_for_byte(command, tmp_path):
 
 
 def test_figures_that_are_all_reproduced_are_exit_code_0(command, monkeypatch):
-    monkeypatch.setattr(verifying, "CHECKS", [replace(check, low=-100.0, high=100.0) for check in CHECKS])
+    monkeypatch.setattr(verification, "CHECKS", [replace(check, low=-100.0, high=100.0) for check in CHECKS])
     code, out, err = command()
     assert (code, err) == (0, "")
     assert out.count("PASS  ") == len(CHECKS)

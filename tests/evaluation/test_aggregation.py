@@ -2,9 +2,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.evaluation.aggregation import SUBSET, partitions
-from bertflow.evaluation.figures import task_figures
-from bertflow.evaluation.meter import ScoredTask
+from bertflow.evaluation.figures import SUBSET, ScoredTask, partitions, task_figures
 
 from .conftest import toy_pairs
 

@@ -11,8 +11,8 @@ from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.ceiling import LabelledLinear, ceiling_system, gap_closed, gap_table
-from bertflow.evaluation.leaks import SystemFacts
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.rows import SystemFacts
+from bertflow.evaluation.tasks import score_sets
 from bertflow.text_keys import hash_texts
 
 DIM = 12

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.evaluation.bootstrap import generator, pair_weights, sentence_numbers, sentence_weights
-from bertflow.evaluation.figures import suite_figures, task_figures
-from bertflow.evaluation.meter import ScoredTask
+from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
+from bertflow.evaluation.significance import generator, pair_weights, sentence_numbers, sentence_weights
 
 from .conftest import toy_pairs
 

@@ -3,8 +3,8 @@ import io
 
 import pytest
 
-from bertflow.evaluation.predictions import predictions_csv
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.mteb_files import predictions_csv
+from bertflow.evaluation.tasks import score_sets
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import ToyEncoder, toy_pairs

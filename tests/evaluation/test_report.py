@@ -4,8 +4,7 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.retrieval import evaluate_retrieval
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
 from bertflow.tables import Table
 
 from .conftest import ToyEncoder, toy_pairs

@@ -3,8 +3,8 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
-from bertflow.evaluation import retrieval
-from bertflow.evaluation.retrieval import evaluate_retrieval, random_cosines, right_ranks
+from bertflow.evaluation import tasks
+from bertflow.evaluation.tasks import evaluate_retrieval, random_cosines, right_ranks
 
 from .conftest import WORDS, ToyEncoder
 
@@ -36,7 +36,7 @@ def ranks_by_loop(queries, texts, like):
 )
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_ranks_are_those_of_a_loop(monkeypatch, similarity, like, block):
-    monkeypatch.setattr(retrieval, "BLOCK", block)
+    monkeypatch.setattr(tasks, "BLOCK", block)
     queries, texts = np.random.default_rng(0).normal(size=(2, 25, 4))
     assert right_ranks(queries, texts, similarity).tolist() == ranks_by_loop(queries, texts, like)
 

@@ -8,7 +8,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError
-from bertflow.evaluation.sts import evaluate_sts, score_sets
+from bertflow.evaluation.tasks import evaluate_sts, score_sets
 
 from .conftest import ToyEncoder, toy_pairs
 

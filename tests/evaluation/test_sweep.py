@@ -13,8 +13,8 @@ from bertflow.data.labels import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.encoding import embed_poolings, readable
 from bertflow.evaluation.probe import accuracy_of_folds, probe
-from bertflow.evaluation.scratch import embed_poolings, readable
 from bertflow.evaluation.sweep import candidates, sweep
 from bertflow.evaluation.sweep_table import AVERAGE, WEIGHTED
 
@@ -94,7 +94,7 @@ def test_the_text_is_read_once(tiny_bert, monkeypatch):
 
 def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):
     encoder, text = open_encoder(tiny_bert, "mean"), sentences(20, 5)
-    monkeypatch.setattr("bertflow.evaluation.scratch.CHUNK_BYTES", 3 * 4 * 16)
+    monkeypatch.setattr("bertflow.evaluation.encoding.CHUNK_BYTES", 3 * 4 * 16)
     with embed_poolings(encoder, text, ["mean", "concat(0,3)"]) as scratch:
         np.testing.assert_allclose(scratch.read("mean"), encoder.encode(text), atol=1e-5)
         assert scratch.read("concat(0,3)").shape == (20, 32)

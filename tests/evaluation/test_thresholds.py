@@ -1,7 +1,7 @@
 import pytest
 
 from bertflow.errors import ThresholdMissedError, UsageError
-from bertflow.evaluation.sts import score_sets
+from bertflow.evaluation.tasks import score_sets
 from bertflow.evaluation.thresholds import parse_thresholds, require_thresholds
 
 from .conftest import ToyEncoder

@@ -12,10 +12,9 @@ from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.paper_checks import CHECKS, FITTED_ON, Check, tasks_of
-from bertflow.evaluation.published import published
-from bertflow.evaluation.sts import score_sets
-from bertflow.evaluation.verification import Verified, verify
+from bertflow.evaluation.tables import published
+from bertflow.evaluation.tasks import score_sets
+from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, tasks_of, verify
 
 from .conftest import toy_pairs
 

@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.evaluation import bootstrap
-from bertflow.evaluation.bootstrap import generator, pair_weights, sentence_numbers, sentence_weights
+from bertflow.evaluation.significance import generator, pair_weights, sentence_numbers, sentence_weights
 
 
 def test_pairs_are_drawn_within_their_group():
@@ -18,7 +17,7 @@ def test_pairs_are_drawn_within_their_group():
 def test_the_size_of_a_block_changes_nothing(monkeypatch, block):
     draw = lambda: np.concatenate(list(pair_weights([np.arange(9)], 30, np.random.default_rng(0))))  # noqa: E731
     expected = draw()
-    monkeypatch.setattr(bootstrap, "BLOCK", block)
+    monkeypatch.setattr("bertflow.evaluation.significance.BLOCK", block)
     np.testing.assert_array_equal(draw(), expected)
 
 
