@@ -13,10 +13,10 @@ from bertflow.advise.source import Source
 from bertflow.advise.verdict import ADVICE
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.spelling import SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED
 from bertflow.errors import NullDirectionWarning, UsageError
-from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.flow.map import FlowMap
 from bertflow.registry import lookup
 
@@ -50,13 +50,13 @@ class Candidates:
         return {"raw": self.raw, **self.systems}
 
 
-def parse_candidates(spelling: str | None) -> list[Baseline]:
+def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """Candidates of a list with commas.
 
     Raises:
         UsageError: If one is no whitening and no flow.
     """
-    rows = parse_baselines(DEFAULT if spelling is None else spelling)
+    rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
         if row.calibrator is None or (row.pooling is not None and row.pooling not in COUNTED):
             raise UsageError(
@@ -68,7 +68,7 @@ def parse_candidates(spelling: str | None) -> list[Baseline]:
     return rows
 
 
-def possible(rows: Sequence[Baseline], source: Source, dim: int, n: int) -> tuple[list[Baseline], dict[str, str]]:
+def possible(rows: Sequence[SystemSpec], source: Source, dim: int, n: int) -> tuple[list[SystemSpec], dict[str, str]]:
     """Those that n sentences of ``dim`` dimensions can be fitted on, and why the others are left out."""
     kept, left_out = [], {}
     for row in rows:
@@ -84,13 +84,13 @@ def possible(rows: Sequence[Baseline], source: Source, dim: int, n: int) -> tupl
     return kept, left_out
 
 
-def pooling_of(row: Baseline, source: Source) -> str:
+def pooling_of(row: SystemSpec, source: Source) -> str:
     """The spelling of a candidate's pooling."""
     return source.own_pooling if row.pooling is None else row.pooling_for(source.own_pooling)
 
 
 def fit_candidates(
-    source: Source, rows: Sequence[Baseline], left_out: Mapping[str, str], sentences: list[str], seed: int
+    source: Source, rows: Sequence[SystemSpec], left_out: Mapping[str, str], sentences: list[str], seed: int
 ) -> Candidates:
     """Fit all candidates to the sentences, which are embedded already."""
     systems: dict[str, CalibratedEncoder] = {}

@@ -7,13 +7,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.encoder.folders import DOWNLOAD, StConfig, open_model
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.baselines import Baseline
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.files import file_sha256
 from bertflow.records import read_record
@@ -157,4 +157,4 @@ def resolve_prompt(model: str, revision: str | None, wanted: str | None) -> tupl
 
 def sif_of(pooling: str) -> str:
     """The same layers, pooled by token frequency."""
-    return Baseline("sif", "sif").pooling_for(pooling)
+    return SystemSpec("sif", "sif").pooling_for(pooling)

@@ -20,8 +20,7 @@ from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
 from bertflow.calibration.base import AbstractCalibrator, Provenance
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.errors import DataError
 from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.flow.map import FlowMap
@@ -38,15 +37,6 @@ RECORD, TENSORS, MOMENTS, TEXT = (
     "text_hashes.safetensors",
 )
 VERSIONED = ("bertflow", "torch", "nflows", "numpy", "scikit-learn", "transformers")
-
-CALIBRATORS: Mapping[str, type[AbstractCalibrator]] = {
-    "center": Center,
-    "standardize": Standardize,
-    "abtt": AllButTheTop,
-    "whitening": Whitening,
-    "flow": FlowCalibrator,
-}
-"""Calibrators by the name that command lines and tables use."""
 CalibratorRecord = TypedDict(
     "CalibratorRecord",
     {
@@ -113,7 +103,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     try:
         for name, expected in record["sha256"].items():
             _verify(folder / name, expected)
-        by_class = {kind.__name__: kind for kind in CALIBRATORS.values()}
+        by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
         calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
         calibrator.map_ = _load_map(record["map"], folder / TENSORS)
         calibrator.moments_ = Moments.from_arrays(load_file(folder / MOMENTS))

@@ -6,7 +6,6 @@ flow                                     that pass, then training in batches dra
 
 import argparse
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator
@@ -17,19 +16,17 @@ import torch.distributed as dist
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import AbstractLinearCalibrator
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.cli.embed_progress import progress
 from bertflow.cli.fit_source import Source, any_order, name_of, open_source, provenance_of
 from bertflow.cli.notes import notes_on_stderr
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.baselines import BASELINES
 from bertflow.moments import Moments
 from bertflow.progress import Advance
-from bertflow.registry import lookup
 from bertflow.store.locks import place
 from bertflow.store.store import EmbeddingStore
 
 OF_FLOW = ("preset", "seed")
-_SPELLING = re.compile(r"(?P<name>[a-z]+)(\((?P<number>\d+|all)\))?")
 
 
 def fit(options: argparse.Namespace) -> int:
@@ -52,24 +49,6 @@ def fit(options: argparse.Namespace) -> int:
         fitted.save(options.output)
     _summarize(fitted, source, options, time.monotonic() - begin)
     return 0
-
-
-def parse_calibrator(spelling: str) -> AbstractCalibrator:
-    """A calibrator from its spelling: ``whitening(128)``, ``flow(all)``.
-
-    Raises:
-        UsageError: If it is spelled wrongly; the message lists the known ones.
-    """
-    match = _SPELLING.fullmatch(spelling)
-    if match is None:
-        known = ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in BASELINES.items())
-        raise UsageError(f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {known}.")
-    kind = lookup("calibrator", BASELINES, match["name"])
-    if match["number"] is None:
-        return kind.make()
-    if not kind.parameter or (match["number"] == "all" and match["name"] != "flow"):
-        raise UsageError(f"{match['name']} takes no ({match['number']}). Leave it out.")
-    return kind.make(**{kind.parameter: "all" if match["number"] == "all" else int(match["number"])})
 
 
 def moments_of_share(source: Source, rank: int, world: int, advance: Advance) -> Moments | None:

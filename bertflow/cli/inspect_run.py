@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 from rich.console import Console
 
+from bertflow.calibration.spelling import parse_systems
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
@@ -19,7 +20,6 @@ from bertflow.data.frequencies import count_words, read_frequencies
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.baselines import Baseline, parse_baselines
 from bertflow.evaluation.systems import Opened, build_systems, open_system
 from bertflow.geometry.inspecting import FEWEST, make_report, require_sentences, save_report
 from bertflow.geometry.measures import MEASURES
@@ -69,9 +69,9 @@ def run_inspect(options: argparse.Namespace) -> int:
         raise UsageError(f"--output should be a folder, but {options.output} is a file. Choose another name.")
     opened = _open(options)
     compare = options.compare or ("raw" if opened.calibrator else "raw,whitening")
-    baselines = parse_baselines(compare)
+    baselines = parse_systems(compare)
     text = read_text(options)
-    corpus = None if opened.calibrator and not any(map(_needs_text, baselines)) else text.fitted_on
+    corpus = None if opened.calibrator and all(one.refittable for one in baselines) else text.fitted_on
     progress = sys.stderr.isatty()
     systems = build_systems([opened], baselines, corpus, progress)
     counts = read_frequencies(options.frequencies) if options.frequencies else None
@@ -132,13 +132,6 @@ def _open(options: argparse.Namespace) -> Opened:
             "was fitted with, or word vectors, which have none. Leave it out."
         )
     return opened
-
-
-def _needs_text(baseline: Baseline) -> bool:
-    """Whether a baseline cannot be refitted from moments."""
-    return (
-        baseline.counts or baseline.calibrator == "flow" or (baseline.pooling is not None and bool(baseline.calibrator))
-    )
 
 
 def _summary(report: GeometryReport, systems: Sequence[str]) -> Table:

@@ -15,13 +15,13 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
 from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.baselines import RAW, Baseline, parse_baselines
 from bertflow.evaluation.ceiling import ceiling_system, gap_section
 from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.evaluation.lexical import lexical
@@ -113,7 +113,7 @@ def score(options: argparse.Namespace, argv: Sequence[str]) -> int:
         BertflowError: For what cannot be used, and for a threshold that was missed.
     """
     begin, progress = time.perf_counter(), sys.stderr.isatty()
-    thresholds, baselines = parse_thresholds(options.fail_below), parse_baselines(options.compare)
+    thresholds, baselines = parse_thresholds(options.fail_below), parse_systems(options.compare)
     _check(options, baselines)
     theirs = [] if options.published is None else matching(options.published, options.aggregation)
     work = Work.load(options)
@@ -134,7 +134,7 @@ def score(options: argparse.Namespace, argv: Sequence[str]) -> int:
     return 0
 
 
-def _check(options: argparse.Namespace, baselines: Sequence[Baseline]) -> None:
+def _check(options: argparse.Namespace, baselines: Sequence[SystemSpec]) -> None:
     lookup("similarity", SIMILARITIES, options.similarity)
     lookup("aggregation", AGGREGATIONS, options.aggregation)
     if options.fit_on and not baselines:

@@ -18,11 +18,11 @@ from typing_extensions import TypedDict
 from bertflow.calibrated import RECORD, CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import load_calibrator
+from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.baselines import RAW, STATIC, Baseline
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.evaluation.word_pass import SUFFIXES, WordPass
 from bertflow.files import to_json
@@ -54,7 +54,7 @@ class Opened:
     open_static: Callable[[str], StaticEncoder] | None
     recipe: Mapping[str, Any] | None = None
 
-    def pooled(self, baseline: Baseline, corpus: list[str] | None) -> SentenceEncoder:
+    def pooled(self, baseline: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
         """The encoder that a baseline is built on."""
         if baseline.pooling is None or baseline.pooling not in STATIC:
             return self.shared.pooled(baseline.pooling_for(self.shared.own_pooling), corpus)
@@ -114,7 +114,7 @@ def _fitted_recipe(folder: Path) -> dict[str, Any]:
 
 def build_systems(
     opened: Sequence[Opened],
-    baselines: Sequence[Baseline],
+    baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool = False,
     ceiling: Ceiling | None = None,
@@ -151,7 +151,7 @@ def build_systems(
 
 def _systems_of(
     group: Sequence[Opened],
-    baselines: Sequence[Baseline],
+    baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool,
     ceiling: Ceiling | None,
@@ -159,7 +159,7 @@ def _systems_of(
     """What is scored on one encoder: baselines first, then what is calibrated already."""
     first = group[0]
     fitted = [one for one in group if one.calibrator is not None]
-    raw = Baseline(RAW)
+    raw = SystemSpec(RAW)
     wanted = dict.fromkeys(([raw] if len(fitted) < len(group) or ceiling else []) + list(baselines))
     own = first.pooled(raw, corpus)
     # Word vectors are static already.
@@ -180,7 +180,7 @@ def _systems_of(
 
 
 def _system(
-    baseline: Baseline,
+    baseline: SystemSpec,
     encoder: SentenceEncoder,
     calibrator: AbstractCalibrator | None,
     corpus: list[str] | None,

@@ -1,6 +1,6 @@
 """How ordinary is a text? Each sentence by its log-likelihood, the whole by a test for drift."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,16 +8,14 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError
-from bertflow.registry import lookup
+from bertflow.errors import DataError, UsageError
 from bertflow.scoring.domain import DomainCheck, Drift
 from bertflow.scoring.pairs import Row
 from bertflow.tables import Table
 
 HEADER = ("sentence", "log_likelihood", "percentile", "in_domain")
-DENSITIES: Mapping[str, type[Whitening] | type[FlowCalibrator]] = {"gaussian": Whitening, "flow": FlowCalibrator}
-"""What says how likely a sentence is, by the name that command lines use."""
 STRANGE = 1.0
 """Percentile below which a sentence is called out of domain: one in a hundred ordinary ones is."""
 SHOWN = 10
@@ -73,13 +71,15 @@ def fit_domain(encoder: SentenceEncoder, sentences: list[str], density: str) -> 
     Args:
         encoder: A raw one.
         sentences: Distinct ones.
-        density: A row of ``DENSITIES``.
+        density: The spelling of a calibrator that has one: ``gaussian`` (which is whitening) or ``flow``.
 
     Raises:
-        UnknownNameError: For an unknown density.
+        UsageError: If it is misspelled, or has no density.
         DataError: If the text has fewer sentences than two for each direction of the embeddings.
     """
-    made = lookup("density", DENSITIES, density)()
+    made = parse_calibrator(density)
+    if not isinstance(made, Whitening | FlowCalibrator):
+        raise UsageError(f"A density is gaussian or flow, but {density} has none. Choose one of them.")
     fitted, held_out = sentences[::2], sentences[1::2]
     if len(fitted) < ROWS_A_DIRECTION * encoder.dim:
         raise DataError(

@@ -141,16 +141,22 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 # What is refused
 
 
+KNOWN = "center, standardize, abtt(k), whitening(n_components), flow(n_components)."
+
+
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
         ("whiten", "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, flow."),
-        ("center(3)", "center takes no (3). Leave it out."),
-        ("abtt(all)", "abtt takes no (all). Leave it out."),
+        ("center(3)", "center takes nothing in brackets, got (3). Known: " + KNOWN),
+        ("abtt(all)", "abtt takes a number in brackets, got (all). Known: " + KNOWN),
         (
             "whitening(x)",
-            "A calibrator is a name and one number, as whitening(128); got 'whitening(x)'. Known: center, standardize, "
-            "abtt(k), whitening(n_components), flow(n_components).",
+            "whitening takes a number in brackets, got (x). Known: " + KNOWN,
+        ),
+        (
+            "whitening(4",
+            "A calibrator is a name and one number, as whitening(128); got 'whitening(4'. Known: " + KNOWN,
         ),
     ],
 )

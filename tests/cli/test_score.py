@@ -120,7 +120,10 @@ def test_the_density_can_be_a_flow(saved, files, capsys):
     assert run(main, [*argv, "--density", "flow"]) == 0
     assert "no drift to be seen: p = " in capsys.readouterr().out
     assert run(main, [*argv, "--density", "kernel"]) == 2
-    assert capsys.readouterr().err == "error: Unknown density 'kernel'. Known: gaussian, flow.\n"
+    assert (
+        capsys.readouterr().err
+        == "error: Unknown calibrator 'kernel'. Known: center, standardize, abtt, whitening, flow.\n"
+    )
 
 
 def test_other_text_drifts(saved, files, tmp_path, capsys):

@@ -3,9 +3,9 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
+from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.baselines import parse_baselines
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.evaluation.systems import build_systems, open_system
 from bertflow.files import write_json
@@ -33,7 +33,7 @@ def calibrated(tiny_bert, tmp_path):
 
 
 def built(opened, compare="", corpus=None):
-    return build_systems(opened, parse_baselines(compare), corpus)
+    return build_systems(opened, parse_systems(compare), corpus)
 
 
 def test_an_encoder_is_scored_as_it_comes(tiny_bert):

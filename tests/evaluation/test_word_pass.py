@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
+from bertflow.calibration.spelling import parse_systems
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.evaluation.baselines import parse_baselines
 from bertflow.evaluation.ceiling import ceiling_system
 from bertflow.evaluation.systems import build_systems, open_system
 
@@ -23,7 +23,7 @@ def vectors(tmp_path):
 
 
 def built(opened, compare="", corpus=None, **options):
-    return build_systems(opened, parse_baselines(compare), corpus, **options)
+    return build_systems(opened, parse_systems(compare), corpus, **options)
 
 
 def test_a_file_of_word_vectors_is_a_system(vectors):

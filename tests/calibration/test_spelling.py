@@ -2,35 +2,35 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.linear import Center, Whitening
+from bertflow.calibration.spelling import CALIBRATORS, SystemSpec, parse_system, parse_systems
 from bertflow.encoder.pooling import POOLINGS
 from bertflow.errors import UsageError
-from bertflow.evaluation.baselines import BASELINES, Baseline, parse_baseline, parse_baselines
 
-from .conftest import ToyEncoder, toy_pairs
+from ..evaluation.conftest import ToyEncoder, toy_pairs
 
 
 @pytest.mark.parametrize(
     ("spelling", "expected"),
     [
-        ("raw", Baseline("raw")),
-        ("center", Baseline("center", None, "center")),
-        ("abtt(7)", Baseline("abtt(7)", None, "abtt", 7)),
-        ("whitening(64)", Baseline("whitening(64)", None, "whitening", 64)),
-        ("sif", Baseline("sif", "sif")),
-        ("sif+whitening(64)", Baseline("sif+whitening(64)", "sif", "whitening", 64)),
-        ("mean(0)+abtt", Baseline("mean(0)+abtt", "mean(0)", "abtt")),
-        ("sif(1,2)", Baseline("sif(1,2)", "sif(1,2)")),
-        ("cls", Baseline("cls", "cls")),
-        ("static", Baseline("static", "static")),
-        ("static-sif+abtt(2)", Baseline("static-sif+abtt(2)", "static-sif", "abtt", 2)),
+        ("raw", SystemSpec("raw")),
+        ("center", SystemSpec("center", None, "center")),
+        ("abtt(7)", SystemSpec("abtt(7)", None, "abtt", 7)),
+        ("whitening(64)", SystemSpec("whitening(64)", None, "whitening", 64)),
+        ("sif", SystemSpec("sif", "sif")),
+        ("sif+whitening(64)", SystemSpec("sif+whitening(64)", "sif", "whitening", 64)),
+        ("mean(0)+abtt", SystemSpec("mean(0)+abtt", "mean(0)", "abtt")),
+        ("sif(1,2)", SystemSpec("sif(1,2)", "sif(1,2)")),
+        ("cls", SystemSpec("cls", "cls")),
+        ("static", SystemSpec("static", "static")),
+        ("static-sif+abtt(2)", SystemSpec("static-sif+abtt(2)", "static-sif", "abtt", 2)),
     ],
 )
 def test_a_spelling_is_a_pooling_and_a_calibrator(spelling, expected):
-    assert parse_baseline(spelling) == expected
+    assert parse_system(spelling) == expected
 
 
 def test_commas_within_brackets_do_not_part_a_list():
-    assert [one.spelling for one in parse_baselines("raw, mean(1,2)+center ,raw,sif(0,3)")] == [
+    assert [one.spelling for one in parse_systems("raw, mean(1,2)+center ,raw,sif(0,3)")] == [
         "raw",
         "mean(1,2)+center",
         "sif(0,3)",
@@ -38,7 +38,7 @@ def test_commas_within_brackets_do_not_part_a_list():
 
 
 def test_no_list_is_no_baselines():
-    assert parse_baselines("") == []
+    assert parse_systems("") == []
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_no_list_is_no_baselines():
 )
 def test_a_misspelled_baseline_lists_the_known_ones(spelling):
     with pytest.raises(UsageError) as refused:
-        parse_baseline(spelling)
+        parse_system(spelling)
     assert str(refused.value) == (
         f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, flow, abtt(N), "
         f"whitening(N), flow(N), sif, soft-sif, static, static-sif; a "
@@ -57,15 +57,15 @@ def test_a_misspelled_baseline_lists_the_known_ones(spelling):
 
 @pytest.mark.parametrize(("own", "expected"), [("mean(1,2)", "sif(1,2)"), ("cls(3)", "sif(3)"), ("mean", "sif")])
 def test_sif_reads_the_layers_of_the_encoders_own_pooling(own, expected):
-    assert parse_baseline("sif").pooling_for(own) == expected
-    assert parse_baseline("raw").pooling_for(own) == own
+    assert parse_system("sif").pooling_for(own) == expected
+    assert parse_system("raw").pooling_for(own) == own
 
 
-@pytest.mark.parametrize("spelling", [name for name in BASELINES if name != "flow"])
+@pytest.mark.parametrize("spelling", [name for name in CALIBRATORS if name != "flow"])
 def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling):
     encoder, pairs = ToyEncoder(), toy_pairs()
     sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
-    baseline = parse_baseline(spelling)
+    baseline = parse_system(spelling)
     fitted = baseline.fitted(encoder, sentences)
     refitted = baseline.refitted(Whitening(n_components=2).fit_sentences(encoder, sentences))
     x = encoder.encode(sentences)
@@ -75,12 +75,12 @@ def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling
 
 def test_a_number_sets_the_calibrators_parameter():
     encoder, pairs = ToyEncoder(), toy_pairs()
-    fitted = parse_baseline("whitening(2)").fitted(encoder, list(pairs.first))
+    fitted = parse_system("whitening(2)").fitted(encoder, list(pairs.first))
     assert fitted.dim_out == 2
 
 
 def test_what_is_no_function_of_the_moments_needs_text():
     fitted = Center().fit(np.random.default_rng(0).normal(size=(20, 4)))
     with pytest.raises(UsageError) as refused:
-        parse_baseline("flow").refitted(fitted)
+        parse_system("flow").refitted(fitted)
     assert str(refused.value) == "flow cannot be fitted from moments alone. Give text with --fit_on."

@@ -1,0 +1,198 @@
+"""How calibrators, and systems with one, are spelled: on the command line, in YAML, in tables.
+
+    center   standardize   abtt   abtt(7)   whitening   whitening(64)   flow   flow(all)   a calibrator, its number
+    raw                                                             the encoder as it is
+    sif   mean(0)                                                   a pooling instead of the encoder's
+    static   static-sif                                             a transformer's word embeddings, averaged
+    sif+whitening(64)   mean(0)+abtt                                a pooling, then a calibrator
+
+``sif`` or ``soft-sif`` alone reads the layers that the encoder's own pooling reads. The calibrator of a system is
+fitted on sentences, or, where the moments of a calibrator are at hand, refitted from them: exactly, without the text.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.linear import AbstractLinearCalibrator, AllButTheTop, Center, Standardize, Whitening
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
+from bertflow.errors import UsageError
+from bertflow.registry import lookup
+
+RAW = "raw"
+STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
+"""Poolings that leave the transformer out -> how its word embeddings become one vector."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A row of ``CALIBRATORS``.
+
+    Attributes:
+        make: The class.
+        parameter: What a number in brackets sets; empty if it takes none.
+        words: What else may stand in the brackets.
+    """
+
+    make: type[AbstractCalibrator]
+    parameter: str = ""
+    words: tuple[str, ...] = ()
+
+
+CALIBRATORS: Mapping[str, Kind] = {
+    "center": Kind(Center),
+    "standardize": Kind(Standardize),
+    "abtt": Kind(AllButTheTop, "k"),
+    "whitening": Kind(Whitening, "n_components"),
+    "flow": Kind(FlowCalibrator, "n_components", words=("all", "auto")),
+}
+"""Every calibrator, by the name that command lines and tables use: whatever takes a calibrator looks here."""
+ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "natsv": "abtt"}
+"""Other names: of the density of whitening, and those of the BERT-flow paper."""
+_SPELLING = re.compile(r"(?P<name>[a-z]+)(\((?P<value>\w+)\))?")
+
+
+@dataclass(frozen=True)
+class SystemSpec:
+    """An encoder with another pooling, a calibrator, or both.
+
+    Attributes:
+        spelling: As the user wrote it, and the table calls it.
+        pooling: A pooling instead of the encoder's own, or "sif" or "soft-sif", or a row of ``STATIC``; None keeps the
+            encoder's.
+        calibrator: A row of ``CALIBRATORS``; None calibrates nothing.
+        value: The parameter of the calibrator; None keeps its default.
+    """
+
+    spelling: str
+    pooling: str | None = None
+    calibrator: str | None = None
+    value: int | str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it needs counts of text, whatever the encoder's own pooling is."""
+        return self.pooling in (*COUNTED, "static-sif")
+
+    @property
+    def number(self) -> int | None:
+        """The parameter, if it is a number."""
+        return self.value if isinstance(self.value, int) else None
+
+    @property
+    def refittable(self) -> bool:
+        """Whether the moments of a calibrator are enough to fit it, without text."""
+        linear = self.calibrator is None or issubclass(CALIBRATORS[self.calibrator].make, AbstractLinearCalibrator)
+        return linear and not self.counts and (self.pooling is None or self.calibrator is None)
+
+    def pooling_for(self, own: str) -> str:
+        """The spelling of the pooling, where the encoder's own is ``own``."""
+        if self.pooling is not None and self.pooling in COUNTED:
+            return str(replace(parse_pooling(own), tokens=self.pooling))
+        return self.pooling or own
+
+    def make(self) -> AbstractCalibrator:
+        """The calibrator, not fitted."""
+        assert self.calibrator is not None, "only a system with a calibrator makes one"
+        kind = CALIBRATORS[self.calibrator]
+        return kind.make() if self.value is None else kind.make(**{kind.parameter: self.value})
+
+    def fitted(self, encoder: SentenceEncoder, sentences: list[str], progress: bool = False) -> AbstractCalibrator:
+        """The calibrator, fitted on ``sentences`` as ``encoder`` embeds them."""
+        return self.make().fit_sentences(encoder, sentences, progress=progress)
+
+    def refitted(self, calibrator: AbstractCalibrator) -> AbstractCalibrator:
+        """The calibrator, fitted on what ``calibrator`` was fitted on.
+
+        Raises:
+            UsageError: If it is not a function of the moments.
+        """
+        made = self.make()
+        if not isinstance(made, AbstractLinearCalibrator):
+            raise UsageError(f"{self.spelling} cannot be fitted from moments alone. Give text with --fit_on.")
+        made.fit_moments(calibrator.moments_)
+        made.provenance_ = calibrator.provenance
+        return made
+
+
+def parse_systems(spellings: str) -> list[SystemSpec]:
+    """Systems from a list with commas, each once.
+
+    Raises:
+        UsageError: If one is misspelled; the message lists the known ones.
+    """
+    parts = [part.strip() for part in re.split(r",(?![^(]*\))", spellings)]
+    return list(dict.fromkeys(parse_system(part) for part in parts if part))
+
+
+def parse_system(spelling: str) -> SystemSpec:
+    """One system from its spelling.
+
+    Raises:
+        UsageError: If it is misspelled; the message lists the known ones.
+    """
+    if spelling == RAW:
+        return SystemSpec(spelling)
+    *poolings, last = (part.strip() for part in spelling.split("+"))
+    calibrator, value = _calibrator(last)
+    if calibrator is None:
+        poolings = [*poolings, last]
+    if len(poolings) > 1:
+        raise _misspelled(spelling)
+    pooling = poolings[0] if poolings else None
+    if pooling is not None and pooling not in (*COUNTED, *STATIC):
+        try:
+            parse_pooling(pooling)
+        except UsageError:
+            raise _misspelled(spelling) from None
+    return SystemSpec(spelling, pooling, calibrator, value)
+
+
+def parse_calibrator(spelling: str) -> AbstractCalibrator:
+    """A calibrator, not fitted, from its spelling: ``whitening(128)``, ``flow(all)``.
+
+    Raises:
+        UsageError: If it is misspelled; the message lists the known ones.
+    """
+    match = _SPELLING.fullmatch(spelling)
+    if match is None:
+        raise UsageError(
+            f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {_known()}."
+        )
+    name = ALIASES.get(match["name"], match["name"])
+    kind = lookup("calibrator", CALIBRATORS, name)
+    calibrator, value = _calibrator(spelling)
+    if calibrator is None:
+        takes = " or ".join(["a number", *kind.words]) if kind.parameter else "nothing"
+        raise UsageError(f"{name} takes {takes} in brackets, got ({match['value']}). Known: {_known()}.")
+    return SystemSpec(spelling, None, calibrator, value).make()
+
+
+def _calibrator(spelling: str) -> tuple[str | None, int | str | None]:
+    """The row of ``CALIBRATORS`` and the value of its parameter; None if it is not a calibrator."""
+    match = _SPELLING.fullmatch(spelling)
+    name = ALIASES.get(match["name"], match["name"]) if match else ""
+    if match is None or name not in CALIBRATORS:
+        return None, None
+    kind, value = CALIBRATORS[name], match["value"]
+    if value is None:
+        return name, None
+    if kind.parameter and value.isdecimal():
+        return name, int(value)
+    return (name, value) if value in kind.words else (None, None)
+
+
+def _known() -> str:
+    return ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())
+
+
+def _misspelled(spelling: str) -> UsageError:
+    numbered = [f"{name}(N)" for name, kind in CALIBRATORS.items() if kind.parameter]
+    known = ", ".join([RAW, *CALIBRATORS, *numbered, *COUNTED, *STATIC])
+    return UsageError(
+        f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
+        "mean(1,2)); and a pooling with a calibrator, as sif+whitening(64)."
+    )
