@@ -1,7 +1,6 @@
 """What ``bertflow sweep`` does: load, sweep, print, write; and say what it took."""
 
 import argparse
-import resource
 import sys
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from bertflow.cli.printing import print_lines, print_table
 from bertflow.data.corpus import load_sentences
 from bertflow.data.labels import load_labels
 from bertflow.data.sts import expand_tasks, load_sts
+from bertflow.encoder.devices import peak_memory
 from bertflow.encoder.pooling import TOKEN_REDUCTIONS
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import MissingExtraError, UsageError
@@ -46,8 +46,9 @@ def run_sweep(options: argparse.Namespace, argv: Sequence[str]) -> int:
         result = sweep(encoder, sets, poolings, corpus, progress)
     seconds = time.perf_counter() - begin
     print_table(out, result.table())
-    memory, disk = (round(size / 2**20) for size in (_peak_memory(), result.scratch_bytes))
-    cost = f"{seconds:.1f} s, at most {memory} MiB of memory, {disk} MiB of scratch files."
+    peak, disk = peak_memory(), round(result.scratch_bytes / 2**20)
+    memory = f"at most {round(peak / 2**20)} MiB of memory, " if peak else ""
+    cost = f"{seconds:.1f} s, {memory}{disk} MiB of scratch files."
     print_lines(out, [*result.summary(), cost])
     if options.output:
         _write(result, options.output, argv, seconds)
@@ -85,17 +86,11 @@ def _numbers(spelling: str, blocks: int) -> list[int]:
     return layers
 
 
-def _peak_memory() -> int:
-    """Bytes of memory this process has held at most."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _write(result: Sweep | Probe, folder: Path, argv: Sequence[str], seconds: float) -> None:
     write_text(folder / "sweep.json", result.to_json())
     write_text(folder / "sweep.md", result.to_markdown())
     write_text(folder / "sweep.csv", result.to_csv())
-    run = {"arguments": list(argv), "seconds": round(seconds, 1), "peak_memory_bytes": _peak_memory()}
+    run = {"arguments": list(argv), "seconds": round(seconds, 1), "peak_memory_bytes": peak_memory()}
     write_json(folder / "run.json", run | {"scratch_bytes": result.scratch_bytes})
     _draw(result, folder / "sweep.png")
 

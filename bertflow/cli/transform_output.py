@@ -72,26 +72,24 @@ class RowFile:
         Raises:
             DataError: If the file is there, or another process writes it.
         """
-        with Locks(self.output.with_name(f".{self.output.name}.lock")) as locks:
-            if not locks.take(0):
-                raise DataError(
-                    f"{self.output} is being written by another process. Wait for it, or name another file."
-                )
-            try:
-                if self.output.exists():
-                    raise DataError(f"{self.output} is there already. Delete it, or name another file.")
-                there = self.rows_there()
-                if not there:
-                    self._journal.unlink(missing_ok=True)  # of another job: from here on, the rows are no longer its
-                advance(there)
-                with self.partial.open("r+b" if there else "wb") as file:
-                    np.lib.format.write_array_header_1_0(file, self._header)
-                    file.seek(there * self._row_bytes, os.SEEK_CUR)
-                    file.truncate()
-                    self._append(file, there, blocks, advance)
-                self._finish(beside)
-            finally:
-                locks.path.unlink()
+        locks = Locks(self.output.parent)
+        if not locks.take(self.output.name):
+            raise DataError(f"{self.output} is being written by another process. Wait for it, or name another file.")
+        try:
+            if self.output.exists():
+                raise DataError(f"{self.output} is there already. Delete it, or name another file.")
+            there = self.rows_there()
+            if not there:
+                self._journal.unlink(missing_ok=True)  # of another job: from here on, the rows are no longer its
+            advance(there)
+            with self.partial.open("r+b" if there else "wb") as file:
+                np.lib.format.write_array_header_1_0(file, self._header)
+                file.seek(there * self._row_bytes, os.SEEK_CUR)
+                file.truncate()
+                self._append(file, there, blocks, advance)
+            self._finish(beside)
+        finally:
+            locks.give_back(self.output.name)
         return there
 
     def _append(self, file: Any, there: int, blocks: Blocks, advance: Callable[[int], None]) -> None:

@@ -1,6 +1,7 @@
 """Where and how precisely an encoder runs. What was asked for is what runs, or nothing does."""
 
 import os
+import sys
 from collections.abc import Mapping
 
 import torch
@@ -37,6 +38,16 @@ def resolve_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
     return device
+
+
+def peak_memory() -> int | None:
+    """Most bytes of memory that this process has held; None on Windows, which has no such figure."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _own_gpu() -> str:

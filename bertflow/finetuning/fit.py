@@ -8,7 +8,6 @@ ranks, and goes on in the middle of an epoch where it was interrupted.
 """
 
 import math
-import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.batching import Batch
+from bertflow.encoder.devices import peak_memory
 from bertflow.encoder.supervision import Supervision, save_tuned
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
@@ -261,18 +261,10 @@ def require_targets(pairs: Pairs, recipe: FinetuneRecipe) -> None:
 
 
 def peak_memory_mb() -> int | None:
-    """The most memory that this process has held, in units of 10^6 bytes; on a GPU that of the GPU.
-
-    None where the system does not tell, as on Windows.
-    """
-    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
-        return round(torch.cuda.max_memory_allocated() / 1e6)
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return round((peak if sys.platform == "darwin" else peak * 1024) / 1e6)
+    """Most memory that this process has held, in 10^6 bytes, of the GPU if one was used; None where it is unknown."""
+    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    peak = peak or peak_memory() or 0
+    return round(peak / 1e6) or None
 
 
 def fit_siamese(

@@ -26,7 +26,7 @@ from bertflow.files import atomic_folder, to_json, write_json
 from bertflow.progress import Advance
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.store.locks import POLL, SHARDS, TEXT, Locks, place
+from bertflow.store.locks import POLL, TEXT, Locks, place
 from bertflow.store.shards import DTYPES, Shard, counted, default_shards, layout
 from bertflow.store.text import HASHES, ROW_IDS, SpooledText, TextIndex, exact_hashes, text_digest
 
@@ -231,7 +231,7 @@ def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
 
     def finish(number: int) -> bool:
         """Whether a shard is there at last; False if another process is at it."""
-        if not locks.take(SHARDS + number):
+        if not locks.take(number):
             return False
         shard: Shard = shards[number]
         try:
@@ -241,7 +241,7 @@ def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
                 rows = counted(blocks(shard.start, shard.stop), advance)
                 shard.write(rows, manifest.dim, DTYPES[manifest.storage])
         finally:
-            locks.give_back(SHARDS + number)
+            locks.give_back(number)
         return True
 
     while left:

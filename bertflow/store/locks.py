@@ -1,90 +1,85 @@
-"""Who works on what, where several processes fill one store.
+"""Locks between the processes that fill one store, with one lock file a shard.
 
-One file, one byte a lock. A process takes the byte of the shard that it computes, and no other process touches that
-shard until it is given back. The kernel gives back all bytes of a process that ends, however it ends: nothing is left
-behind by ``kill -9``, and nobody has to guess whether a claim is still alive. Such locks hold between the machines of a
-cluster where its file system carries them (NFS, GPFS, Lustre mounted with ``flock``).
-
-They hold between processes, not between the threads of one.
+A process takes the lock of the shard that it computes, and no other process touches that shard until the lock is given
+back. The kernel gives back the locks of a process that ends, however it ends: ``kill -9`` leaves nothing behind but an
+empty file that nobody holds. The locks hold between machines where their file system carries locks (NFS, GPFS, Lustre
+mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
 """
 
-import errno
-import fcntl
 import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Self
+
+from filelock import FileLock, Timeout
 
 from bertflow.errors import DataError, UsageError
 
 logger = logging.getLogger("bertflow")
 
 POLL = 0.2
-"""Seconds between two looks at a lock that another process holds."""
-TEXT, SHARDS = 0, 1
-"""The byte for reading the text; that of shard k is ``SHARDS + k``."""
+"""Seconds between two attempts at a lock that another process holds."""
+TEXT = "text"
+"""The lock for reading the text; the lock of a shard has its number."""
 RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
-"""Where torchrun and SLURM say which process this is, and of how many; the first pair that is set counts."""
+"""Where torchrun and SLURM give the rank and the number of processes; the first pair that is set counts."""
 
 
 class Locks:
-    """The locks in one file; use it as a context, at the end of which all are given back.
+    """The locks of one folder.
 
     Args:
-        path: The file, made if it is not there; it stays, empty.
+        folder: The folder, made if it is missing. A lock is the file ``.lock.NAME`` in it while somebody holds it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._held: dict[str | int, FileLock] = {}
 
-    def __enter__(self) -> Self:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise DataError(
-                f"{self.path} cannot be written ({error.strerror}). Name a folder where you may write."
-            ) from error
-        return self
+    def take(self, name: str | int) -> bool:
+        """Take a lock.
 
-    def __exit__(self, *_: object) -> None:
-        os.close(self._file)
-
-    def take(self, number: int) -> bool:
-        """Take a lock; False if another process holds it.
+        Returns:
+            False if somebody else holds it.
 
         Raises:
-            DataError: If the file system has no locks.
+            DataError: If nothing can be written there, or the file system has no locks.
         """
+        path = self.folder / f".lock.{name}"
+        lock = FileLock(path, timeout=0, fallback_to_soft=False)
         try:
-            fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, number)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            return False
         except OSError as error:
-            if error.errno in (errno.EACCES, errno.EAGAIN):
-                return False
             raise DataError(
-                f"{self.path} cannot be locked ({error.strerror}), so several processes could spoil each other's work. "
-                "Put the folder on a file system with locks."
+                f"{path} cannot be locked ({error.strerror}), so several processes could overwrite each other's work. "
+                "Choose a folder where you may write, on a file system with locks."
             ) from error
+        self._held[name] = lock
         return True
 
-    def give_back(self, number: int) -> None:
-        """Let others have it."""
-        fcntl.lockf(self._file, fcntl.LOCK_UN, 1, number)
+    def give_back(self, name: str | int) -> None:
+        """Let others take the lock; its file is deleted while nobody else can hold it."""
+        lock = self._held.pop(name)
+        with suppress(OSError):  # Windows deletes the file itself, after the lock is released
+            Path(lock.lock_file).unlink()
+        lock.release()
 
     @contextmanager
-    def waiting(self, number: int, why: str) -> Iterator[None]:
-        """Hold a lock, as soon as nobody else does; ``why`` is said once if that takes time."""
-        if not self.take(number):
-            logger.info("%s: waiting for another process, which %s.", self.path.parent, why)
-            while not self.take(number):
+    def waiting(self, name: str | int, why: str) -> Iterator[None]:
+        """Hold a lock as soon as nobody else does; ``why`` is logged once if that takes time."""
+        if not self.take(name):
+            logger.info("%s: waiting for another process, which %s.", self.folder, why)
+            while not self.take(name):
                 time.sleep(POLL)
         try:
             yield
         finally:
-            self.give_back(number)
+            self.give_back(name)
 
 
 def place(environment: Mapping[str, str] | None = None) -> tuple[int, int]:

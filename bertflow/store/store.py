@@ -55,8 +55,6 @@ from bertflow.store.text import (
 )
 from bertflow.text_keys import hash_texts
 
-LOCK = ".lock"
-
 
 class EmbeddingStore:
     """A folder of embeddings, one row a distinct sentence.
@@ -123,7 +121,8 @@ class EmbeddingStore:
         if not os.access(folder, os.W_OK) and is_begun(folder):
             plan.check(folder)  # a finished store may lie where nothing can be written
         else:
-            with Locks(folder / LOCK) as locks, bar(n, "encoding", progress) as advance:
+            locks = Locks(folder)
+            with bar(n, "encoding", progress) as advance:
                 begin(folder, locks, create, lambda: plan)
                 fill(folder, locks, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
         store = cls.open(folder)
@@ -159,17 +158,17 @@ class EmbeddingStore:
         if shards is not None and shards < 1:
             raise UsageError(f"A store needs shards, got {shards}. Give one at least.")
         plan = Plan(encoder.describe(), encoder.dim, shards=shards, dtype=dtype)
-        with Locks(folder / LOCK) as locks:
-            text = StreamedText(read, folder, locks)
+        locks = Locks(folder)
+        text = StreamedText(read, folder, locks)
 
-            def create() -> Plan:
-                index = text.spool()
-                for name in (ROW_IDS, HASHES):
-                    (folder / SPOOL / name).replace(folder / name)
-                return replace(plan, text=index.text, corpus=index.corpus, n=index.n)
+        def create() -> Plan:
+            index = text.spool()
+            for name in (ROW_IDS, HASHES):
+                (folder / SPOOL / name).replace(folder / name)
+            return replace(plan, text=index.text, corpus=index.corpus, n=index.n)
 
-            begin(folder, locks, create, lambda: replace(plan, corpus=text.digest()))
-            fill(folder, locks, encoded(encoder, text.rows), begun(cls(folder)) if begun else lambda rows: None)
+        begin(folder, locks, create, lambda: replace(plan, corpus=text.digest()))
+        fill(folder, locks, encoded(encoder, text.rows), begun(cls(folder)) if begun else lambda rows: None)
         return cls.open(folder)
 
     def mapped(
@@ -205,9 +204,9 @@ class EmbeddingStore:
         def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
             return (function(x) for x in self.blocks(start=start, stop=stop))
 
-        with Locks(folder / LOCK) as locks:
-            begin(folder, locks, create, lambda: plan)
-            fill(folder, locks, blocks, advance)
+        locks = Locks(folder)
+        begin(folder, locks, create, lambda: plan)
+        fill(folder, locks, blocks, advance)
         return EmbeddingStore.open(folder)
 
     @classmethod

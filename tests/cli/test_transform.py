@@ -252,10 +252,10 @@ def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
 
 def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
     def hold(begun, go_on):
-        with transform_output.Locks(tmp_path / ".z.npy.lock") as locks:
-            locks.take(0)
-            begun.set()
-            go_on.wait(60)
+        locks = transform_output.Locks(tmp_path)
+        assert locks.take("z.npy")
+        begun.set()
+        go_on.wait(60)
 
     begun, go_on = FORK.Event(), FORK.Event()
     holder = FORK.Process(target=hold, args=(begun, go_on))

@@ -4,6 +4,7 @@ import logging
 import multiprocessing
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -16,17 +17,17 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:
 
 
 def _hold(path, number, held):
-    with Locks(path) as locks:
-        assert locks.take(number)
-        held.set()
-        signal.pause()
+    locks = Locks(path)
+    assert locks.take(number)
+    held.set()
+    signal.pause()
 
 
 @pytest.fixture
 def holder(tmp_path):
     """A process that holds lock 3."""
     held = FORK.Event()
-    process = FORK.Process(target=_hold, args=(tmp_path / "lock", 3, held))
+    process = FORK.Process(target=_hold, args=(tmp_path, 3, held))
     process.start()
     assert held.wait(30)
     yield process
@@ -37,59 +38,63 @@ def holder(tmp_path):
 @pytest.mark.usefixtures("holder")
 @pytest.mark.parametrize(("number", "free"), [(3, False), (2, True), (4, True)])
 def test_what_another_process_holds_cannot_be_taken(tmp_path, number, free):
-    with Locks(tmp_path / "lock") as locks:
-        assert locks.take(number) is free
+    assert Locks(tmp_path).take(number) is free
 
 
 def test_a_process_that_is_killed_holds_nothing(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(30)
-    with Locks(tmp_path / "lock") as locks:
-        assert locks.take(3)
+    assert Locks(tmp_path).take(3)
 
 
 def test_who_waits_says_so_once_and_gets_it(tmp_path, holder, caplog, monkeypatch):
     monkeypatch.setattr(store_locks.time, "sleep", lambda seconds: (holder.kill(), holder.join(30)))
-    with caplog.at_level(logging.INFO), Locks(tmp_path / "lock") as locks, locks.waiting(3, "reads the text"):
+    with caplog.at_level(logging.INFO), Locks(tmp_path).waiting(3, "reads the text"):
         pass
     assert caplog.messages == [f"{tmp_path}: waiting for another process, which reads the text."]
 
 
-def test_what_is_given_back_is_free(tmp_path):
-    with Locks(tmp_path / "lock") as locks:
-        locks.take(3)
-        locks.give_back(3)
-        taken = FORK.Process(target=_take, args=(tmp_path / "lock", 3))
-        taken.start()
-        taken.join(30)
-        assert taken.exitcode == 0
+def test_what_is_given_back_is_free_and_leaves_no_file(tmp_path):
+    locks = Locks(tmp_path)
+    assert locks.take(3)
+    locks.give_back(3)
+    assert not list(tmp_path.iterdir())
+    taken = FORK.Process(target=_take, args=(tmp_path, 3))
+    taken.start()
+    taken.join(30)
+    assert taken.exitcode == 0
 
 
 def _take(path, number):
-    with Locks(path) as locks:
-        os._exit(0 if locks.take(number) else 1)
+    os._exit(0 if Locks(path).take(number) else 1)
 
 
-def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
+def test_threads_exclude_each_other_as_processes_do(tmp_path):
+    locks = Locks(tmp_path)
+    assert locks.take(3)
+    with ThreadPoolExecutor() as threads:
+        assert not threads.submit(Locks(tmp_path).take, 3).result()
+    locks.give_back(3)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
+def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
     def no_locks(*arguments):
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+        raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(fcntl, "lockf", no_locks)
-    with Locks(tmp_path / "lock") as locks, pytest.raises(DataError) as caught:
-        locks.take(0)
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with pytest.raises(DataError) as caught:
+        Locks(tmp_path).take(0)
     assert str(caught.value) == (
-        f"{tmp_path / 'lock'} cannot be locked (No locks available), so several processes could spoil each other's "
-        "work. Put the folder on a file system with locks."
+        f"{tmp_path / '.lock.0'} cannot be locked ({os.strerror(number)}), so several processes could overwrite each "
+        "other's work. Choose a folder where you may write, on a file system with locks."
     )
 
 
 def test_a_place_where_nothing_can_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError) as caught, Locks(tmp_path / "file/lock"):
-        pass
-    assert str(caught.value) == (
-        f"{tmp_path / 'file/lock'} cannot be written (File exists). Name a folder where you may write."
-    )
+    with pytest.raises(DataError, match=r"\.lock\.0 cannot be locked \(File exists\)"):
+        Locks(tmp_path / "file").take(0)
 
 
 @pytest.mark.parametrize(

@@ -68,12 +68,8 @@ def finish(*processes):
 
 
 def files(folder):
-    """Every file of a store but its lock, with its bytes."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != ".lock"
-    }
+    """Every file of a store, with its bytes."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["in memory", "streamed"])
