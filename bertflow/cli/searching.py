@@ -178,7 +178,9 @@ def _held(path: Path) -> dict[str, Any]:
 
 def _say(index: AnswerIndex) -> None:
     known = index.describe()
-    print(f"{known['path']}: {known['answers']} answers, {known['phrases']} phrases, {index.identity.spelled()}")
+    held = index.identity
+    calibrated = f"calibrated by {held.spelled()}" if held.digest else "as the encoder makes them"
+    print(f"{known['path']}: {known['answers']} answers, {known['phrases']} phrases, {calibrated}")
 
 
 def _progress() -> bool:

@@ -96,7 +96,7 @@ class Identity:
         if "recipe" not in record:
             return cls(str(record.get("encoder", "")), _facts(record), str(record.get("calibrator", "")))
         recipe = record["recipe"] or {}
-        name, calibrator = str(recipe.get("encoder", "")), str(record["calibrator"])
+        name, calibrator = str(recipe.get("encoder", "")), str(record.get("calibrator") or "")
         if "digest" in record:
             return cls(name, _facts(recipe), calibrator, str(record["digest"]))
         return cls(name, _facts(recipe), calibrator[:8], tensors_digest=calibrator)

@@ -25,7 +25,6 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.evaluation.word_pass import SUFFIXES, WordPass
-from bertflow.files import to_json
 from bertflow.records import read_record
 
 CALIBRATOR = "calibrator"
@@ -137,7 +136,7 @@ def build_systems(
         raise UsageError(f"{static[0]} averages the word embeddings of a transformer, but none is given. Leave it out.")
     groups: dict[str, list[Opened]] = {}
     for one in opened:
-        groups.setdefault(to_json(one.shared.own.describe()), []).append(one)
+        groups.setdefault(one.shared.own.identity.key, []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
         suffix = f" {group[0].name}" if len(groups) > 1 else ""

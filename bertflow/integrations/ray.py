@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.files import atomic_file, to_json, write_text
 from bertflow.moments import Moments
@@ -242,7 +243,10 @@ def _begin(output: Path, manifest: dict[str, Any]) -> None:
     text = to_json(manifest)
     if path.exists():
         before = read_record(path, dict[str, Any], "manifest", "Choose another folder.")
-        changed = [name for name in manifest if to_json({name: manifest[name]}) != to_json({name: before.get(name)})]
+        others = Identity.from_record(before.get("encoder", {})).differences(Identity.from_record(manifest["encoder"]))
+        rest = [name for name in manifest if name != "encoder"]
+        changed = [f"the encoder's {one.key}" for one in others]
+        changed += [name for name in rest if to_json({name: manifest[name]}) != to_json({name: before.get(name)})]
         if changed:
             raise DataError(
                 f"{output} holds vectors of something else: {', '.join(changed)} "

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.answers import Answer
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
@@ -32,21 +31,16 @@ def embed_answers(
     """
     texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
     new = [text for text in texts if text not in known]
-    raw = {**known, **dict(zip(new, raw_encoder(encoder).encode(new, progress=progress), strict=True))}
-    x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), raw_encoder(encoder).dim)
+    raw = {**known, **dict(zip(new, encoder.raw.encode(new, progress=progress), strict=True))}
+    x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), encoder.raw.dim)
     z = calibrate(encoder, x)
     _require_directions(texts, x if z is None else z)
     return raw, {} if z is None else dict(zip(texts, z, strict=True))
 
 
-def raw_encoder(encoder: SentenceEncoder) -> SentenceEncoder:
-    """The encoder without its calibrator."""
-    return encoder.encoder if isinstance(encoder, CalibratedEncoder) else encoder
-
-
 def calibrate(encoder: SentenceEncoder, x: Float32) -> Float32 | None:
     """Raw embeddings (n, dim_in) through the encoder's calibrator (n, dim); None if it has none."""
-    return encoder.calibrate(x) if isinstance(encoder, CalibratedEncoder) else None
+    return None if encoder.calibrator is None else encoder.calibrate(x)
 
 
 def _require_directions(texts: Sequence[str], vectors: Float32) -> None:

@@ -18,10 +18,10 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.answers import Answer
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
-from bertflow.retrieval.embedding import Float32, calibrate, embed_answers, raw_encoder
-from bertflow.retrieval.identity import Identity
+from bertflow.retrieval.embedding import Float32, calibrate, embed_answers
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
 from bertflow.retrieval.storage import Storage
 from bertflow.similarity import unit_rows
@@ -76,7 +76,7 @@ class AnswerIndex:
         if path.exists():
             raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
         with atomic_file(path) as aside:
-            facts = {**_facts(Identity.of(encoder)), "dim": encoder.dim, "source": dict(source or {})}
+            facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             with cls(Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
         return cls(Storage(path), encoder, search)
@@ -88,6 +88,7 @@ class AnswerIndex:
         encoder: SentenceEncoder,
         recalibrate: bool = False,
         search: Search | None = None,
+        force: bool = False,
     ) -> Self:
         """Open an index with the encoder and the calibrator that its embeddings are from.
 
@@ -96,19 +97,21 @@ class AnswerIndex:
             encoder: Raw or calibrated.
             recalibrate: Where the calibrator is another one, send the raw embeddings through it instead of refusing.
             search: As for ``create``.
+            force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
             DataError: If there is no index, or its embeddings are by another encoder or another calibrator; both are
                 named.
         """
         index = cls(Storage(Path(path)), encoder, search)
-        held, given = index.identity, Identity.of(encoder)
+        held, given = index.identity, encoder.identity
         try:
-            held.require_recipe(given, index.path)
+            do = "Open it with the encoder that it was built with, or build it again."
+            held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
             if recalibrate and held.digest != given.digest:
                 index._recalibrate()
-            held = index.identity
-            held.require_calibrator(given, index.path)
+            if not force:
+                index._require_same_calibrator()
         except DataError:
             index.close()
             raise
@@ -136,7 +139,7 @@ class AnswerIndex:
     @property
     def identity(self) -> Identity:
         """By which encoder and calibrator the embeddings are."""
-        return Identity(self._facts["recipe"], self._facts["calibrator"], self._facts["digest"])
+        return Identity.from_record(self._facts)
 
     @property
     def source(self) -> dict[str, Any]:
@@ -156,7 +159,7 @@ class AnswerIndex:
             "answers": len(self),
             "phrases": self._storage.count("phrases"),
             "dim": self._facts["dim"],
-            "encoder": dict(identity.recipe),
+            "encoder": identity.raw.as_dict()["recipe"],
             "calibrator": identity.calibrator or None,
             "calibrator_digest": identity.digest or None,
             "source": self.source,
@@ -202,7 +205,7 @@ class AnswerIndex:
         Raises:
             DataError: If the calibrator was fitted for another width, encoder or pooling.
         """
-        raw = raw_encoder(self.encoder)
+        raw = self.encoder.raw
         self.encoder = raw if calibrator is None else CalibratedEncoder(raw, calibrator)
         self._recalibrate()
 
@@ -249,7 +252,11 @@ class AnswerIndex:
     def _require_same_calibrator(self) -> None:
         """Another process may have calibrated the index again since it was opened."""
         self._facts = self._storage.facts()
-        self.identity.require_calibrator(Identity.of(self.encoder), self.path)
+        self.identity.require(
+            self.encoder.identity,
+            f"{self.path} holds embeddings by",
+            "Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept.",
+        )
 
     def _require_known(self, names: Sequence[str]) -> None:
         known = set(self._storage.known(names))
@@ -274,12 +281,8 @@ class AnswerIndex:
             for start in range(0, len(numbers), ROWS):
                 part = numbers[start : start + ROWS]
                 self._storage.recalibrate(part, calibrate(self.encoder, self._storage.vectors(part, raw=True)))
-            self._storage.set_facts({**_facts(Identity.of(self.encoder)), "dim": self.encoder.dim})
+            self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
         self._facts = self._storage.facts()
-
-
-def _facts(identity: Identity) -> dict[str, Any]:
-    return {"recipe": dict(identity.recipe), "calibrator": identity.calibrator, "digest": identity.digest}
 
 
 def _distinct(answers: Iterable[Answer]) -> list[Answer]:

@@ -19,7 +19,7 @@ from bertflow.errors import DataError
 from bertflow.evaluation.figures import Figure
 from bertflow.evaluation.significance import bootstrap_p, generator, pair_weights
 from bertflow.evaluation.tables import interval, number
-from bertflow.retrieval.embedding import calibrate, raw_encoder
+from bertflow.retrieval.embedding import calibrate
 from bertflow.retrieval.index import AnswerIndex
 from bertflow.retrieval.ranking import Phrases
 from bertflow.similarity import unit_rows
@@ -130,7 +130,7 @@ def score(
             f"{len(unknown)} right answers are not in {index.path}, {name!r} for {question!r} the first. Add them, or "
             "leave these labels out."
         )
-    x = raw_encoder(index.encoder).encode(questions, progress=progress)
+    x = index.encoder.raw.encode(questions, progress=progress)
     embedded = {RAW: (x, index.phrases(raw=True))}
     z = calibrate(index.encoder, x)
     if z is not None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.runs.folder import RUN, read_run
 from bertflow.training.checkpoints import newest_checkpoint, steps_of
@@ -106,17 +107,18 @@ def require_same_inputs(run: Path, facts: Mapping[str, Any]) -> None:
     """Refuse to continue a run whose text or encoder has changed behind the same options.
 
     Raises:
-        DataError: For the first fact that differs.
+        DataError: For the first fact of the text that differs, or all of the encoder.
     """
     record = read_run(run)
-    then = {"text": record.get("text", {}), "describe": record.get("describe", {})}
-    for kind in then:
-        for name, now in facts[kind].items():
-            if then[kind].get(name) != now:
-                raise DataError(
-                    f"The run in {run} was made with {kind}.{name} {then[kind].get(name)!r}, but now it is {now!r}. "
-                    "Bring back what it was made of, or choose another --output."
-                )
+    then, do = record.get("text", {}), "Bring back what it was made of, or choose another --output."
+    for name, now in facts["text"].items():
+        if then.get(name) != now:
+            raise DataError(
+                f"The run in {run} was made with text.{name} {then.get(name)!r}, but now it is {now!r}. {do}"
+            )
+    Identity.from_record(record.get("describe", {})).require(
+        Identity.from_record(facts["describe"]), f"The run in {run} was made with", do, exact=True
+    )
 
 
 def _is_done(run: Path) -> bool:

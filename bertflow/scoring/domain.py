@@ -24,10 +24,10 @@ from scipy.stats import ks_2samp, rankdata
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.calibration.saving import load_calibrator, write_calibrator
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
-from bertflow.scoring.identity import Identity
 from bertflow.similarity import unit_rows
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class DomainCheck:
         """Fit to sentences as the raw ``encoder`` embeds them, compare with others, and remember the encoder."""
         with _within_the_span():
             self.fit(encoder.encode(list(sentences)), encoder.encode(list(held_out)[:MOST]))
-        self.made_by_ = Identity.of(encoder)
+        self.made_by_ = encoder.identity
         return self
 
     def log_likelihood(self, X: ArrayLike) -> Float64:
@@ -197,12 +197,13 @@ class DomainCheck:
             write_json(aside / RECORD, {"format": FORMAT, **record})
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None") -> Self:
+    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:
             folder: Of the encoder.
             encoder: The raw encoder whose embeddings will be asked about; None where they come from elsewhere.
+            force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
             DataError: If it is missing or damaged, or the encoder or its pooling is another one.
@@ -210,11 +211,16 @@ class DomainCheck:
         path = Path(folder) / DOMAIN
         record = read_record(path / RECORD, DomainRecord, "domain check", "Fit the domain check again.")
         check = cls(load_calibrator(path / DENSITY), record.unit)
-        check.made_by_ = Identity.from_dict(record.made_by)
+        check.made_by_ = Identity.from_record(record.made_by)
         check.held_out_ = np.array(record.held_out, dtype=np.float64)
         check._require_fitted()
         if encoder is not None:
-            check.made_by_.require(encoder, str(path / RECORD))
+            check.made_by_.require(
+                encoder.identity,
+                f"{path / RECORD} was fitted on embeddings by",
+                "Use the encoder that it was fitted on, fit the domain check again, or give force=True.",
+                force,
+            )
         return check
 
 

@@ -20,10 +20,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
-from bertflow.scoring.identity import Identity
 from bertflow.scoring.labels import Probability
 from bertflow.scoring.random_pairs import RandomPairs
 
@@ -135,7 +135,7 @@ class ScoreCalibrator:
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool = False) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
         self.fit(encoder.encode(list(dict.fromkeys(sentences)), progress=progress))
-        self.made_by_ = Identity.of(encoder)
+        self.made_by_ = encoder.identity
         return self
 
     def fit_labels(self, cosines: ArrayLike, labels: ArrayLike) -> Self:
@@ -236,12 +236,13 @@ class ScoreCalibrator:
         write_json(Path(folder) / SCORES, record)
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None") -> Self:
+    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:
             folder: Of the encoder.
             encoder: Whose cosines will be asked about; None where they come from elsewhere, and nothing is checked.
+            force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
             DataError: If the file is missing or damaged, or the encoder, its pooling or its calibrator is another one.
@@ -254,9 +255,14 @@ class ScoreCalibrator:
         scores._at_least = np.array(record.at_least, dtype=np.float64)
         scores._independent = dict(record.independent)
         scores.probability_ = record.probability
-        scores.made_by_ = Identity.from_dict(record.made_by)
+        scores.made_by_ = Identity.from_record(record.made_by)
         if encoder is not None:
-            scores.made_by_.require(encoder, str(path))
+            scores.made_by_.require(
+                encoder.identity,
+                f"{path} was fitted on embeddings by",
+                "Use the encoder that it was fitted on, fit the scores again, or give force=True.",
+                force,
+            )
         return scores
 
 

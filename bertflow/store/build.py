@@ -6,7 +6,6 @@ StreamedText        sentences that are too many for memory, by their rows
 fill                compute every shard that nobody has computed
 """
 
-import json
 import logging
 import shutil
 import time
@@ -21,8 +20,9 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.batching import chunks
+from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, to_json, write_json
+from bertflow.files import atomic_folder, write_json
 from bertflow.progress import Advance
 from bertflow.records import read_record
 from bertflow.registry import lookup
@@ -112,11 +112,9 @@ class Plan:
         finished = all(shard.is_done() for shard in layout(folder, old.n, old.shards))
         new = {"text": self.text, "corpus": self.corpus, "n": self.n, "shards": self.shards, "storage": self.dtype}
         wanted = {name: value for name, value in new.items() if value is not None} | {"dim": self.dim}
-        now, before = (
-            json.loads(to_json(dict(self.recipe))) | wanted,
-            old.recipe | {name: getattr(old, name) for name in wanted},
-        )
-        changed = _changes(before, now)
+        others = Identity.from_record(old.recipe).differences(Identity.from_record(self.recipe))
+        changed = [f"{one.key} {one.mine!r} (now {one.theirs!r})" for one in others]
+        changed += _changes({name: getattr(old, name) for name in wanted}, wanted)
         newer = _changes(old.versions, {name: version(name) for name in VERSIONED})
         if changed or (newer and not finished):
             raise DataError(

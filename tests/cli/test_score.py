@@ -174,7 +174,8 @@ def test_scores_of_another_encoder_are_refused(saved, files, capsys):
     assert run(main, [str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
     (files / "whitened" / "scores.json").unlink()
     assert (
-        "was fitted on embeddings made with pooling cls; these are made with pooling mean." in capsys.readouterr().err
+        "was fitted on embeddings by tiny-bert with pooling 'cls'; this is tiny-bert with pooling 'mean' "
+        in capsys.readouterr().err
     )
 
 

@@ -85,7 +85,7 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
 def test_another_encoder_is_refused_in_one_line(folder, capsys):
     error = refused(capsys, 3, "ask", "faq.index", "the dog", "--model", "whitened")
     assert error.startswith(
-        "error: faq.index holds embeddings as the encoder makes them; this encoder's are calibrated"
+        "error: faq.index holds embeddings by tiny-bert with pooling 'mean', calibrator none; this is "
     )
     assert error.count("\n") == 1
 

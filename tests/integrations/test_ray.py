@@ -108,7 +108,9 @@ def test_a_folder_with_other_vectors_is_refused(files, tiny_bert, tmp_path):
             recipe._begin(tmp_path, manifest)
     with pytest.raises(DataError) as caught:
         recipe._begin(tmp_path, manifest)
-    assert str(caught.value) == f"{tmp_path} holds vectors of something else: encoder differs. Choose another folder."
+    assert str(caught.value) == (
+        f"{tmp_path} holds vectors of something else: the encoder's pooling differs. Choose another folder."
+    )
 
 
 SCRIPT = """

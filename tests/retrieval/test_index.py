@@ -9,7 +9,6 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center, Whitening
 from bertflow.data.answers import Answer
 from bertflow.errors import DataError, UsageError
-from bertflow.retrieval.identity import Identity
 from bertflow.retrieval.index import AnswerIndex
 
 TEXTS = [f"sentence {number}" for number in range(60)]
@@ -136,8 +135,8 @@ def test_another_encoder_is_refused_with_both_named(index):
     with pytest.raises(DataError) as error:
         reopened(index, Other("cls"))
     assert str(error.value) == (
-        f"{index.path} holds embeddings by an encoder with pooling 'mean'; this encoder has pooling 'cls'. "
-        "Open it with the encoder that it was built with, or build it again."
+        f"{index.path} holds embeddings by fake with pooling 'mean'; this is fake with pooling 'cls' (another pooling "
+        "makes other embeddings). Open it with the encoder that it was built with, or build it again."
     )
 
 
@@ -150,13 +149,13 @@ def test_another_calibrator_is_refused_with_both_named(index, encoder):
     whitened = CalibratedEncoder(encoder, fitted(encoder))
     index.recalibrate(whitened.calibrator)
     centered = CalibratedEncoder(encoder, fitted(encoder, Center()))
-    ours, theirs = (Identity.of(one).digest[:8] for one in (whitened, centered))
+    ours, theirs = (one.identity.digest[:8] for one in (whitened, centered))
     with pytest.raises(DataError) as error:
         reopened(index, centered)
     assert str(error.value) == (
-        f"{index.path} holds embeddings calibrated by Whitening(n_components=None) ({ours}); this encoder's are "
-        f"calibrated by Center() ({theirs}). Open it with that calibrator, or calibrate it again (recalibrate): its "
-        "raw embeddings are kept."
+        f"{index.path} holds embeddings by fake with pooling 'mean', calibrator Whitening(n_components=None) ({ours}); "
+        f"this is fake with pooling 'mean', calibrator Center() ({theirs}) (another calibrator makes other "
+        "embeddings). Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept."
     )
 
 
@@ -201,7 +200,7 @@ def test_who_missed_a_recalibration_is_refused_and_mixes_nothing(index, encoder,
     with reopened(index, encoder) as other:
         other.recalibrate(fitted(encoder))
     with pytest.raises(
-        DataError, match=r"calibrated by Whitening\(n_components=None\) \(.{8}\); this encoder's are as"
+        DataError, match=r"calibrator Whitening\(n_components=None\) \(.{8}\); this is fake with .* calibrator none"
     ):
         use(index)
     assert len(index) == 3
