@@ -1,60 +1,145 @@
-"""What could help: whitening of all directions or of the first ones, also of frequency-weighted pooling, and the flow.
+"""What is judged: the encoder as it is, and what could improve it.
+
+    Source        the encoder with every pooling that is asked for, each sentence through it once
+    Candidates    raw, and whitening or a flow on top of it, fitted to the same sentences
 
 A candidate is spelled as a baseline of ``bertflow evaluate``. "flow" keeps all directions and "flow(128)" the first 128
-of the same flow, so both cost one fit.
+of the same flow, so both cost one fit. A few sentences and a few steps of the flow are timed before the work starts.
 """
 
 import copy
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from bertflow.advise.source import Source
+import numpy as np
+
 from bertflow.advise.verdict import ADVICE
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import SystemSpec, parse_systems
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import COUNTED
-from bertflow.errors import NullDirectionWarning, UsageError
+from bertflow.data.vectors import open_vectors
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.encoder.pooling import COUNTED, parse_pooling
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.evaluation.shared_pass import SharedPass
+from bertflow.files import file_sha256
 from bertflow.flow.map import FlowMap
+from bertflow.progress import unsaid
 from bertflow.registry import lookup
+from bertflow.training.presets import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
-"""Chosen from what ``benchmarks/EXPLORED.md`` found best for similarity and for search; simple ones first."""
+"""The best for similarity and for search in ``benchmarks/EXPLORED.md``; simple ones first."""
 ROWS_A_DIRECTION = 2
-"""Sentences for each direction that is kept, at least: fewer make a covariance of noise."""
+"""Fewest sentences for each direction that is kept: with fewer, the covariance is noise."""
+SAMPLE = 32
+"""Number of sentences that are timed."""
+STEPS = (2, 10)
+"""Numbers of steps of the flow that are timed: the difference leaves out the time to start."""
+OTHER = 20.0
+"""Seconds for everything else: reading, closed forms, ranking, resampling, writing."""
+
+
+class VectorEncoder(AbstractEncoder):
+    """Vectors that another encoder made, by their sentences.
+
+    Args:
+        path: A .npy or .parquet file (n, dim).
+        sentences: The sentences of the vectors, in their order; None numbers them.
+
+    Raises:
+        DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
+    """
+
+    def __init__(self, path: Path, sentences: Sequence[str] | None) -> None:
+        self._path = path
+        self._x = np.concatenate([block.astype(np.float32) for block in open_vectors(path).blocks()])
+        if sentences is not None and len(sentences) != len(self._x):
+            raise DataError(
+                f"{path} holds {len(self._x):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
+                "Give the text that was embedded, one line a vector."
+            )
+        self.sentences = [f"row {row}" for row in range(len(self._x))] if sentences is None else list(sentences)
+        self._row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
+        self.dim = self._x.shape[1]
+
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        missing = [sentence for sentence in sentences if sentence not in self._row_of]
+        if missing:
+            raise DataError(
+                f"{self._path} has no vector for {missing[0]!r} (nor for {len(missing) - 1} others). Embed all "
+                "sentences of the labels, and give them with the text."
+            )
+        return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
+
+    def describe(self) -> dict[str, Any]:
+        """The file and its checksum."""
+        return {"encoder": self._path.name, "weights": file_sha256(self._path), "pooling": "as given"}
+
+
+class Source:
+    """The encoder that is judged, with all poolings that it can do.
+
+    Args:
+        encoder: A raw encoder.
+    """
+
+    def __init__(self, encoder: SentenceEncoder) -> None:
+        self.encoder = encoder
+        self.own_pooling = str(encoder.describe().get("pooling", "as given"))
+        self._shared = (
+            SharedPass(lambda pooling: self._opened(pooling)) if isinstance(encoder, TransformerEncoder) else None
+        )
+
+    @property
+    def counts(self) -> bool:
+        """Whether it can weight tokens by their frequency; an encoder that does so already needs no other pooling."""
+        own = parse_pooling(self.own_pooling) if self._shared else None
+        return own is not None and own.tokens != "pooler" and not own.counted
+
+    def pooled(self, pooling: str, corpus: list[str] | None = None) -> SentenceEncoder:
+        """The encoder with ``pooling``, which remembers what it embedded; ``corpus`` is what ``sif`` counts."""
+        return self._shared.pooled(pooling, corpus) if self._shared else self.encoder
+
+    def usable(self, pooling: str, corpus: list[str]) -> SentenceEncoder:
+        """A fresh encoder with ``pooling`` and the same counts, which can be saved."""
+        if pooling == self.own_pooling:
+            return self.encoder
+        encoder = self._opened(pooling)
+        return encoder.count_tokens(corpus) if parse_pooling(pooling).counted else encoder
+
+    def _opened(self, pooling: str | None) -> TransformerEncoder:
+        assert isinstance(self.encoder, TransformerEncoder), "other encoders have one pooling"
+        return self.encoder if pooling is None else TransformerEncoder(**{**self.encoder.recipe, "pooling": pooling})
 
 
 @dataclass(frozen=True)
 class Candidates:
-    """Fitted candidates.
+    """Raw and the fitted candidates.
 
     Attributes:
-        raw: The encoder as it came.
-        systems: Calibrated encoders, by their spelling.
-        advice: The verdict that each stands for.
-        poolings: The pooling of each.
+        systems: All encoders by name: "raw", then the candidates by their spelling.
+        advice: Candidate -> what is advised where it is best.
+        poolings: System -> its pooling.
         left_out: Spelling -> why it was not tried.
     """
 
-    raw: SentenceEncoder
-    systems: Mapping[str, CalibratedEncoder]
+    systems: Mapping[str, SentenceEncoder]
     advice: Mapping[str, str]
     poolings: Mapping[str, str]
     left_out: Mapping[str, str]
 
-    @property
-    def all(self) -> dict[str, SentenceEncoder]:
-        """Raw and all candidates, by name."""
-        return {"raw": self.raw, **self.systems}
-
 
 def parse_candidates(spelling: str | None) -> list[SystemSpec]:
-    """Candidates of a list with commas.
+    """Read a list of candidates, separated by commas.
 
     Raises:
-        UsageError: If one is no whitening and no flow.
+        UsageError: If one is neither whitening nor a flow.
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
@@ -64,42 +149,41 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
             )
         lookup("candidate", ADVICE, row.calibrator)
     if not rows:
-        raise UsageError("There is nothing to try. Leave --candidates out, or name some.")
+        raise UsageError("There is nothing to try. Leave candidates out, or name some.")
     return rows
 
 
-def possible(rows: Sequence[SystemSpec], source: Source, dim: int, n: int) -> tuple[list[SystemSpec], dict[str, str]]:
-    """Those that n sentences of ``dim`` dimensions can be fitted on, and why the others are left out."""
-    kept, left_out = [], {}
+def select_candidates(
+    rows: Sequence[SystemSpec], source: Source, dim: int, n: int
+) -> tuple[dict[SystemSpec, str], dict[str, str]]:
+    """Candidates that n sentences of ``dim`` dimensions can be fitted on.
+
+    Returns:
+        Candidate -> its pooling; and for the others, spelling -> why it is left out.
+    """
+    kept, left_out = {}, {}
     for row in rows:
         directions = row.number or dim
-        if row.pooling is not None and not source.counts():
+        if row.pooling is not None and not source.counts:
             left_out[row.spelling] = "its pooling needs the tokens"
         elif row.number is not None and row.number >= dim:
             left_out[row.spelling] = f"the embeddings have {dim} dimensions"
         elif n < ROWS_A_DIRECTION * (dim if row.calibrator == "flow" else directions):
             left_out[row.spelling] = f"{n:,} sentences are too few for {directions} directions"
         else:
-            kept.append(row)
+            kept[row] = source.own_pooling if row.pooling is None else row.pooling_for(source.own_pooling)
     return kept, left_out
 
 
-def pooling_of(row: SystemSpec, source: Source) -> str:
-    """The spelling of a candidate's pooling."""
-    return source.own_pooling if row.pooling is None else row.pooling_for(source.own_pooling)
-
-
 def fit_candidates(
-    source: Source, rows: Sequence[SystemSpec], left_out: Mapping[str, str], sentences: list[str], seed: int
+    source: Source, rows: Mapping[SystemSpec, str], left_out: Mapping[str, str], sentences: list[str], seed: int
 ) -> Candidates:
     """Fit all candidates to the sentences, which are embedded already."""
-    systems: dict[str, CalibratedEncoder] = {}
+    systems: dict[str, SentenceEncoder] = {"raw": source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
-    poolings = {row.spelling: pooling_of(row, source) for row in rows}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullDirectionWarning)  # the report says how many directions are left
-        for row in rows:
-            pooling = poolings[row.spelling]
+        for row, pooling in rows.items():
             encoder = source.pooled(pooling, sentences)
             if row.calibrator == "flow":
                 if pooling not in flows:
@@ -110,19 +194,58 @@ def fit_candidates(
             else:
                 systems[row.spelling] = CalibratedEncoder(encoder, row.fitted(encoder, sentences))
     return Candidates(
-        raw=source.pooled(source.own_pooling),
         systems=systems,
         advice={row.spelling: ADVICE[row.calibrator or ""] for row in rows},
-        poolings={"raw": source.own_pooling, **poolings},
+        poolings={"raw": source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},
         left_out=dict(left_out),
     )
 
 
 def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
-    """The same flow, of whose coordinates the embedding keeps the first k."""
+    """The same flow; the embedding keeps the first k of its coordinates."""
     assert isinstance(flow.map, FlowMap), "embeddings of one dimension have no candidates"
     reduced = copy.copy(flow)
     k = min(k, flow.map.glow.dim)
     reduced.n_components, reduced.map_ = k, FlowMap(flow.map.affine, flow.map.glow, k).eval()
     reduced.facts_ = {**flow.facts_, "dim_out": k}
     return reduced
+
+
+def estimate_time(encoder: SentenceEncoder, sentences: Sequence[str], rows: int, flows: int) -> str:
+    """How long the work will take, from a sample of it.
+
+    Args:
+        encoder: One that remembers what it embedded, so that the sample is not lost.
+        sentences: All sentences that will be encoded.
+        rows: Number of sentences that a flow is fitted on.
+        flows: Number of flows.
+
+    Returns:
+        One line.
+    """
+    spread = [sentences[row] for row in np.linspace(0, len(sentences) - 1, 2 * SAMPLE).astype(int)]
+    encoder.encode(spread[::2])  # the first pass also loads what is needed
+    begin = time.perf_counter()
+    encoder.encode(spread[1::2])
+    encoding = (time.perf_counter() - begin) / SAMPLE * len(sentences)
+    fitting = flows * _flow_seconds(rows, encoder.dim) if flows else 0.0
+    total, *parts = (
+        f"{s:.0f} s" if s < 90 else f"{s / 60:.0f} min" for s in (encoding + fitting + OTHER, encoding, fitting)
+    )
+    return f"about {total}: encoding {parts[0]}, fitting flows {parts[1]}"
+
+
+def _flow_seconds(rows: int, dim: int) -> float:
+    recipe = resolve("default")
+    noise = np.random.default_rng(0).normal(size=(min(rows, 4 * recipe.batch_size), dim)).astype(np.float32)
+
+    def timed(steps: int) -> float:
+        begin = time.perf_counter()
+        FlowCalibrator(n_components="all", trainer={"max_steps": steps, "limit_val_batches": 0}).fit(noise)
+        return time.perf_counter() - begin
+
+    with unsaid():  # messages about noise are of no interest
+        timed(1)  # the first fit also loads what is needed
+        few, more = map(timed, STEPS)
+    a_step = max(more - few, 0.0) / (STEPS[1] - STEPS[0])
+    return few + a_step * min(recipe.steps, recipe.epochs * max(1, rows // recipe.batch_size))

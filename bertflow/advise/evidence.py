@@ -10,7 +10,8 @@ it looks better than it is.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,50 +20,70 @@ from numpy.typing import NDArray
 from bertflow.advise.verdict import MINED_PAIRS, Figures, Gain, Geometry, choose
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.significance import Difference
 from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
+from bertflow.evaluation.tables import Column, value_table
 from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.tables import Table
 from bertflow.training.reduction import participation_ratio
 
 Systems = Mapping[str, SentenceEncoder]
 FEWEST_LABELS = 100
-"""Labelled pairs below which an interval would tell nothing apart."""
+"""Fewest labelled pairs: with fewer, no interval can tell systems apart."""
 
 
 @dataclass(frozen=True)
-class Kind:
-    """A kind of evidence: how it is called, scored, and what its metric is in words."""
+class EvidenceKind:
+    """A kind of evidence.
+
+    Attributes:
+        title: Its name.
+        metric: What decides.
+        words: The metric in words.
+        score: Systems, pairs, resamples, seed -> the scores.
+        shown: The metrics that its table shows -> their titles.
+    """
 
     title: str
     metric: str
     words: str
-    score: Callable[[Systems, Any, int, int], Report]
+    score: Callable[[Systems, Pairs, int, int], Report]
+    shown: Mapping[str, str]
 
 
-GRADED = Kind(
-    "graded labels",
-    "cosine_spearman",
-    "Spearman x 100",
-    lambda systems, pairs, resamples, seed: score_sets(systems, [pairs], resamples=resamples, seed=seed),
-)
-BINARY = Kind(
-    "binary labels",
-    "cosine_auc",
-    "ROC AUC x 100",
-    lambda systems, pairs, resamples, seed: evaluate_binary(systems, pairs, resamples=resamples, seed=seed),
-)
-RETRIEVAL = Kind(
-    "retrieval labels",
-    "mrr",
-    "MRR x 100",
-    lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
-)
-MINED = replace(RETRIEVAL, title=MINED_PAIRS)
-LABELLED: Mapping[str, Kind] = {"graded": GRADED, "binary": BINARY, "retrieval": RETRIEVAL}
-"""By the kind of the pairs, how they are scored."""
+KINDS: Mapping[str, EvidenceKind] = {
+    "graded": EvidenceKind(
+        "graded labels",
+        "cosine_spearman",
+        "Spearman x 100",
+        lambda systems, pairs, resamples, seed: score_sets(systems, [pairs], resamples=resamples, seed=seed),
+        {"cosine_spearman": "Spearman"},
+    ),
+    "binary": EvidenceKind(
+        "binary labels",
+        "cosine_auc",
+        "ROC AUC x 100",
+        lambda systems, pairs, resamples, seed: evaluate_binary(systems, pairs, resamples=resamples, seed=seed),
+        {"cosine_auc": "ROC AUC"},
+    ),
+    "retrieval": EvidenceKind(
+        "retrieval labels",
+        "mrr",
+        "MRR x 100",
+        lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
+        {
+            "hit@1": "hit@1",
+            "mrr": "MRR",
+            "random_median_cosine": "median cosine",
+            "random_p95_cosine": "95 % cosine",
+        },
+    ),
+}
+"""By the kind of the labelled pairs, how they are scored."""
+MINED = replace(KINDS["retrieval"], title=MINED_PAIRS)
 
 
 @dataclass(frozen=True)
@@ -75,17 +96,17 @@ class Evidence:
         judging: The half that judges the chosen one.
     """
 
-    kind: Kind
+    kind: EvidenceKind
     choosing: Pairs
     judging: Pairs
 
     @classmethod
-    def of(cls, kind: Kind, pairs: Pairs, seed: int) -> "Evidence":
+    def of(cls, kind: EvidenceKind, pairs: Pairs, seed: int) -> "Evidence":
         """Labelled pairs, split at random."""
         if len(pairs) < FEWEST_LABELS:
             raise DataError(
                 f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
-                f"{len(pairs)}. Label more pairs, or leave --labels out."
+                f"{len(pairs)}. Label more pairs, or leave labels out."
             )
         rows = np.random.default_rng(seed).permutation(len(pairs))
         return cls(kind, pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
@@ -95,7 +116,7 @@ class Evidence:
         """All distinct sentences of both halves."""
         return unique_sentences([self.choosing, self.judging])
 
-    def judge(self, systems: Systems, advice: Mapping[str, str], resamples: int, seed: int) -> "Judged":
+    def judge(self, systems: Systems, advice: Mapping[str, str], resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
         halves = (self.choosing, self.judging)
         choosing, judging = (self.kind.score(systems, half, resamples, seed) for half in halves)
@@ -110,7 +131,7 @@ class Evidence:
             gains={first: gain for (first, second), gain in gains.items() if second == "raw"},
         )
         chosen = choose(figures, advice)
-        return Judged(self, judging, figures, chosen, self._differences(judging)[chosen, "raw"] if chosen else None)
+        return Judgement(self, judging, figures, chosen, self._differences(judging)[chosen, "raw"] if chosen else None)
 
     def _values(self, report: Report) -> dict[str, float]:
         task, metric = self.judging.task, self.kind.metric
@@ -127,7 +148,7 @@ def _gain(row: Difference) -> Gain:
 
 
 @dataclass(frozen=True)
-class Judged:
+class Judgement:
     """One kind of evidence with what it measured.
 
     Attributes:
@@ -143,6 +164,23 @@ class Judged:
     figures: Figures
     chosen: str | None
     gain: Difference | None
+
+    @property
+    def table(self) -> Table:
+        """All systems on the judging half, x 100."""
+        task, shown = self.evidence.judging.task, self.evidence.kind.shown
+        columns = [Column(title, task, "all", metric) for metric, title in shown.items()]
+        return value_table(self.report.rows, columns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "kind": self.evidence.kind.title,
+            "metric": self.evidence.kind.metric,
+            "chosen": self.chosen,
+            "gain": asdict(self.gain) if self.gain else None,
+            "report": self.report.as_dict(),
+        }
 
 
 def measure_geometry(x: NDArray[np.floating], seed: int) -> Geometry:
@@ -168,11 +206,18 @@ def measure_geometry(x: NDArray[np.floating], seed: int) -> Geometry:
     )
 
 
-def load_evidence(path: str, seed: int) -> Evidence:
-    """Labelled pairs of the kind that the file's columns say.
+def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
+    """Labelled pairs in two halves.
+
+    Args:
+        labels: Pairs, or a file; its columns tell their kind.
+        seed: Random seed of the halves.
 
     Raises:
         DataError: If the columns are of no kind, or there are too few pairs.
+        UsageError: If the pairs have no labels.
     """
-    pairs = load_pairs(path, tuple(LABELLED))
-    return Evidence.of(LABELLED[pairs.kind], pairs, seed)
+    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(KINDS))
+    if pairs.kind not in KINDS:
+        raise UsageError(f"Labels must be of the kinds {', '.join(KINDS)}, got {pairs.kind}. Give other pairs.")
+    return Evidence.of(KINDS[pairs.kind], pairs, seed)

@@ -16,19 +16,13 @@ import numpy as np
 
 from bertflow.data.corpus import load_sentences
 from bertflow.data.lines import read_lines
-from bertflow.data.pairs import Pairs, unique_pairs
+from bertflow.data.pairs import COLUMNS, Pairs, unique_pairs
 from bertflow.data.prose import sentences as complete_sentences
 from bertflow.data.tables import open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
 
-PAIRED_COLUMNS = (
-    ("question", "answer"),
-    ("query", "text"),
-    ("title", "text"),
-    ("title", "body"),
-    ("anchor", "positive"),
-)
+PAIRED_COLUMNS = (*COLUMNS["retrieval"], ("title", "text"), ("title", "body"), ("anchor", "positive"))
 """Columns of a table of which one belongs to the other."""
 LEAST_WORDS = 3
 """Of a text that is looked for, or looks for another."""
@@ -73,18 +67,20 @@ class SplitText:
     mined: int
 
 
-def read_documents(source: str, whole_lines: bool = False) -> list[Document]:
+def read_documents(source: str | Path | Sequence[str], whole_lines: bool = False) -> list[Document]:
     """The documents of a text or a table, in its order.
 
     Args:
-        source: A file, or a hub dataset as ``hub:owner/name``.
-        whole_lines: Whether a line stays one, whatever it holds: there is a vector of it, not of its parts.
+        source: A file, a hub dataset as ``hub:owner/name``, or lines of text.
+        whole_lines: Keep each line whole, because there is a vector for the line and not for its parts.
 
     Raises:
-        UsageError: If lines should stay whole and the file is no plain text.
+        UsageError: If lines should stay whole and the file is not plain text.
         DataError: If the file is missing, damaged, or holds no text.
     """
-    path = Path(source).expanduser()
+    if not isinstance(source, str | Path):
+        return list(_documents_of_lines(source, whole_lines))
+    source, path = str(source), Path(source).expanduser()
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return list(_documents_of_lines((line for _, line in read_lines(path)), whole_lines))
     if whole_lines:

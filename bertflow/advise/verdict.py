@@ -31,7 +31,7 @@ hand, 0.28 and more by poolings that were not tuned."""
 MINED_PAIRS = "mined pairs"
 """Name of the evidence that comes from the text itself."""
 MINED_ONLY = (
-    "Mined pairs measure search: does a text find the one beside it? Only --labels can tell whether paraphrases come "
+    "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether paraphrases come "
     "closer; what helps search can harm similarity."
 )
 RESCALED = "The percentiles of scores.json correct that without changing any ranking."
@@ -181,7 +181,7 @@ def decide(raw: Geometry, evidence: Sequence[Figures], advice: Mapping[str, str]
     if word == RESCALE:
         reasons.append(RESCALED)
     if not evidence:
-        reasons.append(f"Whether a change ranks better is unknown: {missing} Give --labels with pairs that you judged.")
+        reasons.append(f"Whether a change ranks better is unknown: {missing} Give labels: pairs that you judged.")
     if system != "raw" and evidence[0].kind == MINED_PAIRS:
         reasons.append(MINED_ONLY)
     return Verdict(word, system, tuple(reasons))

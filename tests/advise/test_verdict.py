@@ -132,7 +132,7 @@ def test_the_reasons_give_the_numbers():
 def test_without_pairs_the_reasons_say_what_is_missing():
     assert decide(geometry(CONE), [], ADVICE, "there are no pairs.").reasons[1:] == (
         RESCALED,
-        "Whether a change ranks better is unknown: there are no pairs. Give --labels with pairs that you judged.",
+        "Whether a change ranks better is unknown: there are no pairs. Give labels: pairs that you judged.",
     )
 
 

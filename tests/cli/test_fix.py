@@ -5,8 +5,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from bertflow.advise import candidates as fix_candidates
-from bertflow.advise.evidence import GRADED, load_evidence
-from bertflow.advise.source import resolve_prompt
+from bertflow.advise.evidence import KINDS, load_evidence
 from bertflow.advise.text import read_documents, split_text
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import load_calibrator
@@ -151,7 +150,7 @@ def test_halves_hold_each_pair_once(shared_data, tmp_path):
     evidence = load_evidence(str(tuning(shared_data, tmp_path, 200)), seed=0)
     halves = (evidence.choosing, evidence.judging)
     pairs = [pair for half in halves for pair in zip(half.first, half.second, half.target, strict=True)]
-    assert evidence.kind is GRADED
+    assert evidence.kind is KINDS["graded"]
     assert len(pairs) == 200
 
 
@@ -226,7 +225,7 @@ def test_noise_needs_labels(tmp_path, capsys):
     assert said(tmp_path)["verdict"] == "you need labels"
     printed = capsys.readouterr().out
     assert "VERDICT: you need labels" in printed
-    assert "is unknown: vectors without their text make no pairs. Give --labels" in printed
+    assert "is unknown: vectors without their text make no pairs. Give labels" in printed
     assert printed.index("time      about") < printed.index("geometry  ") < printed.index("VERDICT")
 
 
@@ -284,7 +283,7 @@ def test_labels_come_first_and_can_contradict_the_text(tmp_path):
 
 def test_a_flow_is_chosen_only_if_it_is_better_than_whitening(tmp_path, monkeypatch):
     made = fix_candidates.FlowCalibrator
-    monkeypatch.setattr(fix_candidates, "FlowCalibrator", lambda **how: made(**how, trainer={"max_steps": 4}))
+    monkeypatch.setattr(fix_candidates, "FlowCalibrator", lambda **how: made(**{"trainer": {"max_steps": 4}, **how}))
     pairs = [(f"the first of pair {n}", f"and the second of {n}") for n in range(320)]
     text = write_blocks(tmp_path / "t.txt", pairs)
     assert vectors(tmp_path, cone_of(pairs), text, "--candidates", "whitening,flow,flow(6)", "--resamples", 200) == 0
@@ -303,18 +302,18 @@ def test_a_flow_is_chosen_only_if_it_is_better_than_whitening(tmp_path, monkeypa
          "A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give more "
          "text of the kind that you will embed."),
         (["{model}"], 2,
-         "An encoder and a text are wanted, as `bertflow fix MODEL TEXT`, got 1 names. Give both, or --vectors FILE."),
+         "An encoder and a text are needed, as `bertflow fix MODEL TEXT`, got no text. Give both, or vectors."),
         (["{model}", "{few}", "--candidates", "abtt"], 2,
          "Unknown candidate 'abtt'. Known: whitening, flow."),
         (["{model}", "{few}", "--resamples", "0"], 2,
-         "A verdict rests on an interval, which needs --resamples of 100 or more, got 0. Leave it out for 1000."),
+         "A verdict is based on an interval, which needs resamples of 100 or more, got 0. Leave it out for 1000."),
         (["{model}", "{few}", "--candidates", "sif"], 2,
          "A candidate is whitening or flow, as whitening(64) or sif+whitening; got 'sif'."),
         (["{model}", "{few}", "--labels", "{few}.none.tsv"], 3,
          "{few}.none.tsv is missing. Give the path of an existing file."),
         (["--vectors", "{few}.npy"], 3, "{few}.npy is missing. Give the path of an existing file."),
         (["--vectors", "x.npy", "--pooling", "cls"], 2,
-         "--vectors takes at most the text of the vectors, got --pooling. Leave it out."),
+         "vectors take at most the text of the vectors, got pooling. Leave it out."),
         (["{model}", "{few}.none"], 3, None),
     ],
 )  # fmt: skip
@@ -336,7 +335,7 @@ def test_what_cannot_be_used_is_one_line(argv, code, message, tiny_bert, tmp_pat
 def test_a_folder_with_something_in_it_is_not_replaced(toy, tiny_bert, capsys):
     assert run(main, [str(tiny_bert), str(toy / "text.txt"), "--output", str(toy / "out")]) == 2
     assert capsys.readouterr().err.endswith(
-        "out should be new or empty, but something is there. Choose another --output.\n"
+        "out must be new or empty, but something is there. Choose another output.\n"
     )
 
 
@@ -350,27 +349,9 @@ def test_an_interrupt_leaves_nothing(tiny_bert, toy, tmp_path, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bertflow.cli.fix_run.fit_candidates", interrupted)
+    monkeypatch.setattr("bertflow.advise.candidates.fit_candidates", interrupted)
     assert run(main, [str(tiny_bert), str(toy / "text.txt"), "--output", str(tmp_path / "out"), "--device", "cpu"]) == 1
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("config", "wanted", "prompt"),
-    [
-        ({"prompts": {"query": "q: ", "text": "t: "}, "default_prompt_name": "text"}, None, "t: "),
-        ({"prompts": {"query": "q: ", "text": "t: "}}, None, None),
-        ({"prompts": {"query": "q: "}}, "query", "q: "),
-        ({"prompts": {"query": "q: "}}, "mine: ", "mine: "),
-        ({}, None, None),
-    ],
-)
-def test_the_prompts_of_the_folder_are_used(config, wanted, prompt, tmp_path):
-    (tmp_path / "config.json").write_text("{}")
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(config))
-    found, note = resolve_prompt(str(tmp_path), None, wanted)
-    assert found == prompt
-    assert bool(note) == (wanted is None and bool(config))
 
 
 # Real encoders and text

@@ -1,0 +1,257 @@
+"""``bertflow.fix``: all cosines are 0.9, what can be done? Read, measure, try, judge, decide.
+
+text --> documents --> fitted | put aside (reference, mined pairs)
+encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined pairs --> verdict --> Advice
+"""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertflow.errors import DataError, UsageError
+
+if TYPE_CHECKING:
+    from bertflow.advise.advice import Advice
+    from bertflow.advise.candidates import Source
+    from bertflow.advise.evidence import Evidence
+    from bertflow.advise.text import Document, SplitText
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.scoring.domain import DomainCheck
+    from bertflow.scoring.scores import ScoreCalibrator
+
+logger = logging.getLogger("bertflow")
+
+FEWEST_RESAMPLES = 100
+"""Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
+RATES = (0.01, 0.001)
+"""False-match rates whose thresholds the report gives."""
+
+
+def fix(
+    encoder: "str | SentenceEncoder | None" = None,
+    text: str | Path | Sequence[str] | None = None,
+    labels: "str | Path | Pairs | None" = None,
+    *,
+    vectors: str | Path | None = None,
+    output: str | Path | None = None,
+    candidates: str | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    revision: str | None = None,
+    dtype: str | None = None,
+    device: str = "auto",
+    max_sentences: int = 8000,
+    max_pairs: int = 1000,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: bool = False,
+    say: Callable[[str], None] | None = None,
+) -> "Advice":
+    """Measure the geometry of an encoder on your text, try what could help, and say what to do.
+
+    The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is advised
+    only if it is better than the raw encoder on held-out pairs by more than chance. Pairs are those of ``labels``, or
+    they are mined from the structure of the text: paragraphs and documents (blank lines between them), or columns such
+    as question and answer.
+
+    Args:
+        encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
+        text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors``: their text, one line a
+            vector, if there is one.
+        labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text.
+        vectors: File of embeddings (n, dim), .npy or .parquet, instead of an encoder.
+        output: Folder to write, new or empty.
+        candidates: What to try, as whitening,sif+whitening(128),flow; everything by default.
+        pooling: A named pooling, or one written out as 'mean(1,2)'; the encoder's own by default, else mean.
+        max_length: Tokens after which a sentence is truncated; the encoder's own by default, else 128.
+        prompt: Text in front of every sentence, or the name of one of the encoder's prompts; its default prompt by
+            default.
+        revision: Branch, tag or commit of a hub id.
+        dtype: float32, float16 or bfloat16; the encoder's own by default, else float32.
+        device: cpu, cuda, ...; auto chooses the fastest one.
+        max_sentences: Largest number of sentences to fit on; a random sample of the text.
+        max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
+        resamples: Number of resamples of the paired bootstrap.
+        seed: Random seed of the samples, the flow and the bootstrap.
+        progress: Show a bar while sentences are encoded.
+        say: Called with lines that are worth reading before the result is there.
+
+    Returns:
+        The verdict, the numbers behind it, and the encoder to use.
+
+    Raises:
+        UsageError: If an option cannot be used, or options contradict each other.
+        DataError: If a file is missing or damaged, or there is too little text.
+    """
+    from bertflow.advise.advice import Advice, require_new
+    from bertflow.advise.candidates import estimate_time, fit_candidates, parse_candidates, select_candidates
+    from bertflow.advise.evidence import MINED, Evidence, measure_geometry
+    from bertflow.advise.text import split_text
+    from bertflow.advise.verdict import decide
+
+    say, rows = say or logger.info, parse_candidates(candidates)
+    if resamples < FEWEST_RESAMPLES:
+        raise UsageError(
+            f"A verdict is based on an interval, which needs resamples of {FEWEST_RESAMPLES} or more, got {resamples}. "
+            "Leave it out for 1000."
+        )
+    if output is not None:
+        require_new(Path(output))
+    how = {"pooling": pooling, "max_length": max_length, "prompt": prompt, "revision": revision, "dtype": dtype}
+    given = {name: value for name, value in how.items() if value is not None}
+    read = _read_encoder if vectors is None else _read_vectors
+    inputs = read(encoder, text, labels, vectors, {**given, "device": device}, seed)
+    labelled = [inputs.labels] if inputs.labels else []
+    split = split_text(
+        *(inputs.documents, inputs.text, [s for one in labelled for s in one.sentences]),
+        *(max_sentences, max_pairs, seed),
+    )
+    mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
+    evidence, source = [*labelled, *mined], inputs.source
+    own = source.pooled(source.own_pooling)
+    # Without pairs nothing could be chosen, so nothing is tried.
+    tried, left_out = select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
+    say(f"encoder   {inputs.name}, {source.own_pooling}, width {own.dim}")
+    pairs = f"{len(split.choosing) + len(split.judging):,}" if split.choosing and split.judging else "no"
+    say(
+        f"text      {len(split.fitted):,} sentences to fit on; put aside: {len(split.reference):,} for random pairs, "
+        f"{pairs} mined pairs"
+    )
+    for candidate_pooling in tried.values():  # all poolings share one pass if they are known before it
+        source.pooled(candidate_pooling, split.fitted)
+    everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
+    flows = {pooling for row, pooling in tried.items() if row.calibrator == "flow"}
+    say(f"time      {estimate_time(own, everything, len(split.fitted), len(flows))}")
+    x = own.encode(everything, progress=progress)
+    raw = measure_geometry(x[: len(split.fitted)], seed)
+    say(f"geometry  {raw}")
+    fitted = fit_candidates(source, tried, left_out, split.fitted, seed)
+    judged = [one.judge(fitted.systems, fitted.advice, resamples, seed) for one in evidence]
+    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(inputs, split))
+    advised = fitted.systems[decided.system]
+    scores, thresholds = _fit_scores(advised, split.reference, inputs.labels, seed)
+    domain, note = _fit_domain(source.pooled(fitted.poolings[decided.system]), split)
+    advice = Advice(
+        of=inputs.name,
+        decided=decided,
+        geometry={
+            "fitted_raw": raw,
+            "reference_raw": measure_geometry(own.encode(split.reference), seed),
+            "reference_advised": measure_geometry(advised.encode(split.reference), seed),
+        },
+        evidence=tuple(judged),
+        scores=scores,
+        domain=domain,
+        notes=(*thresholds, *note),
+        text=split,
+        candidates=fitted,
+        source=source,
+        seed=seed,
+    )
+    return advice if output is None else advice.saved(output)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What was given, opened and read before anything is computed."""
+
+    name: str
+    source: "Source"
+    documents: "list[Document]"
+    text: str
+    """Name of the text."""
+    labels: "Evidence | None"
+    named: bool = True
+    """Whether the text of the embeddings is known."""
+
+
+def _read_encoder(
+    encoder: "str | SentenceEncoder | None", text: Any, labels: Any, vectors: None, how: dict[str, Any], seed: int
+) -> Inputs:
+    from bertflow.advise.candidates import Source
+    from bertflow.advise.evidence import load_evidence
+    from bertflow.advise.text import read_documents
+    from bertflow.opening import open_encoder
+
+    if encoder is None or text is None:
+        got = "neither" if encoder is None and text is None else "no text" if text is None else "no encoder"
+        raise UsageError(
+            f"An encoder and a text are needed, as `bertflow fix MODEL TEXT`, got {got}. Give both, or vectors."
+        )
+    evidence = load_evidence(labels, seed) if labels else None
+    documents = read_documents(text)
+    if isinstance(encoder, str):
+        name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
+        opened = open_encoder(encoder, **how)
+    else:
+        opened, name = encoder, str(encoder.describe()["encoder"])
+    return Inputs(
+        name, Source(opened), documents, Path(text).name if isinstance(text, str | Path) else "text", evidence
+    )
+
+
+def _read_vectors(
+    encoder: "str | SentenceEncoder | None", text: Any, labels: Any, vectors: str | Path, how: dict[str, Any], seed: int
+) -> Inputs:
+    from bertflow.advise.candidates import Source, VectorEncoder
+    from bertflow.advise.evidence import load_evidence
+    from bertflow.advise.text import Document, read_documents
+
+    text = encoder if text is None else text  # `bertflow fix --vectors FILE TEXT`
+    wrong = [name for name in how if name != "device"] + (["an encoder"] if text is not encoder and encoder else [])
+    if wrong:
+        raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. Leave it out.")
+    if labels and text is None:
+        raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
+    evidence = load_evidence(labels, seed) if labels else None
+    documents = None if text is None else read_documents(text, whole_lines=True)
+    lines = None if documents is None else [line for document in documents for line in document.sentences]
+    rows = VectorEncoder(Path(vectors), lines)
+    alone = [Document((sentence,)) for sentence in rows.sentences]
+    name = Path(text).name if isinstance(text, str | Path) else str(vectors)
+    return Inputs(str(vectors), Source(rows), documents or alone, name, evidence, named=documents is not None)
+
+
+def _missing(inputs: Inputs, text: "SplitText") -> str:
+    """Why there are no mined pairs."""
+    if not inputs.named:
+        return "vectors without their text make no pairs."
+    if not text.mined:
+        return "the text has no structure to mine pairs from (paragraphs, blank lines, or question and answer columns)."
+    return f"the structure of the text gives only {text.mined:,} pairs, some 300 are needed."
+
+
+def _fit_scores(
+    system: "SentenceEncoder", reference: list[str], labels: "Evidence | None", seed: int
+) -> "tuple[ScoreCalibrator, list[str]]":
+    """What a cosine means, and its thresholds as lines."""
+    from bertflow.evaluation.encoding import pair_cosines
+    from bertflow.scoring.scores import ScoreCalibrator
+
+    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference), []
+    if labels and labels.choosing.kind == "binary":  # nothing was judged by this half
+        try:
+            scores.fit_labels(pair_cosines(system, labels.choosing), labels.choosing.target)
+        except DataError as error:
+            lines.append(f"labels    give no probabilities: {error}")
+    for rate in RATES:
+        try:
+            lines.append(f"threshold {scores.threshold(rate)}")
+        except UsageError as error:
+            lines.append(f"threshold {error}")
+    return scores, lines
+
+
+def _fit_domain(raw: "SentenceEncoder", text: "SplitText") -> "tuple[DomainCheck | None, list[str]]":
+    """What ordinary text is, or why that is unknown."""
+    from bertflow.advise.candidates import ROWS_A_DIRECTION
+    from bertflow.scoring.domain import FEWEST, DomainCheck
+
+    if len(text.reference) < FEWEST or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
+        few = f"{len(text.fitted):,} sentences are too few for a Gaussian of {raw.dim} dimensions"
+        return None, [f"domain    not written: {few}"]
+    return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []
