@@ -8,6 +8,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from bertflow.advise.fixing import fix as fix
     from bertflow.calibrated import CalibratedEncoder as CalibratedEncoder
     from bertflow.calibration.base import Provenance as Provenance
     from bertflow.calibration.flow import FlowCalibrator as FlowCalibrator
@@ -59,6 +60,7 @@ _HOMES = {
     "evaluate_retrieval": "bertflow.evaluation.tasks",
     "evaluate_sts": "bertflow.evaluation.tasks",
     "export_encoder": "bertflow.export.targets",
+    "fix": "bertflow.advise.fixing",
     "load_calibrator": "bertflow.calibration.saving",
     "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",

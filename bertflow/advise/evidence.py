@@ -111,6 +111,10 @@ class Evidence:
         rows = np.random.default_rng(seed).permutation(len(pairs))
         return cls(kind, pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
+    def __len__(self) -> int:
+        """The number of pairs in both halves."""
+        return len(self.choosing) + len(self.judging)
+
     @property
     def sentences(self) -> list[str]:
         """All distinct sentences of both halves."""

@@ -8,9 +8,10 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from bertflow.errors import DataError, UsageError
+from bertflow.registry import lookup
 
 if TYPE_CHECKING:
     from bertflow.advise.advice import Advice
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bertflow")
 
+Purpose = Literal["similarity", "search"]
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
 RATES = (0.01, 0.001)
@@ -35,6 +37,7 @@ def fix(
     text: str | Path | Sequence[str] | None = None,
     labels: "str | Path | Pairs | None" = None,
     *,
+    purpose: Purpose = "similarity",
     vectors: str | Path | None = None,
     output: str | Path | None = None,
     candidates: str | None = None,
@@ -48,7 +51,7 @@ def fix(
     max_pairs: int = 1000,
     resamples: int = 1000,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> "Advice":
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
@@ -63,8 +66,10 @@ def fix(
         text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors``: their text, one line a
             vector, if there is one.
         labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text.
+        purpose: What the encoder is used for. search: pairs of a query and its text decide, labelled or mined, before
+            other labels.
         vectors: File of embeddings (n, dim), .npy or .parquet, instead of an encoder.
-        output: Folder to write, new or empty.
+        output: Folder to write, new or empty (default on the command line: fixed).
         candidates: What to try, as whitening,sif+whitening(128),flow; everything by default.
         pooling: A named pooling, or one written out as 'mean(1,2)'; the encoder's own by default, else mean.
         max_length: Tokens after which a sentence is truncated; the encoder's own by default, else 128.
@@ -77,7 +82,7 @@ def fix(
         max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
         resamples: Number of resamples of the paired bootstrap.
         seed: Random seed of the samples, the flow and the bootstrap.
-        progress: Show a bar while sentences are encoded.
+        progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
         say: Called with lines that are worth reading before the result is there.
 
     Returns:
@@ -90,7 +95,7 @@ def fix(
     from bertflow.advise.advice import Advice, require_new
     from bertflow.advise.candidates import estimate_time, fit_candidates, parse_candidates, select_candidates
     from bertflow.advise.evidence import MINED, Evidence, measure_geometry
-    from bertflow.advise.text import split_text
+    from bertflow.advise.text import Document, split_text
     from bertflow.advise.verdict import decide
 
     say, rows = say or logger.info, parse_candidates(candidates)
@@ -99,126 +104,103 @@ def fix(
             f"A verdict is based on an interval, which needs resamples of {FEWEST_RESAMPLES} or more, got {resamples}. "
             "Leave it out for 1000."
         )
+    lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
     if output is not None:
         require_new(Path(output))
     how = {"pooling": pooling, "max_length": max_length, "prompt": prompt, "revision": revision, "dtype": dtype}
     given = {name: value for name, value in how.items() if value is not None}
-    read = _read_encoder if vectors is None else _read_vectors
-    inputs = read(encoder, text, labels, vectors, {**given, "device": device}, seed)
-    labelled = [inputs.labels] if inputs.labels else []
-    split = split_text(
-        *(inputs.documents, inputs.text, [s for one in labelled for s in one.sentences]),
-        *(max_sentences, max_pairs, seed),
-    )
+    inputs = _read(encoder, text, labels, vectors, given, device, seed)
+    source, labelled = inputs.source, [] if inputs.labels is None else [inputs.labels]
+    known = [sentence for one in labelled for sentence in one.sentences]
+    documents = inputs.documents or [Document((sentence,)) for sentence in source.encoder.sentences]
+    split = split_text(documents, inputs.text, known, max_sentences, max_pairs, seed)
     mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
-    evidence, source = [*labelled, *mined], inputs.source
+    # The first evidence decides: for search, pairs of a query and its text come before other labels.
+    evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
     own = source.pooled(source.own_pooling)
     # Without pairs nothing could be chosen, so nothing is tried.
     tried, left_out = select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
+    n_mined = f"{sum(map(len, mined)):,}" if mined else "no"
     say(f"encoder   {inputs.name}, {source.own_pooling}, width {own.dim}")
-    pairs = f"{len(split.choosing) + len(split.judging):,}" if split.choosing and split.judging else "no"
     say(
         f"text      {len(split.fitted):,} sentences to fit on; put aside: {len(split.reference):,} for random pairs, "
-        f"{pairs} mined pairs"
+        f"{n_mined} mined pairs"
     )
-    for candidate_pooling in tried.values():  # all poolings share one pass if they are known before it
-        source.pooled(candidate_pooling, split.fitted)
+    for row_pooling in tried.values():  # all poolings share one pass if they are known before it
+        source.pooled(row_pooling, split.fitted)
     everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
-    flows = {pooling for row, pooling in tried.items() if row.calibrator == "flow"}
+    flows = {row_pooling for row, row_pooling in tried.items() if row.calibrator == "flow"}
     say(f"time      {estimate_time(own, everything, len(split.fitted), len(flows))}")
-    x = own.encode(everything, progress=progress)
-    raw = measure_geometry(x[: len(split.fitted)], seed)
+    raw = measure_geometry(own.encode(everything, progress=progress)[: len(split.fitted)], seed)
     say(f"geometry  {raw}")
     fitted = fit_candidates(source, tried, left_out, split.fitted, seed)
     judged = [one.judge(fitted.systems, fitted.advice, resamples, seed) for one in evidence]
-    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(inputs, split))
+    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(inputs, split), purpose)
     advised = fitted.systems[decided.system]
     scores, thresholds = _fit_scores(advised, split.reference, inputs.labels, seed)
     domain, note = _fit_domain(source.pooled(fitted.poolings[decided.system]), split)
-    advice = Advice(
-        of=inputs.name,
-        decided=decided,
-        geometry={
-            "fitted_raw": raw,
-            "reference_raw": measure_geometry(own.encode(split.reference), seed),
-            "reference_advised": measure_geometry(advised.encode(split.reference), seed),
-        },
-        evidence=tuple(judged),
-        scores=scores,
-        domain=domain,
-        notes=(*thresholds, *note),
-        text=split,
-        candidates=fitted,
-        source=source,
-        seed=seed,
-    )
+    geometry = {
+        "fitted_raw": raw,
+        "reference_raw": measure_geometry(own.encode(split.reference), seed),
+        "reference_advised": measure_geometry(advised.encode(split.reference), seed),
+    }
+    notes = (*thresholds, *note)
+    advice = Advice(inputs.name, decided, geometry, tuple(judged), scores, domain, notes, split, fitted, source, seed)
     return advice if output is None else advice.saved(output)
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """What was given, opened and read before anything is computed."""
+    """What was given, opened and read before anything is computed.
+
+    Attributes:
+        name: Name of the encoder.
+        source: The encoder.
+        documents: The text, in its order; None where vectors have no text.
+        text: Name of the text.
+        labels: Labelled pairs, if there are any.
+    """
 
     name: str
     source: "Source"
-    documents: "list[Document]"
+    documents: "list[Document] | None"
     text: str
-    """Name of the text."""
     labels: "Evidence | None"
-    named: bool = True
-    """Whether the text of the embeddings is known."""
 
 
-def _read_encoder(
-    encoder: "str | SentenceEncoder | None", text: Any, labels: Any, vectors: None, how: dict[str, Any], seed: int
-) -> Inputs:
-    from bertflow.advise.candidates import Source
+def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, Any], device: str, seed: int) -> Inputs:
+    from bertflow.advise.candidates import Source, VectorEncoder
     from bertflow.advise.evidence import load_evidence
     from bertflow.advise.text import read_documents
     from bertflow.opening import open_encoder
 
-    if encoder is None or text is None:
-        got = "neither" if encoder is None and text is None else "no text" if text is None else "no encoder"
-        raise UsageError(
-            f"An encoder and a text are needed, as `bertflow fix MODEL TEXT`, got {got}. Give both, or vectors."
-        )
-    evidence = load_evidence(labels, seed) if labels else None
-    documents = read_documents(text)
-    if isinstance(encoder, str):
-        name = Path(encoder).resolve().name if Path(encoder).exists() else encoder
-        opened = open_encoder(encoder, **how)
-    else:
-        opened, name = encoder, str(encoder.describe()["encoder"])
-    return Inputs(
-        name, Source(opened), documents, Path(text).name if isinstance(text, str | Path) else "text", evidence
-    )
-
-
-def _read_vectors(
-    encoder: "str | SentenceEncoder | None", text: Any, labels: Any, vectors: str | Path, how: dict[str, Any], seed: int
-) -> Inputs:
-    from bertflow.advise.candidates import Source, VectorEncoder
-    from bertflow.advise.evidence import load_evidence
-    from bertflow.advise.text import Document, read_documents
-
-    text = encoder if text is None else text  # `bertflow fix --vectors FILE TEXT`
-    wrong = [name for name in how if name != "device"] + (["an encoder"] if text is not encoder and encoder else [])
-    if wrong:
+    if vectors is not None and text is None:
+        encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
+    if vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
         raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. Leave it out.")
-    if labels and text is None:
+    if vectors is not None and text is None and labels is not None:
         raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
-    evidence = load_evidence(labels, seed) if labels else None
-    documents = None if text is None else read_documents(text, whole_lines=True)
-    lines = None if documents is None else [line for document in documents for line in document.sentences]
-    rows = VectorEncoder(Path(vectors), lines)
-    alone = [Document((sentence,)) for sentence in rows.sentences]
-    name = Path(text).name if isinstance(text, str | Path) else str(vectors)
-    return Inputs(str(vectors), Source(rows), documents or alone, name, evidence, named=documents is not None)
+    if vectors is None and (encoder is None or text is None):
+        raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
+    evidence = None if labels is None else load_evidence(labels, seed)
+    documents = None if text is None else read_documents(text, whole_lines=vectors is not None)
+    if vectors is not None:
+        lines = None if documents is None else [line for document in documents for line in document.sentences]
+        name, opened = str(vectors), VectorEncoder(Path(vectors), lines)
+    elif isinstance(encoder, str | Path):
+        name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
+        opened = open_encoder(encoder, device, **given)
+    else:
+        name, opened = str(encoder.describe()["encoder"]), encoder
+    if opened.calibrator is not None:
+        calibrator = opened.describe()["calibrator"]
+        raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
+    return Inputs(name, Source(opened), documents, Path(text).name if isinstance(text, str | Path) else name, evidence)
 
 
 def _missing(inputs: Inputs, text: "SplitText") -> str:
     """Why there are no mined pairs."""
-    if not inputs.named:
+    if inputs.documents is None:
         return "vectors without their text make no pairs."
     if not text.mined:
         return "the text has no structure to mine pairs from (paragraphs, blank lines, or question and answer columns)."

@@ -165,14 +165,21 @@ def choose(figures: Figures, advice: Mapping[str, str]) -> str | None:
     return best[FLOW if figures.leads[best[FLOW], best[WHITEN]].proven else WHITEN]
 
 
-def decide(raw: Geometry, evidence: Sequence[Figures], advice: Mapping[str, str], missing: str = "") -> Verdict:
+def decide(
+    raw: Geometry,
+    evidence: Sequence[Figures],
+    advice: Mapping[str, str],
+    missing: str = "",
+    purpose: str = "similarity",
+) -> Verdict:
     """The verdict. The first evidence decides; what the others say about the same system is added.
 
     Args:
         raw: Geometry of the raw embeddings.
-        evidence: The figures of each kind of evidence, labels first.
+        evidence: The figures of each kind of evidence, the one that decides first.
         advice: Candidate -> ``WHITEN`` or ``FLOW``.
         missing: Why there is no evidence, if there is none.
+        purpose: What the encoder is used for: similarity or search.
     """
     chosen = choose(evidence[0], advice) if evidence else None
     system = chosen if chosen and evidence[0].gains[chosen].proven else "raw"
@@ -182,7 +189,7 @@ def decide(raw: Geometry, evidence: Sequence[Figures], advice: Mapping[str, str]
         reasons.append(RESCALED)
     if not evidence:
         reasons.append(f"Whether a change ranks better is unknown: {missing} Give labels: pairs that you judged.")
-    if system != "raw" and evidence[0].kind == MINED_PAIRS:
+    if system != "raw" and evidence[0].kind == MINED_PAIRS and purpose != "search":
         reasons.append(MINED_ONLY)
     return Verdict(word, system, tuple(reasons))
 

@@ -302,7 +302,7 @@ def test_a_flow_is_chosen_only_if_it_is_better_than_whitening(tmp_path, monkeypa
          "A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give more "
          "text of the kind that you will embed."),
         (["{model}"], 2,
-         "An encoder and a text are needed, as `bertflow fix MODEL TEXT`, got no text. Give both, or vectors."),
+         "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors."),
         (["{model}", "{few}", "--candidates", "abtt"], 2,
          "Unknown candidate 'abtt'. Known: whitening, flow."),
         (["{model}", "{few}", "--resamples", "0"], 2,
