@@ -143,7 +143,7 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
-        if row.calibrator is None or (row.pooling is not None and row.pooling not in COUNTED):
+        if row.calibrator is None or row.value == "auto" or row.pooling not in (None, *COUNTED):
             raise UsageError(
                 f"A candidate is whitening or flow, as whitening(64) or sif+whitening; got {row.spelling!r}."
             )

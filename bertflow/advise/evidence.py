@@ -23,8 +23,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.significance import Difference
-from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
 from bertflow.evaluation.tables import Column, value_table
+from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
 from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.tables import Table
