@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bertflow.data.corpus import load_sentences as load_sentences
     from bertflow.encoder.abstract import SentenceEncoder as SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder as TransformerEncoder
+    from bertflow.evaluation.sweeping import sweep as sweep
     from bertflow.evaluation.tasks import evaluate_binary as evaluate_binary
     from bertflow.evaluation.tasks import evaluate_retrieval as evaluate_retrieval
     from bertflow.evaluation.tasks import evaluate_sts as evaluate_sts
@@ -65,6 +66,7 @@ _HOMES = {
     "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",
     "serve_encoder": "bertflow.serve.serving",
+    "sweep": "bertflow.evaluation.sweeping",
     "verify_paper": "bertflow.evaluation.verification",
 }
 """Where each public name lives."""

@@ -37,6 +37,10 @@ class AbstractResult(ABC):
         """What the user required and did not get, in one sentence; a command then ends with exit code 4."""
         return ""
 
+    def run_facts(self) -> dict[str, Any]:
+        """What depends on the time or the machine; a command writes it to run.json, beside arguments and seconds."""
+        return {}
+
     def to_json(self) -> str:
         """Every number; equal results are equal text."""
         return to_json(self.as_dict())

@@ -141,7 +141,8 @@ class Command:
             print_result(result)
         if output:
             result.save(output)
-            write_json(output / "run.json", {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1)})
+            facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}
+            write_json(output / "run.json", facts)
         if result.missed():
             raise ThresholdMissedError(result.missed())
         return int(getattr(result, "exit_code", 0))

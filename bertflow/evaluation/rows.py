@@ -19,6 +19,7 @@ from bertflow.data.sts_tasks import STS12_16
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.significance import Figure
+from bertflow.evaluation.tables import setting
 from bertflow.text_keys import hash_texts
 
 SAME_LABELS: Mapping[str, tuple[str, ...]] = {
@@ -69,13 +70,6 @@ class SystemFacts:
     def label_leak(self, task: str) -> str:
         """The labelled data that holds labels of ``task``; empty where there is none."""
         return next((label for label in self.labels if task == label or task in SAME_LABELS.get(label, ())), "")
-
-
-def setting(seen: float | None) -> str:
-    """The name of what ``seen`` means: inductive, transductive or unknown."""
-    if seen is None:
-        return "unknown"
-    return "transductive" if seen else "inductive"
 
 
 def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> None:

@@ -98,6 +98,13 @@ def _table(rows: "Sequence[Row]", shown: Sequence[Column], cell: "Callable[[Row]
     return Table(("system", *(column.title for column in shown)), tuple(lines))
 
 
+def setting(seen: float | None) -> str:
+    """The name for a share of seen text: inductive, transductive or unknown."""
+    if seen is None:
+        return "unknown"
+    return "transductive" if seen else "inductive"
+
+
 def number(value: float, metric: str) -> str:
     """A value as tables print it."""
     return f"{value:.2f}" if metric.endswith(UNSCALED) else f"{100 * value:.2f}"

@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.data.sts import load_sts
 from bertflow.errors import DataError
 from bertflow.evaluation.tables import task_title
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from bertflow.data.pairs import Pairs
     from bertflow.encoder.transformer import TransformerEncoder
 
     Embeddings = NDArray[np.float32]
@@ -213,7 +214,6 @@ def verify_paper(
     Raises:
         DataError: If a task is missing, or has no sub-sets where its figure needs them.
     """
-    from bertflow.data.sts import load_sts
     from bertflow.encoder.batching import tokenize
     from bertflow.encoder.checkpoint import Checkpoint
     from bertflow.encoder.folders import open_model
@@ -236,7 +236,7 @@ def verify_paper(
 def verify(
     encoder_of: "Callable[[int], TransformerEncoder]",
     tokens: "Callable[[Sequence[str]], NDArray[np.integer[Any]]]",
-    sets: "Mapping[str, Pairs]",
+    sets: Mapping[str, Pairs],
     checks: Sequence[Check] = CHECKS,
     progress: bool = False,
 ) -> Verification:
@@ -252,9 +252,6 @@ def verify(
     Raises:
         DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
     """
-    import numpy as np
-
-    from bertflow.data.pairs import unique_sentences
     from bertflow.evaluation.encoding import row_numbers
 
     sentences = unique_sentences(sets.values())
@@ -276,8 +273,7 @@ def verify(
     return Verification(tuple(rows), recipe, encoder.dim, tuple(forms))
 
 
-def _verified(check: Check, x: "Embeddings", sets: "Mapping[str, Pairs]", row_of: Mapping[str, int]) -> Verified:
-    import numpy as np
+def _verified(check: Check, x: "Embeddings", sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
     import torch
 
     from bertflow.affine import whitening_map

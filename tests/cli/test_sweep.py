@@ -63,6 +63,7 @@ def test_a_heatmap_is_drawn(tiny_bert, task, tmp_path):
     assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.filterwarnings("always:no heatmap")
 def test_without_matplotlib_the_rest_is_written_and_that_is_said(tiny_bert, task, tmp_path, capsys, monkeypatch):
     monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -86,10 +87,10 @@ def test_labels_are_probed_instead(tiny_bert, labels, capsys):
     ("arguments", "message"),
     [
         (["--labels", "x.tsv", "--tasks", "stsb"],
-         "--tasks belongs to the STS tasks, which --labels does without. Leave one out."),
-        (["--folds", "3"], "--folds belongs to the probe, which needs --labels. Leave one out."),
-        (["--layers", "0,9"], "--layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
-        (["--layers", "a"], "--layers takes numbers with commas, as 0,3,6; got 'a'."),
+         "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
+        (["--folds", "3"], "The option folds belongs to the probe, which needs labels. Leave one out."),
+        (["--layers", "0,9"], "layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
+        (["--layers", "a"], "layers takes numbers with commas, as 0,3,6; got 'a'."),
         (["--tokens", "median"],
          "Unknown token reduction 'median'. Known: mean, content, sif, soft-sif, max, cls, last-token."),
     ],

@@ -24,7 +24,7 @@ def pairs_of(task, data_dir):
 
 @pytest.fixture
 def command(monkeypatch, tiny_bert, capsys):
-    monkeypatch.setattr("bertflow.data.sts.load_sts", pairs_of)
+    monkeypatch.setattr(verification, "load_sts", pairs_of)
 
     def call(*arguments):
         code = main(["verify-paper", str(tiny_bert), "--data_dir", "data", "--max_length", "8", *map(str, arguments)])

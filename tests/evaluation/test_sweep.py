@@ -14,9 +14,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.encoding import embed_poolings, readable
-from bertflow.evaluation.probe import accuracy_of_folds, probe
-from bertflow.evaluation.sweep import candidates, sweep
-from bertflow.evaluation.sweep_table import AVERAGE, WEIGHTED
+from bertflow.evaluation.sweep_results import AVERAGE, WEIGHTED
+from bertflow.evaluation.sweeping import accuracy_of_folds, candidates, probe_poolings, sweep_poolings
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
@@ -42,7 +41,7 @@ def open_encoder(folder, pooling="sif"):
 
 @pytest.fixture(scope="module")
 def found(tiny_bert):
-    return sweep(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
+    return sweep_poolings(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
 
 
 def value(result, pooling, calibrator, task="one"):
@@ -87,7 +86,7 @@ def test_the_text_is_read_once(tiny_bert, monkeypatch):
     encoder, read = open_encoder(tiny_bert), []
     run = encoder.encode_poolings
     monkeypatch.setattr(encoder, "encode_poolings", lambda text, *a, **k: read.extend(text) or run(text, *a, **k))
-    sweep(encoder, SETS, candidates(BLOCKS, layers=[0, 4]))
+    sweep_poolings(encoder, SETS, candidates(BLOCKS, layers=[0, 4]))
     # The first sentence is read once more, to learn how wide each embedding is.
     assert len(read) - 1 == len({s for set_ in SETS for side in (set_.first, set_.second) for s in side})
 
@@ -144,7 +143,7 @@ def test_fewer_directions_than_asked_for_is_a_dash(found):
 )
 def test_a_row_says_what_was_seen(pooling, calibrator, fit_on, setting, tiny_bert):
     text = ["the green garden sings", "a bird", "red red dog", "a big house"] if fit_on else None
-    result = sweep(open_encoder(tiny_bert), SETS[:1], ["mean(2)", "sif(2)"], text)
+    result = sweep_poolings(open_encoder(tiny_bert), SETS[:1], ["mean(2)", "sif(2)"], text)
     rows = [row.as_dict() for row in result.rows]
     assert {row["setting"] for row in rows if (row["pooling"], row["calibrator"]) == (pooling, calibrator)} == {setting}
 
@@ -171,7 +170,7 @@ def test_json_and_csv_hold_every_value(found):
 
 
 def test_equal_input_gives_equal_bytes(found, tiny_bert):
-    again = sweep(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
+    again = sweep_poolings(open_encoder(tiny_bert), SETS, candidates(BLOCKS))
     assert (again.to_json(), again.to_csv(), again.to_markdown()) == (
         found.to_json(),
         found.to_csv(),
@@ -199,9 +198,9 @@ def test_a_probe_does_not_find_what_it_does_not_hold(labelled):
 
 
 def test_every_pooling_is_probed(labelled, tiny_bert):
-    result = probe(open_encoder(tiny_bert), labelled, ["mean(1)", "sif(4)", "concat-last-4"], folds=3)
+    result = probe_poolings(open_encoder(tiny_bert), labelled, ["mean(1)", "sif(4)", "concat-last-4"], folds=3)
     alone = accuracy_of_folds(open_encoder(tiny_bert, "mean(1)").encode(labelled.texts), labelled.labels, 3, 0)
-    assert [row.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
+    assert [row.candidate.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
     assert result.rows[0].accuracy == pytest.approx(alone.mean(), abs=0.02)
     assert result.rows[0].deviation == pytest.approx(alone.std(ddof=1), abs=0.02)
     assert result.majority == pytest.approx(max(map(labelled.labels.count, ("dog", "other"))) / 60)
@@ -210,7 +209,7 @@ def test_every_pooling_is_probed(labelled, tiny_bert):
 def test_a_label_needs_a_text_in_each_fold(tiny_bert):
     few = LabelledText(("a dog", "a cat", "the man"), ("x", "x", "y"), "few.tsv")
     with pytest.raises(DataError) as error:
-        probe(open_encoder(tiny_bert), few, ["mean"], folds=2)
+        probe_poolings(open_encoder(tiny_bert), few, ["mean"], folds=2)
     assert str(error.value) == (
         "Every label needs a text in each of 2 folds, but 'y' has 1. Give more text, or fewer folds."
     )
@@ -218,4 +217,4 @@ def test_a_label_needs_a_text_in_each_fold(tiny_bert):
 
 def test_one_fold_is_no_cross_validation(labelled, tiny_bert):
     with pytest.raises(UsageError, match=r"^A cross-validation needs two folds or more, got 1\.$"):
-        probe(open_encoder(tiny_bert), labelled, ["mean"], folds=1)
+        probe_poolings(open_encoder(tiny_bert), labelled, ["mean"], folds=1)
