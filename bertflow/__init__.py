@@ -31,7 +31,17 @@ if TYPE_CHECKING:
     from bertflow.export.targets import export_encoder as export_encoder
     from bertflow.moments import Moments as Moments
     from bertflow.retrieval.index import AnswerIndex as AnswerIndex
+    from bertflow.retrieval.indexing import add_answers as add_answers
+    from bertflow.retrieval.indexing import build_index as build_index
+    from bertflow.retrieval.indexing import describe_index as describe_index
+    from bertflow.retrieval.indexing import recalibrate_index as recalibrate_index
+    from bertflow.retrieval.indexing import remove_answers as remove_answers
+    from bertflow.retrieval.indexing import update_answers as update_answers
+    from bertflow.retrieval.indexing import write_search_example as write_search_example
+    from bertflow.retrieval.searching import evaluate_search as evaluate_search
+    from bertflow.retrieval.searching import search as search
     from bertflow.scoring.domain import DomainCheck as DomainCheck
+    from bertflow.scoring.pairs import score as score
     from bertflow.scoring.scores import ScoreCalibrator as ScoreCalibrator
     from bertflow.serve.serving import serve_encoder as serve_encoder
     from bertflow.store.store import EmbeddingStore as EmbeddingStore
@@ -56,18 +66,28 @@ _HOMES = {
     "Standardize": "bertflow.calibration.linear",
     "TransformerEncoder": "bertflow.encoder.transformer",
     "Whitening": "bertflow.calibration.linear",
+    "add_answers": "bertflow.retrieval.indexing",
+    "build_index": "bertflow.retrieval.indexing",
+    "describe_index": "bertflow.retrieval.indexing",
     "diagnose": "bertflow.export.diagnosis",
     "evaluate_binary": "bertflow.evaluation.tasks",
     "evaluate_retrieval": "bertflow.evaluation.tasks",
     "evaluate_sts": "bertflow.evaluation.tasks",
+    "evaluate_search": "bertflow.retrieval.searching",
     "export_encoder": "bertflow.export.targets",
     "fix": "bertflow.advise.fixing",
     "load_calibrator": "bertflow.calibration.saving",
     "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",
+    "recalibrate_index": "bertflow.retrieval.indexing",
+    "remove_answers": "bertflow.retrieval.indexing",
+    "score": "bertflow.scoring.pairs",
+    "search": "bertflow.retrieval.searching",
     "serve_encoder": "bertflow.serve.serving",
     "sweep": "bertflow.evaluation.sweeping",
     "verify_paper": "bertflow.evaluation.verification",
+    "update_answers": "bertflow.retrieval.indexing",
+    "write_search_example": "bertflow.retrieval.indexing",
 }
 """Where each public name lives."""
 

@@ -12,6 +12,7 @@ All but parquet may be compressed (``.gz``).
 """
 
 import csv
+import io
 import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,6 +22,8 @@ from typing import Any
 
 from bertflow.data.lines import read_lines
 from bertflow.errors import DataError
+from bertflow.files import write_text
+from bertflow.registry import lookup
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
@@ -211,3 +214,43 @@ FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
     ".parquet": _parquet,
 }
 """A row is a file ending and how such a file is opened; the flag says whether the first line names the columns."""
+
+
+def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table by the file's ending, complete or not at all; ``open_table`` reads it."""
+    write_text(path, lookup("ending of --output", WRITERS, Path(path).suffix)(header, rows))
+
+
+def require_writable(path: str | Path) -> None:
+    """Refuse an ending that is none of ``WRITERS``, before anything is computed.
+
+    Raises:
+        UnknownNameError: With the known endings.
+    """
+    lookup("ending of --output", WRITERS, Path(path).suffix)
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as csv."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue()
+
+
+def _to_tsv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    # No quoting, as it is read; so white space inside a text becomes a space.
+    lines = [[" ".join(cell.split()) if isinstance(cell, str) else f"{cell}" for cell in row] for row in rows]
+    return "\n".join("\t".join(line) for line in [header, *lines]) + "\n"
+
+
+def to_jsonl(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as one JSON object a line."""
+    return "".join(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+
+
+WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]]], str]] = {
+    ".tsv": _to_tsv,
+    ".csv": to_csv,
+    ".jsonl": to_jsonl,
+}
+"""A row is a file ending and how a table becomes such text."""

@@ -131,8 +131,8 @@ def evaluate_retrieval(
     ]
     ranks, cosines = (np.stack(found) for found in zip(*by_system, strict=True))
     figures = [
-        _mean_figure(pairs.task, "hit@1", (ranks == 1).astype(np.float64), resamples, seed),
-        _mean_figure(pairs.task, "mrr", 1 / ranks, resamples, seed),
+        mean_figure(pairs.task, "hit@1", (ranks == 1).astype(np.float64), resamples, seed),
+        mean_figure(pairs.task, "mrr", 1 / ranks, resamples, seed),
     ]
     for metric, values in (
         ("random_median_cosine", np.median(cosines, axis=1)),
@@ -222,7 +222,7 @@ def random_cosines(x: NDArray[np.floating], rng: np.random.Generator) -> Float64
     return SIMILARITIES["cosine"].paired(x[first], x[second])
 
 
-def _mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:
+def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:
     """The mean of a number (k, n) over the queries."""
     n = by_query.shape[1]
     everything = (np.arange(n, dtype=np.intp),)

@@ -80,7 +80,7 @@ def linearize(
     distinct = list(dict.fromkeys(sentences))
     if len(distinct) < LEAST_ROWS:
         raise DataError(f"A stand-in needs at least {LEAST_ROWS} sentences, got {len(distinct)}. Give more text.")
-    x = system.encoder.encode(distinct, progress=progress)
+    x = system.raw.encode(distinct, progress=progress)
     z = system.calibrate(x).astype(np.float64)
     order = np.random.default_rng(seed).permutation(len(x))
     held, fitted = np.split(order, [max(1, int(HELD_OUT * len(x)))])
@@ -89,7 +89,7 @@ def linearize(
     stand_in = LinearStandIn(described, r2(z[held], (x[held] - affine.shift.numpy()) @ affine.weight.numpy()))
     stand_in.map_, stand_in.moments_, stand_in.provenance_ = affine, calibrator.moments_, calibrator.provenance
     stand_in.n_features_in_, stand_in.facts_ = calibrator.dim_in, {"held_out": len(held), "rows": len(fitted)}
-    return CalibratedEncoder(system.encoder, stand_in)
+    return CalibratedEncoder(system.raw, stand_in)
 
 
 def least_squares(x: NDArray[np.float64], z: NDArray[np.float64]) -> AffineMap:

@@ -13,10 +13,9 @@ from typing import Any, cast
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, OfflineModeIsEnabled
 
-from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.export.onnx_encoder import read_export
-from bertflow.export.parts import Exportable
 from bertflow.records import read_record
 
 IDENTITY = ("weights", "pooling", "max_length", "prompt", "token_counts", "calibrator", "fitted_rows")
@@ -29,7 +28,7 @@ REFUSALS: tuple[type[Exception], ...] = (*HTTP_ERRORS, HFValidationError, Offlin
 
 
 def make_card(
-    system: Exportable,
+    system: SentenceEncoder,
     name: str,
     target: str,
     results: Sequence[Mapping[str, Any]] = (),
@@ -113,16 +112,16 @@ def read_results(path: Path, description: Mapping[str, Any]) -> list[dict[str, A
     return [row for row in found if row.get("aggregation") != "subset"]
 
 
-def _summary(system: Exportable) -> str:
+def _summary(system: SentenceEncoder) -> str:
     description = system.describe()
     base = f"`{description['encoder']}`, pooled by `{description['pooling']}`"
-    if not isinstance(system, CalibratedEncoder):
+    if system.calibrator is None:
         return f"{base}, as it comes."
     return f"{base}, then calibrated without labels by `{description['calibrator']}`."
 
 
-def _fitted(system: Exportable) -> str:
-    if not isinstance(system, CalibratedEncoder):
+def _fitted(system: SentenceEncoder) -> str:
+    if system.calibrator is None:
         return "Nothing was fitted."
     provenance, n = system.calibrator.provenance, system.calibrator.moments_.n
     if provenance is None:

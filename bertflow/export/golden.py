@@ -19,11 +19,11 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.export.diagnosis import distances
-from bertflow.export.parts import Exportable, raw_encoder
+from bertflow.export.parts import transformer_of
 from bertflow.files import write_json
 from bertflow.progress import unsaid
 from bertflow.records import read_record
@@ -115,7 +115,7 @@ class Golden:
         )
 
 
-def make_golden(system: Exportable, written: Path) -> Golden:
+def make_golden(system: SentenceEncoder, written: Path) -> Golden:
     """Embed the golden sentences, correctly and with frequent mistakes.
 
     Args:
@@ -123,22 +123,22 @@ def make_golden(system: Exportable, written: Path) -> Golden:
         written: Folder to which its raw encoder was written, to be opened in other ways.
     """
     with unsaid():  # long sentences are truncated on purpose
-        return _make(system, raw_encoder(system), written, list(GOLDEN_SENTENCES))
+        return _make(system, transformer_of(system), written, list(GOLDEN_SENTENCES))
 
 
-def _make(system: Exportable, encoder: TransformerEncoder, written: Path, sentences: list[str]) -> Golden:
+def _make(system: SentenceEncoder, encoder: TransformerEncoder, written: Path, sentences: list[str]) -> Golden:
     some = [sentences[row] for row in SUSPECT_ROWS]
     raw = encoder.encode(sentences)
-    vectors = _calibrate(system, raw)
+    vectors = system.calibrate(raw)
     suspects = _mistakes(system, encoder, written, some)
-    if isinstance(system, CalibratedEncoder):
+    if system.calibrator is not None:
         suspects = {"it leaves the calibrator out": raw[list(SUSPECT_ROWS)], **suspects}
     right = vectors[list(SUSPECT_ROWS)]
     own = encoder.describe()["dtype"]
     others = {
         dtype: TransformerEncoder(written, dtype=dtype, device="cpu").encode(some) for dtype in DTYPES if dtype != own
     }
-    precision = {dtype: float(np.median(distances(_calibrate(system, x), right))) for dtype, x in others.items()}
+    precision = {dtype: float(np.median(distances(system.calibrate(x), right))) for dtype, x in others.items()}
     # In half precision the last digits depend on the machine: as many of them as differ from float32.
     if own == "float32":
         tolerance = float(np.clip(min(precision.values()) / 3, *TOLERANCES))
@@ -148,14 +148,16 @@ def _make(system: Exportable, encoder: TransformerEncoder, written: Path, senten
     return Golden(sentences, tokens, vectors, suspects, precision, tolerance, system.describe())
 
 
-def _mistakes(system: Exportable, encoder: TransformerEncoder, written: Path, some: list[str]) -> dict[str, Float32]:
+def _mistakes(
+    system: SentenceEncoder, encoder: TransformerEncoder, written: Path, some: list[str]
+) -> dict[str, Float32]:
     depth = max(encoder.describe()["layers"])
     found: dict[str, Float32] = {}
     for tokens, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS]).items():
         wrong = f"it pools by {tokens.split('(')[0]} over its last block"
         if tokens in (encoder.describe()["pooling"], f"{encoder.describe()['pooling']}({depth})"):
             continue
-        if isinstance(system, CalibratedEncoder):
+        if system.calibrator is not None:
             found[f"{wrong}, and leaves the calibrator out"] = x
             if x.shape[1] == encoder.dim:
                 found[wrong] = system.calibrate(x)
@@ -163,12 +165,8 @@ def _mistakes(system: Exportable, encoder: TransformerEncoder, written: Path, so
             found[wrong] = x
     if encoder.describe()["prompt"]:
         bare = TransformerEncoder(written, prompt="", device="cpu").encode(some)
-        found["it leaves the prompt out"] = _calibrate(system, bare)
+        found["it leaves the prompt out"] = system.calibrate(bare)
     return found
-
-
-def _calibrate(system: Exportable, x: Float32) -> Float32:
-    return system.calibrate(x) if isinstance(system, CalibratedEncoder) else x
 
 
 def _count_tokens(encoder: TransformerEncoder, written: Path, sentences: list[str]) -> list[int]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.affine import AffineMap
-from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.folders import open_model
@@ -26,9 +26,6 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.truncated import FAMILIES, BlockStack, quiet_transformers
 from bertflow.errors import DataError
 from bertflow.flow.map import FlowMap
-
-Exportable = TransformerEncoder | CalibratedEncoder
-"""What can be exported: a raw encoder, or one with its calibrator."""
 
 
 class PoolingHead(nn.Module):
@@ -112,13 +109,13 @@ class Parts:
     description: dict[str, Any]
 
     @classmethod
-    def take(cls, system: Exportable, files: Path) -> "Parts":
+    def take(cls, system: SentenceEncoder, files: Path) -> "Parts":
         """Write the encoder's files into the folder ``files``, and read them as parts.
 
         Raises:
             DataError: If this kind of encoder cannot be written.
         """
-        encoder = raw_encoder(system)
+        encoder = transformer_of(system)
         encoder.write(files)
         checkpoint = Checkpoint.read(open_model(files))
         pooling = parse_pooling(str(encoder.describe()["pooling"]))
@@ -129,7 +126,7 @@ class Parts:
             pooling,
             pooling.resolve(checkpoint.blocks),
             torch.from_numpy(counts.weights[pooling.tokens]) if counts else None,
-            _single(system.calibrator.map) if isinstance(system, CalibratedEncoder) else None,
+            _single(system.calibrator.map) if system.calibrator else None,
             system.describe(),
         )
         _prepare_tokenizer(checkpoint.tokenizer, parts.max_length)
@@ -193,13 +190,13 @@ class Parts:
             tokenizer.save_pretrained(folder)
 
 
-def raw_encoder(system: Exportable) -> TransformerEncoder:
-    """The transformer of what is exported.
+def transformer_of(system: SentenceEncoder) -> TransformerEncoder:
+    """The raw encoder of what is exported.
 
     Raises:
         DataError: If it is another kind of encoder, whose weights cannot be written.
     """
-    encoder = system.encoder if isinstance(system, CalibratedEncoder) else system
+    encoder = system.raw
     if not isinstance(encoder, TransformerEncoder):
         raise DataError(
             f"Only a TransformerEncoder can be exported, this one is a {type(encoder).__name__}. "

@@ -21,8 +21,8 @@ from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.export.onnx_graph import Int8Loss
-    from bertflow.export.parts import Exportable
 
 CONFIG = "config.json"
 APPROXIMATIONS: Mapping[str, tuple[str, ...]] = {
@@ -99,7 +99,7 @@ class Exported(AbstractResult):
 
 
 def export_encoder(
-    model: "str | Path | Exportable",
+    model: "str | Path | SentenceEncoder",
     output: str | Path,
     target: str,
     *,
@@ -213,8 +213,8 @@ def _check(
 
 
 def _open(
-    model: "str | Path | Exportable", pooling: str | None, max_length: int | None, dtype: str | None
-) -> "Exportable":
+    model: "str | Path | SentenceEncoder", pooling: str | None, max_length: int | None, dtype: str | None
+) -> "SentenceEncoder":
     """The encoder that was named, on the CPU."""
     if not isinstance(model, str | Path):
         return model
@@ -243,7 +243,7 @@ def _open(
 
 
 def write_export(
-    system: "Exportable",
+    system: "SentenceEncoder",
     folder: Path,
     target: str,
     layout: str = "legacy",
@@ -268,12 +268,12 @@ def write_export(
     """
     from bertflow.export.card import make_card
     from bertflow.export.golden import make_golden
-    from bertflow.export.parts import raw_encoder
+    from bertflow.export.parts import transformer_of
     from bertflow.export.st_folder import OURS
 
     write = lookup("target", TARGETS, target)
     require_replaceable(folder)
-    encoder = raw_encoder(system)
+    encoder = transformer_of(system)
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch:
         encoder.write(Path(scratch))
         golden = make_golden(system, Path(scratch))
@@ -298,7 +298,7 @@ def require_replaceable(folder: Path) -> None:
         raise UsageError(f"{folder} holds something that is not an earlier export. Choose another --output.")
 
 
-def _sentence_transformers(system: "Exportable", aside: Path, layout: str) -> dict[str, Any]:
+def _sentence_transformers(system: "SentenceEncoder", aside: Path, layout: str) -> dict[str, Any]:
     from bertflow.export.parts import Parts
     from bertflow.export.st_folder import write_sentence_transformer
 
@@ -306,7 +306,7 @@ def _sentence_transformers(system: "Exportable", aside: Path, layout: str) -> di
     return {"layout": layout, "modules": [module.name for module in modules]}
 
 
-def _onnx(system: "Exportable", aside: Path, layout: str) -> dict[str, Any]:
+def _onnx(system: "SentenceEncoder", aside: Path, layout: str) -> dict[str, Any]:
     from bertflow.export.onnx_graph import write_onnx
     from bertflow.export.parts import Parts
 
@@ -318,7 +318,7 @@ def _onnx(system: "Exportable", aside: Path, layout: str) -> dict[str, Any]:
     return {"blocks": parts.depth, "largest_difference_from_torch": difference}
 
 
-def _safetensors(system: "Exportable", aside: Path, layout: str) -> dict[str, Any]:
+def _safetensors(system: "SentenceEncoder", aside: Path, layout: str) -> dict[str, Any]:
     from bertflow.calibrated import CalibratedEncoder
 
     if not isinstance(system, CalibratedEncoder):
@@ -329,7 +329,7 @@ def _safetensors(system: "Exportable", aside: Path, layout: str) -> dict[str, An
     return {}
 
 
-TARGETS: Mapping[str, Callable[["Exportable", Path, str], dict[str, Any]]] = {
+TARGETS: Mapping[str, Callable[["SentenceEncoder", Path, str], dict[str, Any]]] = {
     "sentence-transformers": _sentence_transformers,
     "onnx": _onnx,
     "safetensors": _safetensors,

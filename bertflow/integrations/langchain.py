@@ -3,7 +3,8 @@
     embeddings = BertflowEmbeddings(CalibratedEncoder.load("folder"))
     store = InMemoryVectorStore.from_texts(texts, embeddings)
 
-Questions and documents are embedded alike; LangChain's asynchronous methods run these in a thread.
+Queries are embedded with the encoder's prompt for queries, if it has one. LangChain's asynchronous methods run these
+methods in a thread.
 """
 
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ class BertflowEmbeddings(Embeddings):
     """An encoder that LangChain can use.
 
     Args:
-        encoder: What embeds; or the name of one, as ``open_encoder`` takes it.
+        encoder: An encoder, or what ``bertflow.load`` opens: a hub id or a folder.
     """
 
     def __init__(self, encoder: SentenceEncoder | str) -> None:
@@ -33,9 +34,10 @@ class BertflowEmbeddings(Embeddings):
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """One embedding a text, in the order given."""
-        rows: list[list[float]] = self.encoder.encode(list(texts)).tolist()
+        rows: list[list[float]] = self.encoder.encode_document(list(texts)).tolist()
         return rows
 
     def embed_query(self, text: str) -> list[float]:
-        """The embedding of a question."""
-        return self.embed_documents([text])[0]
+        """The embedding of a query."""
+        row: list[float] = self.encoder.encode_query([text])[0].tolist()
+        return row

@@ -3,8 +3,8 @@
     model = mteb_model(CalibratedEncoder.load("folder"), "me/whitened-bert", data_dir="data/sts")
     mteb.evaluate(model, mteb.get_tasks(tasks=["STS12"]))
 
-Its ``ModelMeta`` says no more than is known. ``training_datasets``, from which mteb tells what is zero-shot, is found
-by comparing the fitting text with the sentences of the STS tasks: also text that was seen without its labels counts.
+Its ``ModelMeta`` claims only what is known. ``training_datasets``, which tells mteb what is zero-shot, is found by
+comparing the fitting text with the sentences of the STS tasks: text that was seen without its labels counts as well.
 """
 
 from collections.abc import Collection, Iterable
@@ -37,12 +37,12 @@ Float64 = NDArray[np.float64]
 class MtebModel:
     """An encoder behind mteb's ``EncoderProtocol``.
 
-    Embeddings are handed over in float64, which holds them exactly: mteb computes similarities in the precision it is
-    given, and in float32 their ties and ranks are another order's.
+    Embeddings are returned in float64: mteb computes similarities in the precision of the embeddings, and in float32
+    rounding changes their ties and ranks.
 
     Args:
-        encoder: What is scored.
-        meta: What mteb is told about it.
+        encoder: The encoder.
+        meta: Its description for mteb.
 
     Attributes:
         mteb_model_meta: ``meta``.
@@ -52,13 +52,19 @@ class MtebModel:
         self.encoder = encoder
         self.mteb_model_meta = meta
 
-    def encode(self, inputs: Iterable[dict[str, Any]], **_: Any) -> Float64:
+    def encode(self, inputs: Iterable[dict[str, Any]], *, prompt_type: Any = None, **_: Any) -> Float64:
         """Embeddings (n, dim) of the texts of all batches; each batch is ``{"text": [...]}``.
 
-        mteb's prompts, batch sizes and task metadata do not matter: the encoder has its own prompt, for every task.
+        mteb's prompts, batch sizes and task metadata are ignored: the encoder has its own prompts.
+
+        Args:
+            inputs: Batches.
+            prompt_type: mteb's ``PromptType``; queries are embedded with the encoder's prompt for queries.
         """
         texts = [text for batch in inputs for text in batch["text"]]
-        return self.encoder.encode(texts).astype(np.float64)
+        is_query = getattr(prompt_type, "value", prompt_type) == "query"
+        x = self.encoder.encode_query(texts) if is_query else self.encoder.encode_document(texts)
+        return x.astype(np.float64)
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> Float64:
         """Cosines (n, m) of all rows with all rows."""
@@ -81,14 +87,14 @@ def mteb_model(
     Args:
         encoder: Raw or calibrated.
         name: "organization/model", as mteb wants it.
-        data_dir: The STS data (a folder or ``hub``), to find which tasks' sentences stood in the fitting text. Without
-            it a system that was fitted on any text has unknown ``training_datasets``.
-        encoder_datasets: mteb tasks that the encoder's own weights were trained on; bertflow cannot know. None leaves
-            ``training_datasets`` unknown, unless it is known to hold something.
-        adapted_from: The encoder's name in mteb, whose training data mteb then adds to what was found.
+        data_dir: The STS data (a folder or ``hub``), to find tasks whose sentences occur in the fitting text. Without
+            it the ``training_datasets`` of a system that was fitted on text are unknown.
+        encoder_datasets: mteb tasks that the encoder's own weights were trained on, which bertflow cannot know. None
+            leaves ``training_datasets`` unknown, unless it is known to hold something.
+        adapted_from: The encoder's name in mteb, whose training data mteb adds to what was found.
 
     Raises:
-        UsageError: If the name is no "organization/model".
+        UsageError: If the name is not "organization/model".
         DataError: If data is missing or damaged.
     """
     if not all(name.partition("/")):
@@ -102,11 +108,11 @@ def mteb_model(
 
 
 def sts_task(pairs: Pairs, name: str | None = None) -> Any:
-    """Pairs that are loaded already as a task of mteb, scored by mteb's own code without the hub.
+    """Loaded pairs as a task of mteb, scored by mteb's own code without the hub.
 
     Args:
         pairs: Any task.
-        name: Of the task; by default that of the pairs.
+        name: Name of the task; by default that of the pairs.
     """
     from datasets import Dataset, DatasetDict
     from mteb.abstasks.sts import AbsTaskSTS
@@ -131,7 +137,7 @@ def sts_task(pairs: Pairs, name: str | None = None) -> Any:
 
 
 def _seen(facts: SystemFacts, data_dir: str | Path | None) -> dict[str, float | None]:
-    """Which share of each task's sentences stood in the fitting text; None where that is unknown."""
+    """The share of each task's sentences that occur in the fitting text; None where that is unknown."""
     if facts.hashes is not None and not len(facts.hashes):
         return {}
     if data_dir is None or facts.hashes is None:

@@ -2,8 +2,8 @@
 
     make_pipeline(SentenceVectorizer("runs/mine"), LogisticRegression()).fit(texts, labels)
 
-What it holds are parameters, so it can be cloned, searched over and pickled; the weights stay in their folder and are
-opened again where they are needed. With a ``calibrator``, one is fitted to the training text of each fold.
+It holds only parameters, so it can be cloned, searched over and pickled; the weights stay in their folder and are
+opened where they are needed. With a ``calibrator``, a clone of it is fitted to the training text of each fold.
 """
 
 import functools
@@ -32,11 +32,11 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     """Embeds text.
 
     Args:
-        model: A hub id, or a folder of an encoder, of a calibrated one, or of a run of train.py.
-        pooling: Of an encoder as it comes; by default its own.
-        max_length: Of an encoder as it comes, in tokens.
-        calibrator: Fitted, a clone of it, to the embeddings of the training text; none by default.
-        device: Where the encoder runs.
+        model: A hub id, or a folder of an encoder, a calibrated encoder, or a run.
+        pooling: Pooling of a raw encoder; by default its own.
+        max_length: Longest sentence of a raw encoder, in tokens; by default its own.
+        calibrator: A clone of it is fitted to the embeddings of the training text; none by default.
+        device: Device on which the encoder runs.
 
     Attributes:
         calibrator_: The fitted calibrator, or None.

@@ -1,10 +1,10 @@
 """An index of answers that is searched through a graph of neighbors (HNSW) of the library usearch.
 
-For so many phrases that comparing a question with all of them takes too long. The graph is derived: the truth is
-the index file, and the graph lies beside it as ``<index>.<name>-<calibrator>.usearch``. Whenever the index was changed
-the graph is brought up to date by the numbers of its phrases, and written aside, then renamed; a graph that is missing
-is made again. What it finds is scored again exactly, so scores are exact; it may only miss an answer, and where few
-phrases are held, or nearly all are wanted, every one is looked at and none is missed.
+For so many phrases that comparing a question with all of them takes too long. The graph is derived from the index file
+and lies beside it as ``<index>.<name>-<calibrator>.usearch``. When the index was changed, the graph is brought up to
+date by the numbers of its phrases, written aside, and renamed; a graph that is missing is built again. Its candidates
+are scored again exactly, so scores are exact and only an answer may be missed. Of few phrases, or when nearly all are
+wanted, every one is compared and none is missed.
 
     AnswerIndex.open("faq.index", encoder, search=UsearchSearch())
 """
@@ -27,12 +27,12 @@ except ImportError:
 ROWS = 8192
 """Phrases that are added at a time."""
 LOOK = 256
-"""How many neighbors a search keeps in view (``expansion_search``); more finds more, slower."""
+"""How many neighbors a search keeps (``expansion_search``); more finds more, but is slower."""
 FEW = 20_000
-"""Up to so many phrases, looking at each (at 384 dimensions) takes no longer than walking the graph; and up to so many
-are added by one thread, since several threads that build a small graph leave nodes out of reach."""
+"""Up to this number of phrases, comparing each (at 384 dimensions) takes no longer than searching the graph. Up to this
+number they are added by one thread, since several threads leave nodes of a small graph unreachable."""
 MORE = 4
-"""How many phrases are looked at for each answer that is wanted, to begin with."""
+"""How many phrases are looked at first, for each answer that is wanted."""
 
 
 class UsearchSearch:
@@ -91,5 +91,5 @@ def _read(path: Path, dim: int) -> Index:
         try:
             graph.load(str(path))
         except (RuntimeError, ValueError) as error:
-            raise DataError(f"{path} is damaged: {error}. Delete it; it will be made again.") from None
+            raise DataError(f"{path} is damaged: {error}. Delete it; it will be built again.") from None
     return graph

@@ -1,9 +1,10 @@
 """Known answers for a new question: embedded once, searched many times.
 
-    answers, past questions -- encoder --> raw -- calibrator --> calibrated     kept, both, in one file
+    answers, past questions -- encoder --> raw -- calibrator --> calibrated     both kept in one file
     question                -- the same encoder and calibrator --> its nearest answers
 
-Since the raw embeddings are kept, a better calibrator needs no second pass of the encoder (``recalibrate``).
+Since the raw embeddings are kept, a better calibrator needs no second pass of the encoder (``recalibrate``). Where an
+encoder has a prompt for queries, questions are embedded with it; what is kept is embedded as documents.
 """
 
 from collections import Counter
@@ -21,9 +22,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
-from bertflow.retrieval.embedding import Float32, calibrate, embed_answers
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
-from bertflow.retrieval.storage import Storage
+from bertflow.retrieval.storage import Float32, Storage
 from bertflow.similarity import unit_rows
 
 ROWS = 8192
@@ -33,13 +33,13 @@ ROWS = 8192
 class AnswerIndex:
     """Answers in one file, found by what they say and by the questions they answered before.
 
-    Made by ``create`` or ``open``. What is written is there as a whole or not at all, also after ``kill -9``. Several
+    Made by ``create`` or ``open``. A change is written completely or not at all, even after ``kill -9``. Several
     processes may read while one writes, and see what it wrote with their next question. An index belongs to the
     thread that opened it.
 
     Attributes:
         path: The file.
-        encoder: What questions and answers are embedded with, raw or calibrated.
+        encoder: Embeds questions and answers; raw or calibrated.
     """
 
     def __init__(self, storage: Storage, encoder: SentenceEncoder, search: Search | None = None) -> None:
@@ -61,16 +61,16 @@ class AnswerIndex:
         """Embed answers into a new file, which appears when all of them are in it.
 
         Args:
-            path: Must not exist.
+            path: File to write; must not exist.
             encoder: Raw or calibrated.
-            answers: What is known already; more can be added later.
-            source: How the encoder was opened, ready for JSON; kept for whoever opens the index again.
-            search: What finds the candidates; exactly, in memory, by default.
-            progress: Show a bar on stderr.
+            answers: Known answers; more can be added later.
+            source: How the encoder was opened, ready for JSON; kept for those who open the index again.
+            search: Finds the candidates; by default exactly, in memory.
+            progress: Whether to show a progress bar.
 
         Raises:
-            UsageError: If something is at ``path``.
-            DataError: If an id stands twice, or a text has no direction.
+            UsageError: If ``path`` exists.
+            DataError: If an id occurs twice, or an embedding has length zero.
         """
         path = Path(path)
         if path.exists():
@@ -90,25 +90,25 @@ class AnswerIndex:
         search: Search | None = None,
         force: bool = False,
     ) -> Self:
-        """Open an index with the encoder and the calibrator that its embeddings are from.
+        """Open an index with the encoder and the calibrator that made its embeddings.
 
         Args:
-            path: What ``create`` wrote.
+            path: File that ``create`` wrote.
             encoder: Raw or calibrated.
-            recalibrate: Where the calibrator is another one, send the raw embeddings through it instead of refusing.
+            recalibrate: If the calibrator is another one, send the raw embeddings through it instead of refusing it.
             search: As for ``create``.
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
-            DataError: If there is no index, or its embeddings are by another encoder or another calibrator; both are
-                named.
+            DataError: If there is no index, or its embeddings are by another encoder or another calibrator; the
+                message names both.
         """
         index = cls(Storage(Path(path)), encoder, search)
         held, given = index.identity, encoder.identity
         try:
             do = "Open it with the encoder that it was built with, or build it again."
             held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
-            if recalibrate and held.digest != given.digest:
+            if recalibrate and held.differences(given):
                 index._recalibrate()
             if not force:
                 index._require_same_calibrator()
@@ -133,17 +133,17 @@ class AnswerIndex:
         return bool(self._storage.known([name]))
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._storage.close()
 
     @property
     def identity(self) -> Identity:
-        """By which encoder and calibrator the embeddings are."""
+        """The encoder and calibrator that made the embeddings."""
         return Identity.from_record(self._facts)
 
     @property
     def source(self) -> dict[str, Any]:
-        """How the encoder was opened, as ``create`` was told."""
+        """How the encoder is opened, as given to ``create``."""
         return dict(self._facts["source"])
 
     def answers(self) -> list[Answer]:
@@ -153,15 +153,14 @@ class AnswerIndex:
 
     def describe(self) -> dict[str, Any]:
         """What is in the index, ready for JSON."""
-        identity = self.identity
         return {
             "path": str(self.path),
             "answers": len(self),
             "phrases": self._storage.count("phrases"),
             "dim": self._facts["dim"],
-            "encoder": identity.raw.as_dict()["recipe"],
-            "calibrator": identity.calibrator or None,
-            "calibrator_digest": identity.digest or None,
+            "encoder": dict(self._facts["recipe"]),
+            "calibrator": self._facts["calibrator"] or None,
+            "calibrator_digest": self._facts["digest"] or None,
             "source": self.source,
         }
 
@@ -169,7 +168,7 @@ class AnswerIndex:
         """Add answers under new ids; all of them or none.
 
         Raises:
-            DataError: If an id is there already, stands twice, or a text has no direction.
+            DataError: If an id is there already, occurs twice, or an embedding has length zero.
         """
         answers = _distinct(answers)
         if known := self._storage.known([answer.id for answer in answers]):
@@ -177,10 +176,10 @@ class AnswerIndex:
         self._put(answers, {}, progress)
 
     def update(self, answers: Iterable[Answer], progress: bool = False) -> None:
-        """Replace answers by id; all of them or none. Only phrases that are new are embedded.
+        """Replace answers by id; all of them or none. Only new phrases are embedded.
 
         Raises:
-            DataError: If an id is unknown, stands twice, or a text has no direction.
+            DataError: If an id is unknown, occurs twice, or an embedding has length zero.
         """
         answers = _distinct(answers)
         names = [answer.id for answer in answers]
@@ -210,7 +209,7 @@ class AnswerIndex:
         self._recalibrate()
 
     def remember(self, source: Mapping[str, Any]) -> None:
-        """Note how the encoder is opened, for whoever opens the index again."""
+        """Note how the encoder is opened, for those who open the index again."""
         with self._storage.transaction():
             self._storage.set_facts({"source": dict(source)})
         self._facts = self._storage.facts()
@@ -229,19 +228,19 @@ class AnswerIndex:
             raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
         if empty := [row for row, question in enumerate(questions) if not question.strip()]:
             raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
-        unit = unit_rows(self.encoder.encode(questions, progress=progress))
+        unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
         with self._storage.snapshot():
             self._refresh()
             found = self._search.candidates(unit, k) if len(self) else [[] for _ in questions]
             return [rank(self._storage, row, numbers, k) for row, numbers in zip(unit, found, strict=True)]
 
     def phrases(self, raw: bool = False) -> Phrases:
-        """All embeddings in memory in float64, for who scores the ranking; ``raw`` for those without the calibrator."""
+        """All embeddings in memory in float64, to score the ranking; ``raw`` for those without the calibrator."""
         with self._storage.snapshot():
             return Phrases.read(self._storage, raw, np.float64)
 
     def _refresh(self) -> None:
-        """Bring what searches up to date with the file, which another process may have written."""
+        """Bring the search up to date with the file, which another process may have changed."""
         revision = self._storage.revision()
         if revision == self._seen:
             return
@@ -266,7 +265,7 @@ class AnswerIndex:
     def _put(
         self, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool, replaced: Sequence[str] = ()
     ) -> None:
-        """Write answers, after the slow part: whoever else wants to write is kept waiting for the write alone."""
+        """Embed answers, then write them: other writers wait only for the writing."""
         raw, calibrated = embed_answers(self.encoder, answers, known, progress)
         with self._storage.transaction():
             self._require_same_calibrator()
@@ -280,9 +279,39 @@ class AnswerIndex:
             numbers = self._storage.numbers().tolist()
             for start in range(0, len(numbers), ROWS):
                 part = numbers[start : start + ROWS]
-                self._storage.recalibrate(part, calibrate(self.encoder, self._storage.vectors(part, raw=True)))
+                x = self._storage.vectors(part, raw=True)
+                self._storage.recalibrate(part, self.encoder.calibrate(x) if self.encoder.calibrator else None)
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
         self._facts = self._storage.facts()
+
+
+def embed_answers(
+    encoder: SentenceEncoder, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool = False
+) -> tuple[dict[str, Float32], dict[str, Float32]]:
+    """The raw and the calibrated embedding of every phrase of some answers; each distinct phrase is embedded once.
+
+    Args:
+        encoder: Raw or calibrated.
+        answers: Answers with their past questions.
+        known: Raw embeddings of phrases that are not embedded again.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Both by phrase; without a calibrator the second is empty.
+
+    Raises:
+        DataError: If an embedding has length zero; the message gives the text.
+    """
+    texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
+    new = [text for text in texts if text not in known]
+    raw = {**known, **dict(zip(new, encoder.raw.encode_document(new, progress=progress), strict=True))}
+    x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), encoder.raw.dim)
+    z = encoder.calibrate(x)
+    lengths = np.linalg.norm(z, axis=1)
+    if not lengths.all():
+        text = texts[int(np.argmin(lengths))]
+        raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
+    return raw, {} if encoder.calibrator is None else dict(zip(texts, z, strict=True))
 
 
 def _distinct(answers: Iterable[Answer]) -> list[Answer]:

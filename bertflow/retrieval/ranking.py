@@ -1,9 +1,9 @@
 """The best answers for a question, exactly.
 
 An answer has several phrases; its score is the largest cosine of the question with one of them. Scores are computed in
-float32, a block of questions at a time, and the k-th largest is found without sorting. Whatever comes within the
-rounding of float32 of it is a candidate; candidates are scored again in float64, where equal embeddings have equal
-scores, and sorted by score, then by id.
+float32, a block of questions at a time, and the k-th largest is found without sorting. Phrases within the rounding
+error of float32 of it are candidates; they are scored again in float64, where equal embeddings have equal scores, and
+sorted by score, then by id.
 
     float32 (q, n) --> best phrase of each answer (q, answers) --> candidates --> float64, sorted
 """
@@ -23,7 +23,7 @@ Int64 = NDArray[np.int64]
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
-"""A cosine of d coordinates in float32 is off by less than d times this."""
+"""A cosine of d coordinates in float32 has an error of less than d times this."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Phrases:
 
         Args:
             storage: The index.
-            raw: Embeddings as the encoder made them, whatever the calibrator.
-            dtype: Of ``unit``.
+            raw: Whether to read the embeddings without the calibrator.
+            dtype: Data type of ``unit``.
         """
         rows, names = storage.owners()
         if not len(rows):
@@ -71,19 +71,19 @@ class Phrases:
 
 
 class Search(Protocol):
-    """Finds the phrases that the best answers may have; a table of them is in the command line."""
+    """Finds the phrases that the best answers may have; the rows of ``searching.ENGINES`` are such."""
 
     def refresh(self, storage: Storage) -> None:
-        """Take note of what is stored now."""
+        """Read what is stored now."""
         ...
 
     def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
-        """For each question (q, dim), of length one, the numbers of phrases: those of the best k answers among them."""
+        """For each question (q, dim) of length one the numbers of phrases, among them those of the best k answers."""
         ...
 
 
 class ExactSearch:
-    """All cosines, in memory: exact, and fast enough for some ten thousand phrases."""
+    """All cosines, in memory: exact, and fast enough for tens of thousands of phrases."""
 
     def __init__(self) -> None:
         self._phrases: Phrases | None = None
@@ -109,7 +109,7 @@ class Hit:
     """An answer that was found.
 
     Attributes:
-        id: Of the answer.
+        id: Id of the answer.
         score: Cosine of the question with the phrase that matched best, in [-1, 1].
         text: The answer.
         matched: The phrase: the answer's own text, or one of its past questions.
@@ -122,7 +122,7 @@ class Hit:
 
 
 def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:
-    """The best k answers of some candidates, by score, equal scores by id; ``question`` (dim,) has length one."""
+    """The best k answers among some candidates, by score, then by id; ``question`` (dim,) has length one."""
     if not candidates:
         return []
     unit = unit_rows(storage.vectors(candidates))

@@ -4,9 +4,9 @@
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
     facts     key, value (JSON)                       identity, sizes, revision
 
-SQLite because a write is a transaction: whoever is killed in the middle of one leaves the old state, which the next
-reader finds again, and many readers may stand beside one writer. The numbers of phrases are never used twice, so that
-what is derived from them elsewhere can be brought up to date by comparing numbers.
+A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
+read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
+to date by comparing numbers.
 
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """
@@ -56,7 +56,7 @@ class Storage:
         path: An existing file.
 
     Raises:
-        DataError: If it is missing, or no index.
+        DataError: If it is missing, or is not an index.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,14 +69,14 @@ class Storage:
             marks = tuple(self._one(f"PRAGMA {name}")[0] for name in ("application_id", "user_version"))
         except sqlite3.DatabaseError as error:
             self.close()
-            raise DataError(f"{path} is no index of answers, or is damaged: {error}. Build it again.") from None
+            raise DataError(f"{path} is not an index of answers, or is damaged: {error}. Build it again.") from None
         if marks != (APPLICATION, FORMAT):
             self.close()
-            raise DataError(f"{path} is no index of format {FORMAT}. Was it written by a later bertflow?")
+            raise DataError(f"{path} is not an index of format {FORMAT}. Was it written by a later bertflow?")
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
-        """Make an empty index out of an empty file."""
+        """Turn an empty file into an empty index."""
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
             connection.executescript(SCHEMA)
         storage = cls(path)
@@ -85,22 +85,22 @@ class Storage:
         return storage
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the file."""
         self._connection.close()
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All that is written inside becomes visible at once at the end, or not at all.
+        """Everything that is written inside becomes visible at once at the end, or not at all.
 
         Raises:
-            DataError: If another process keeps writing or has just added the same id, or the disk does not take it.
+            DataError: If another process keeps writing or has just added the same id, or the disk is full.
         """
         with self._between("BEGIN IMMEDIATE", "written"):
             yield
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All that is read inside is of one moment, whatever others write.
+        """Everything that is read inside is of one moment, whatever others write.
 
         Raises:
             DataError: If another process keeps writing.
@@ -121,17 +121,17 @@ class Storage:
                 self._connection.execute("ROLLBACK")
 
     def facts(self) -> dict[str, Any]:
-        """All that is known about the index."""
+        """All facts about the index."""
         return {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM facts")}
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Change some facts, and count one revision more."""
+        """Change some facts, and increase the revision."""
         rows = [(key, json.dumps(value, sort_keys=True)) for key, value in facts.items()]
         self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
         self._connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'revision'")
 
     def revision(self) -> int:
-        """Another number after each write, by whatever process."""
+        """A number that every write by any process changes."""
         return int(self._one("SELECT value FROM facts WHERE key = 'revision'")[0])
 
     def insert(self, answer: Answer, raw: Mapping[str, Float32], calibrated: Mapping[str, Float32]) -> None:
@@ -145,7 +145,7 @@ class Storage:
         self._connection.executemany("DELETE FROM answers WHERE id = ?", [(name,) for name in names])
 
     def recalibrate(self, numbers: Sequence[int], calibrated: Float32 | None) -> None:
-        """Replace the calibrated embeddings of some phrases; None leaves them raw."""
+        """Replace the calibrated embeddings of some phrases; None removes them."""
         blobs = [None] * len(numbers) if calibrated is None else [blob(row) for row in calibrated]
         rows = list(zip(blobs, numbers, strict=True))
         self._connection.executemany("UPDATE phrases SET calibrated = ? WHERE number = ?", rows)
@@ -155,12 +155,12 @@ class Storage:
         return int(self._one(f"SELECT count(*) FROM {table}")[0])
 
     def known(self, names: Sequence[str]) -> list[str]:
-        """Those of some ids that are there."""
+        """Those of some ids that exist."""
         found = {name for (name,) in self._among("SELECT id FROM answers WHERE id IN", names)}
         return [name for name in names if name in found]
 
     def answers(self) -> Iterator[Answer]:
-        """All answers, in the order they came."""
+        """All answers, in the order in which they were added."""
         for number, name in self._rows("SELECT number, id FROM answers ORDER BY number"):
             texts = [
                 text for (text,) in self._rows("SELECT text FROM phrases WHERE answer = ? ORDER BY number", number)
@@ -177,7 +177,7 @@ class Storage:
         return np.fromiter((number for (number,) in self._rows("SELECT number FROM phrases ORDER BY number")), np.int64)
 
     def owners(self) -> tuple[NDArray[np.int64], list[str]]:
-        """For each phrase, answers in order of id, the number of the phrase and of its answer (n, 2); and the ids."""
+        """The number of each phrase and of its answer (n, 2), in order of the answers' ids; and the ids."""
         pairs = self._rows(
             "SELECT phrases.number, answers.id FROM phrases JOIN answers ON answer = answers.number "
             "ORDER BY answers.id, phrases.number"
@@ -187,7 +187,7 @@ class Storage:
         return np.array(rows, dtype=np.int64).reshape(-1, 2), list(names)
 
     def vectors(self, numbers: Sequence[int], raw: bool = False) -> Float32:
-        """Embeddings (n, dim) of some phrases, in the order given, as a question is compared with them."""
+        """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``."""
         column = "raw" if raw else "coalesce(calibrated, raw)"
         found = dict(self._among(f"SELECT number, {column} FROM phrases WHERE number IN", numbers))
         return np.stack([np.frombuffer(found[number], dtype="<f4") for number in numbers])
@@ -216,12 +216,12 @@ class Storage:
         return row
 
     def _among(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query that ends in IN, whatever number of values it is asked for."""
+        """Rows of a query that ends in IN, for any number of values."""
         for start in range(0, len(values), AT_ONCE):
             part = list(values[start : start + AT_ONCE])
             yield from self._connection.execute(f"{query} ({','.join('?' * len(part))})", part)
 
 
 def blob(row: Float32 | None) -> bytes | None:
-    """An embedding as it lies in the file."""
+    """An embedding as it is stored in the file."""
     return None if row is None else row.astype("<f4").tobytes()

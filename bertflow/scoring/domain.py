@@ -1,13 +1,13 @@
-"""In or out of domain? How likely a sentence is under the density of a text.
+"""In or out of domain? How likely sentences are under the density of a text.
 
     u = x / |x|            embeddings scaled to length one
     log-likelihood l(u)    under a Gaussian (Whitening: -1/2 Mahalanobis^2 + constant) or a flow, fitted on some text
     percentile             100 (1 + held-out sentences with l or less) / (1 + N): low is strange, 50 is ordinary
-    drift                  is a whole batch another text? its l against those held out, two samples
+    drift                  is a whole batch other text? its l against those held out, as two samples
 
-Without the scaling it is the length of an embedding that decides on a tuned encoder, and long sentences, whose
-embeddings are short, look more ordinary than the text itself (docs/fix.md has the figures). The N sentences must be
-held out: those that a density was fitted on look too likely, the more so the fewer they were.
+Without the scaling the length of an embedding decides on a tuned encoder, and long sentences, whose embeddings are
+short, look more ordinary than the text itself (docs/fix.md has the figures). The N sentences must be held out: those
+that a density was fitted on look too likely, the more so the fewer they were.
 """
 
 import warnings
@@ -19,16 +19,20 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkabl
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.stats import ks_2samp, rankdata
+from scipy.stats import ks_2samp
+from sklearn.metrics import roc_auc_score
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.linear import Whitening
 from bertflow.calibration.saving import load_calibrator, write_calibrator
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
+from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
+from bertflow.tables import Table
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -36,13 +40,18 @@ if TYPE_CHECKING:
 Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
 """The folder in an encoder's folder, and what is in it."""
-FORMAT = 1
 FEWEST = 50
 """Held-out sentences below which a percentile says too little."""
 MOST = 5000
 """Held-out sentences that are kept."""
+ROWS_A_DIRECTION = 2
+"""Sentences that a Gaussian is fitted on, for each direction."""
 LEVEL = 0.01
 """A batch has drifted if its p-value is below this."""
+STRANGE = 1.0
+"""Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
+SHOWN = 10
+"""Sentences that a table shows."""
 
 
 @runtime_checkable
@@ -60,10 +69,10 @@ class Drift:
 
     Attributes:
         n: Sentences of the batch.
-        held_out: Sentences it is compared with.
-        p_value: Of the two-sample Kolmogorov-Smirnov test, exact for small samples: chance alone gives as much.
-        ks: Its statistic: largest gap between both distributions, in [0, 1].
-        shift: Mean of the batch less that of the held-out text, in standard deviations of the latter; below 0: strange.
+        held_out: Sentences that it is compared with.
+        p_value: Of the two-sample Kolmogorov-Smirnov test, exact for small samples.
+        ks: Its statistic: the largest gap between both distributions, in [0, 1].
+        shift: Mean of the batch minus that of the held-out text, in its standard deviations; below 0: strange.
         auroc: How often a sentence of the batch is less likely than one held out; 0.5 is no difference.
     """
 
@@ -76,7 +85,7 @@ class Drift:
 
     @property
     def drifted(self) -> bool:
-        """Whether the difference is more than chance; how large it is, ``auroc`` says."""
+        """Whether the difference is more than chance; ``auroc`` says how large it is."""
         return self.p_value < LEVEL
 
     def __str__(self) -> str:
@@ -93,16 +102,62 @@ class Drift:
         return {**asdict(self), "drifted": self.drifted}
 
 
+@dataclass(frozen=True, repr=False)
+class DomainReport(AbstractResult):
+    """How ordinary the sentences of a text are, and whether the whole has drifted; the arrays are (sentences,)."""
+
+    sentences: Sequence[str]
+    log_likelihoods: Float64
+    percentiles: Float64
+    drift: Drift
+
+    header = ("sentence", "log_likelihood", "percentile", "in_domain")
+
+    def rows(self) -> list[tuple[str, float, float, str]]:
+        """One a sentence, in the order of the text."""
+        return [
+            (sentence, round(float(value), 4), round(float(percentile), 4), "yes" if percentile > STRANGE else "no")
+            for sentence, value, percentile in zip(self.sentences, self.log_likelihoods, self.percentiles, strict=True)
+        ]
+
+    def parts(self) -> Iterator[Table | str]:
+        """The strangest sentences, and what is said about the whole."""
+        rows = sorted(self.rows(), key=lambda row: row[1])[:SHOWN]
+        lines = tuple((text[:70], f"{value:.1f}", f"{place:.2f}", inside) for text, value, place, inside in rows)
+        yield Table(self.header, lines)
+        strange = int((self.percentiles <= STRANGE).sum())
+        yield (
+            f"{strange:,} of {len(self.sentences):,} sentences are out of domain: less likely than {100 - STRANGE:g} % "
+            f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The strangest stand above."
+        )
+        yield f"The whole text: {self.drift}."
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {"sentences": [dict(zip(self.header, row, strict=True)) for row in self.rows()], **self.drift.as_dict()}
+
+
+@dataclass(frozen=True)
+class DomainRecord:
+    """The form of ``domain.json``."""
+
+    format: Literal[1]
+    unit: bool
+    held_out: list[float]
+    made_by: dict[str, Any]
+
+
 class DomainCheck:
     """Percentiles of log-likelihoods among held-out text.
 
     Args:
         density: A calibrator that has a density: Whitening (the default), Standardize or FlowCalibrator. ``fit`` fits
-            it; to ask one that is fitted already, call ``hold`` alone.
+            it; with a density that is fitted already, call only ``hold``.
         unit: Whether rows are scaled to length one first, in fitting as in asking.
 
     Attributes:
         held_out_: Log-likelihoods of held-out sentences, rising.
+        made_by_: Identity of the encoder.
 
     Raises:
         UsageError: If the calibrator has no density.
@@ -112,13 +167,35 @@ class DomainCheck:
         density = Whitening() if density is None else density
         if not isinstance(density, Density):
             raise UsageError(
-                f"A domain check needs a density, which {type(density).__name__} has not. "
+                f"A domain check needs a density, which {type(density).__name__} does not have. "
                 "Use Whitening, Standardize or FlowCalibrator."
             )
         self.density: AbstractCalibrator = density
         self.unit = unit
         self.held_out_: Float64 = np.empty(0)
         self.made_by_ = Identity()
+
+    @classmethod
+    def of_text(cls, encoder: "SentenceEncoder", sentences: Sequence[str], density: str = "gaussian") -> Self:
+        """Fit a density on one half of a text, and hold out the other half.
+
+        Args:
+            encoder: A raw encoder.
+            sentences: Distinct sentences.
+            density: The spelling of a calibrator that has a density: ``gaussian`` (which is whitening) or ``flow``.
+
+        Raises:
+            UsageError: If it is misspelled, or has no density.
+            DataError: If half the text has fewer than two sentences for each direction of the embeddings.
+        """
+        check = cls(parse_calibrator(density))
+        fitted, held_out = sentences[::2], sentences[1::2]
+        if len(fitted) < ROWS_A_DIRECTION * encoder.dim:
+            raise DataError(
+                f"A density of {encoder.dim} dimensions needs at least {2 * ROWS_A_DIRECTION * encoder.dim:,} "
+                f"sentences, half of them to compare with, got {len(sentences):,}. Give more text with --fit_on."
+            )
+        return check.fit_sentences(encoder, fitted, held_out)
 
     def fit(self, X: ArrayLike, held_out: ArrayLike) -> Self:
         """Fit the density to raw embeddings (n, dim), and remember the log-likelihoods of others.
@@ -174,35 +251,38 @@ class DomainCheck:
         if len(batch) < 2:
             raise DataError(f"Drift is a matter of several sentences, got {len(batch)}. Give at least 2.")
         test = ks_2samp(kept, batch)
-        return Drift(
-            n=len(batch),
-            held_out=len(kept),
-            p_value=float(test.pvalue),
-            ks=float(test.statistic),
-            shift=float((batch.mean() - kept.mean()) / kept.std()),
-            auroc=auroc(kept, batch),
-        )
+        shift = float((batch.mean() - kept.mean()) / kept.std())
+        return Drift(len(batch), len(kept), float(test.pvalue), float(test.statistic), shift, auroc(kept, batch))
+
+    def report(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool = False) -> DomainReport:
+        """Ask about each sentence as the raw ``encoder`` embeds it, and about all of them.
+
+        Raises:
+            DataError: For fewer than two sentences.
+        """
+        values = self.log_likelihood(encoder.encode(list(sentences), progress=progress))
+        return DomainReport(sentences, values, self.percentile(values), self.drift(values))
 
     def _require_fitted(self) -> None:
         if not len(self.held_out_):
             raise UsageError("This DomainCheck is not fitted. Call fit with embeddings of held-out text first.")
 
     def save(self, folder: str | Path) -> None:
-        """Write ``domain/`` into an encoder's folder, whole or not at all."""
+        """Write ``domain/`` into an encoder's folder, complete or not at all."""
         self._require_fitted()
+        record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict())
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
             write_calibrator(self.density, aside / DENSITY)
-            record = {"unit": self.unit, "held_out": self.held_out_.tolist(), "made_by": self.made_by_.as_dict()}
-            write_json(aside / RECORD, {"format": FORMAT, **record})
+            write_json(aside / RECORD, asdict(record))
 
     @classmethod
     def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:
-            folder: Of the encoder.
-            encoder: The raw encoder whose embeddings will be asked about; None where they come from elsewhere.
+            folder: Folder of the encoder.
+            encoder: Raw encoder whose embeddings will be asked about; None checks nothing, for other embeddings.
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
@@ -224,25 +304,14 @@ class DomainCheck:
         return check
 
 
-@dataclass(frozen=True)
-class DomainRecord:
-    """What ``save`` writes beside the density."""
-
-    format: Literal[1]
-    unit: bool
-    held_out: list[float]
-    made_by: dict[str, Any]
-
-
 @contextmanager
 def _within_the_span() -> Iterator[None]:
-    """A density is one within the span of the directions that are not null: that they were left out needs no saying."""
+    """Silence the note on null directions: a density is one within the span of the others in any case."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullDirectionWarning)
         yield
 
 
 def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:
-    """How often a log-likelihood of ``outside`` lies below one of ``inside``, ties counting half; in [0, 1]."""
-    ranks = rankdata(np.concatenate([inside, outside]))[: len(inside)]
-    return float((ranks.mean() - (len(inside) + 1) / 2) / len(outside))
+    """How often a log-likelihood of ``outside`` is below one of ``inside``, ties counting half; in [0, 1]."""
+    return float(roc_auc_score(np.repeat([1, 0], [len(inside), len(outside)]), np.concatenate([inside, outside])))

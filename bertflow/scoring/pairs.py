@@ -1,113 +1,285 @@
-"""Pairs of text in, scored pairs out."""
+"""``bertflow.score``: cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bertflow.calibrated import CalibratedEncoder
-from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.files import write_text
-from bertflow.registry import lookup
-from bertflow.scoring.scores import ScoreCalibrator, Threshold
+from bertflow.errors import DataError, UsageError
+from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.scoring.domain import DomainCheck, DomainReport
+    from bertflow.scoring.random_pairs import Threshold
+    from bertflow.scoring.scores import ScoreCalibrator
+
+SHOWN = 20
+"""Pairs that are shown; a file gets all of them."""
+WIDTH = 40
+"""Characters of a text that are shown."""
 Row = tuple[str | float, ...]
 
 
-@dataclass(frozen=True)
-class ScoredPairs:
-    """Pairs and what is said about each; all of one length."""
+@dataclass(frozen=True, repr=False)
+class ScoredPairs(AbstractResult):
+    """What ``bertflow.score`` gives back.
 
-    pairs: Pairs
-    cosines: NDArray[np.float64]
-    percentiles: NDArray[np.float64]
-    probabilities: NDArray[np.float64] | None
-    matches: NDArray[np.bool_]
+    Attributes:
+        scores: The calibrator of scores, fitted or opened; None if no pairs were scored.
+        threshold: The cosine from which a pair is a match.
+        pairs: The pairs that were scored.
+        cosines: Their cosines (n,).
+        percentiles: Percent of random pairs with a lower cosine, (n,).
+        probabilities: Probability of a match, (n,); None without labels.
+        matches: Whether the cosine reaches the threshold, (n,).
+        domain: How ordinary the sentences of a text are; None if that was not asked.
+    """
 
-    @classmethod
-    def of(cls, pairs: Pairs, cosines: NDArray[np.float64], scores: ScoreCalibrator, at: Threshold) -> "ScoredPairs":
-        """Ask ``scores`` about each pair."""
-        return cls(
-            pairs,
-            cosines,
-            scores.percentile(cosines),
-            scores.probability(cosines) if scores.probability_ else None,
-            cosines >= at.value,
-        )
+    scores: "ScoreCalibrator | None" = None
+    threshold: "Threshold | None" = None
+    pairs: Sequence[tuple[str, str]] = ()
+    cosines: "NDArray[np.float64] | Sequence[float]" = ()
+    percentiles: "NDArray[np.float64] | Sequence[float]" = ()
+    probabilities: "NDArray[np.float64] | None" = None
+    matches: "NDArray[np.bool_] | Sequence[bool]" = ()
+    domain: "DomainReport | None" = None
+
+    name: ClassVar[str] = "scores"
 
     @property
     def header(self) -> tuple[str, ...]:
-        """The columns that are written."""
+        """The columns of ``rows``."""
         probability = () if self.probabilities is None else ("probability",)
         return ("sentence1", "sentence2", "cosine", "percentile", *probability, "match")
 
     def rows(self) -> list[Row]:
         """One a pair; "match" is yes or no."""
-        return [
-            (
-                *pair,
-                round(float(self.cosines[row]), 6),
-                round(float(self.percentiles[row]), 6),
-                *(() if self.probabilities is None else (round(float(self.probabilities[row]), 6),)),
-                "yes" if self.matches[row] else "no",
-            )
-            for row, pair in enumerate(zip(self.pairs.first, self.pairs.second, strict=True))
-        ]
+        numbers = [self.cosines, self.percentiles, *([] if self.probabilities is None else [self.probabilities])]
+        rounded = [[round(float(value), 6) for value in column] for column in numbers]
+        matches = ["yes" if match else "no" for match in self.matches]
+        return [(*pair, *row) for pair, *row in zip(self.pairs, *rounded, matches, strict=True)]
 
-    def table(self, most: int) -> Table:
-        """The first pairs, for reading."""
-        cut = [tuple(_cell(cell) for cell in row) for row in self.rows()[:most]]
-        return Table(self.header, tuple(cut))
+    def parts(self) -> Iterator[Table | str]:
+        """The threshold, the first pairs, and the strangest sentences."""
+        if self.scores is not None:
+            yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
+        if self.pairs:
+            yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
+            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match."
+        if self.domain is not None:
+            yield from self.domain.parts()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "threshold": vars(self.threshold) if self.threshold else None,
+            "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()],
+            "domain": self.domain.as_dict() if self.domain else None,
+        }
 
 
-def _cell(value: str | float, width: int = 40) -> str:
+def score(
+    encoder: "str | Path | SentenceEncoder",
+    pairs: "str | Path | Sequence[tuple[str, str]] | None" = None,
+    *,
+    columns: str | None = None,
+    output: str | Path | None = None,
+    false_match_rate: float = 0.001,
+    domain: "str | Path | Sequence[str] | None" = None,
+    fit_on: "str | Path | Sequence[str] | None" = None,
+    labels: str | Path | None = None,
+    method: str = "auto",
+    density: str | None = None,
+    save: str | Path | None = None,
+    max_sentences: int = 5000,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    prompt: str | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    progress: bool | None = None,
+) -> ScoredPairs:
+    """Score pairs of sentences, or say how ordinary the sentences of a text are.
+
+    A score is the cosine, its percentile among random pairs of your text, the probability of a match if labels were
+    given, and yes or no at a false-match rate that you choose. An encoder that has no scores.json yet needs fit_on.
+
+    Args:
+        encoder: An encoder with its scores; or any encoder (hub id or folder), with fit_on.
+        pairs: tsv, csv, jsonl or parquet with two columns of text.
+        columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
+        output: File to write the result to: .tsv, .csv or .jsonl.
+        false_match_rate: Share of random pairs that may pass as matches.
+        domain: Text: how ordinary is each of its sentences, and has the whole drifted?
+        fit_on: Text to fit the scores to, which no calibrator was fitted on.
+        labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
+        method: How probabilities are fitted: isotonic, logistic or auto.
+        density: With fit_on and domain: gaussian (default) or flow.
+        save: With fit_on: folder to write the encoder with its scores to.
+        max_sentences: Size of the random sample of fit_on.
+        pooling: Pooling of a raw encoder (default: its own, else mean).
+        max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
+        prompt: Prompt of a raw encoder, put in front of every sentence.
+        device: cpu, cuda, ... or auto.
+        seed: Random seed for the sample and the random pairs.
+        progress: Whether to show progress bars (default: in a terminal or a notebook).
+
+    Raises:
+        UsageError: If options contradict each other, or the text is too small for the false-match rate.
+        DataError: If a file cannot be used, or the scores belong to another encoder.
+    """
+    _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
+    from bertflow.data.pairs import load_pairs
+    from bertflow.data.tables import write_rows
+    from bertflow.opening import open_encoder
+
+    bars = bool(progress)
+    labelled = load_pairs(labels, "binary") if labels else None
+    asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
+    home = Path(encoder) if isinstance(encoder, str | Path) else None
+    if isinstance(encoder, str | Path):
+        given = {"pooling": pooling, "max_length": max_length, "prompt": prompt}
+        encoder = open_encoder(encoder, device, **{name: value for name, value in given.items() if value is not None})
+    if text is not None:
+        text = _unseen(text, encoder, fit_on if isinstance(fit_on, str | Path) else "The text", max_sentences, seed)
+    found = ScoredPairs()
+    if asked is not None or save:
+        scores = _opened(home, encoder) if text is None else _fitted(encoder, text, labelled, method, seed, bars)
+        found = _scored(encoder, asked, scores, scores.threshold(false_match_rate), bars)
+        if save:
+            _save(Path(save), encoder, scores)
+    if strange is not None:
+        check = _domain_check(home, encoder, text, density or "gaussian")
+        found = replace(found, domain=check.report(encoder.raw, strange, bars))
+    if output:
+        table = found if found.domain is None else found.domain
+        write_rows(output, table.header, table.rows())
+    return found
+
+
+def _check(
+    pairs: Any, output: str | Path | None, domain: Any, fit_on: Any, of_fit: Mapping[str, str | Path | None]
+) -> None:
+    """Refuse what can be refused before anything is opened."""
+    if output:
+        from bertflow.data.tables import require_writable
+
+        require_writable(output)
+    for name, value in of_fit.items():
+        if value is not None and fit_on is None:
+            raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
+    if pairs and domain and output:
+        raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
+    if not (pairs or domain or of_fit["save"]):
+        raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
+
+
+def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
+    from bertflow.data.corpus import load_sentences
+
+    return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
+
+
+def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str | None) -> "Pairs | None":
+    from bertflow.data.pairs import Pairs, load_pairs
+
+    if isinstance(given, str | Path):
+        return load_pairs(given, "texts", columns)
+    first, second = zip(*given, strict=True) if given else ((), ())
+    return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
+
+
+def _unseen(text: list[str], encoder: "SentenceEncoder", name: str | Path, max_sentences: int, seed: int) -> list[str]:
+    """A random sample of the sentences that nothing was fitted on."""
+    import numpy as np
+
+    from bertflow.scoring.random_pairs import FEWEST
+    from bertflow.text_keys import hash_text
+
+    hashes = encoder.fitted_hashes()
+    seen = set() if hashes is None else set(hashes.tolist())
+    left = [sentence for sentence in text if hash_text(sentence) not in seen]
+    if len(left) < FEWEST:
+        raise DataError(
+            f"{name} should hold at least {FEWEST} sentences that the encoder was not fitted on, but holds "
+            f"{len(left)} (of {len(text)}). Give other text."
+        )
+    chosen = np.random.default_rng(seed).permutation(len(left))[:max_sentences]
+    return [left[row] for row in np.sort(chosen)]
+
+
+def _opened(home: Path | None, encoder: "SentenceEncoder") -> "ScoreCalibrator":
+    from bertflow.scoring.scores import SCORES, ScoreCalibrator
+
+    if home is None or not (home / SCORES).is_file():
+        raise UsageError(
+            f"{home or 'An open encoder'} holds no {SCORES}. Fit the scores to your text: add --fit_on TEXT."
+        )
+    return ScoreCalibrator.load(home, encoder)
+
+
+def _fitted(
+    encoder: "SentenceEncoder", text: list[str], labelled: "Pairs | None", method: str, seed: int, bars: bool
+) -> "ScoreCalibrator":
+    from bertflow.evaluation.encoding import pair_cosines
+    from bertflow.scoring.scores import ScoreCalibrator
+
+    scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=bars)
+    if labelled is not None:
+        scores.fit_labels(pair_cosines(encoder, labelled, bars), labelled.target)
+    return scores
+
+
+def _scored(
+    encoder: "SentenceEncoder",
+    pairs: "Pairs | None",
+    scores: "ScoreCalibrator",
+    threshold: "Threshold",
+    bars: bool,
+) -> ScoredPairs:
+    if pairs is None:
+        return ScoredPairs(scores, threshold)
+    from bertflow.evaluation.encoding import pair_cosines
+
+    cosines = pair_cosines(encoder, pairs, bars)
+    probabilities = scores.probability(cosines) if scores.probability_ else None
+    matches = cosines >= threshold.value
+    couples = list(zip(pairs.first, pairs.second, strict=True))
+    return ScoredPairs(scores, threshold, couples, cosines, scores.percentile(cosines), probabilities, matches)
+
+
+def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
+    """Write the encoder and its scores as one folder."""
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.files import atomic_folder
+
+    raw = encoder.raw
+    if not isinstance(raw, TransformerEncoder):
+        raise UsageError(f"--save is for transformers, this is a {type(raw).__name__}. Leave it out.")
+    with atomic_folder(folder) as aside:
+        encoder.write(aside)
+        scores.save(aside)
+
+
+def _domain_check(home: Path | None, encoder: "SentenceEncoder", text: list[str] | None, density: str) -> "DomainCheck":
+    from bertflow.scoring.domain import DOMAIN, DomainCheck
+
+    if text is not None:
+        return DomainCheck.of_text(encoder.raw, text, density)
+    if home is None or not (home / DOMAIN).is_dir():
+        raise UsageError(
+            f"{home or 'An open encoder'} holds no {DOMAIN}/. Say what ordinary text is: add --fit_on TEXT."
+        )
+    return DomainCheck.load(home, encoder.raw)
+
+
+def _cell(value: str | float) -> str:
     if isinstance(value, float):
         return f"{value:.4f}"
-    return value if len(value) <= width else f"{value[: width - 3]}..."
-
-
-def _csv(header: Sequence[str], rows: Sequence[Row]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    return out.getvalue()
-
-
-def _tsv(header: Sequence[str], rows: Sequence[Row]) -> str:
-    # As bertflow reads it: no quoting, so white space inside a text becomes a space.
-    lines = [[" ".join(cell.split()) if isinstance(cell, str) else f"{cell}" for cell in row] for row in rows]
-    return "\n".join("\t".join(line) for line in [header, *lines]) + "\n"
-
-
-def _jsonl(header: Sequence[str], rows: Sequence[Row]) -> str:
-    return "".join(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
-
-
-WRITERS: Mapping[str, Callable[[Sequence[str], Sequence[Row]], str]] = {
-    ".tsv": _tsv,
-    ".csv": _csv,
-    ".jsonl": _jsonl,
-}
-"""A row is a file ending and how a table becomes such text."""
-
-
-def require_writable(path: Path | None) -> None:
-    """Refuse an ending that is none of ``WRITERS``, before anything is computed."""
-    if path is not None:
-        lookup("ending of --output", WRITERS, path.suffix)
-
-
-def write_rows(path: Path, header: Sequence[str], rows: Sequence[Row]) -> None:
-    """Write a table by the file's ending, whole or not at all."""
-    write_text(path, lookup("ending of --output", WRITERS, path.suffix)(header, rows))
-
-
-def raw_encoder(system: SentenceEncoder) -> SentenceEncoder:
-    """The encoder without its calibrator."""
-    return system.encoder if isinstance(system, CalibratedEncoder) else system
+    return value if len(value) <= WIDTH else f"{value[: WIDTH - 3]}..."

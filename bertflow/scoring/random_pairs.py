@@ -1,7 +1,7 @@
-"""Cosines of random pairs, and how much they know.
+"""Cosines of random pairs, and how many independent pairs they are worth.
 
-n sentences in a random circle; each meets those that stand s_1, ..., s_k places further on. Every sentence is in 2k
-pairs, no pair comes twice, none is a sentence with itself: N = n k pairs.
+n sentences stand in a random circle; each is paired with those s_1, ..., s_k places further on. Every sentence is in 2k
+pairs, no pair occurs twice, none is a sentence with itself: N = n k pairs.
 
 Pairs that share a sentence are not independent: some sentences are like many others. With h = 1 where a cosine is above
 a threshold, v its variance, and c the covariance of two pairs that share a sentence, the share of pairs above it has
@@ -11,7 +11,6 @@ a threshold, v its variance, and c the covariance of two pairs that share a sent
 which is never less than n / 2, since c <= v / 2 (Hoeffding 1948).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,7 +21,7 @@ from bertflow.similarity import unit_rows
 
 Float64 = NDArray[np.float64]
 PAIRS = 200_000
-"""Random pairs that are looked at, where there are as many."""
+"""Random pairs that are looked at, if there are as many."""
 FEWEST = 50
 """Embeddings below which random pairs say too little."""
 
@@ -32,7 +31,7 @@ class RandomPairs:
     """Cosines of random pairs.
 
     Attributes:
-        cosines: (k, n): of each of the n embeddings of the circle with the one ``shifts[s]`` places further on.
+        cosines: (k, n): row s holds those of each embedding of the circle with the one ``shifts[s]`` places further on.
         shifts: (k,), distinct, from 1 to (n - 1) // 2.
     """
 
@@ -61,7 +60,7 @@ class RandomPairs:
         return self.cosines.size
 
     def independent(self, rate: float) -> float:
-        """How many independent pairs these are worth, where the share ``rate`` of the highest cosines is asked about.
+        """How many independent pairs these are worth for the share ``rate`` of the highest cosines.
 
         Returns:
             From n / 2 to N.
@@ -78,6 +77,34 @@ class RandomPairs:
         covariance = min(max(covariance, 0.0), variance / 2)
         return max(n / 2, len(self) / (1 + 2 * (2 * k - 1) * covariance / variance))
 
-    def independent_at(self, rates: Sequence[float]) -> list[float]:
-        """The same, for several rates."""
-        return [self.independent(rate) for rate in rates]
+
+@dataclass(frozen=True)
+class Threshold:
+    """A cosine from which a pair counts as a match.
+
+    Attributes:
+        value: The cosine.
+        rate: False-match rate: the share of random pairs that pass.
+        low: Lower end of the interval of the cosine that has exactly this rate.
+        high: Upper end of that interval.
+        rate_low: Lower end of the interval of the rate at ``value``.
+        rate_high: Upper end of that interval.
+        independent: How many independent pairs the random ones are worth here.
+        level: Confidence of both intervals.
+    """
+
+    value: float
+    rate: float
+    low: float
+    high: float
+    rate_low: float
+    rate_high: float
+    independent: int
+    level: float
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a false-match "
+            f"rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
+        )

@@ -1,31 +1,34 @@
-"""Scores that people can use: what a cosine is worth on *your* text.
+"""Scores that people can use: what a cosine means on *your* text.
 
-Whether 0.8 is much depends on what two unrelated sentences get. So a cosine s is compared with those of N random pairs:
+Whether 0.8 is high depends on what two unrelated sentences get. So a cosine s is compared with those of N random pairs:
 
     share(s)       = (1 + random pairs with a cosine of s or more) / (1 + N)       never 0: N pairs cannot show that
     percentile(s)  = 100 (1 - share(s))                                            no labels
     threshold(a)   = the cosine of share a: of random pairs, a share a passes      its interval: order statistics
     probability(s) = isotonic or logistic in s                                     with labels
 
-All rise with s, so no ranking changes: an encoder that ranks well may need nothing but this. The highest cosines are
-kept one by one, since thresholds live there; of the others every thousandth part.
+All rise with s, so no ranking changes: an encoder that ranks well may need nothing else. The highest cosines are kept
+one by one, since thresholds lie there; of the others every thousandth part.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import expit
 from scipy.stats import beta, binom
+from sklearn.isotonic import IsotonicRegression
+from sklearn.linear_model import LogisticRegression
 
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
-from bertflow.scoring.labels import Probability
-from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.registry import lookup
+from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -33,50 +36,108 @@ if TYPE_CHECKING:
 Float64 = NDArray[np.float64]
 SCORES = "scores.json"
 """The file in an encoder's folder."""
-FORMAT = 1
 TAIL = 1000
 """How many of the highest cosines are kept one by one."""
 GRID = 1000
-"""Into how many parts the others are cut."""
+"""Into how many parts the others are divided."""
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
-"""Where it is noted how many independent pairs the random ones are worth."""
+"""False-match rates at which the number of independent pairs is noted."""
+ENOUGH = 1000
+"""Labelled pairs from which "auto" is isotonic."""
+FEWEST_LABELS = 20
+"""Labelled pairs below which nothing is fitted."""
 
 
 @dataclass(frozen=True)
-class Threshold:
-    """A cosine from which a pair counts as a match.
+class Isotonic:
+    """A rising line through knots, flat outside them; assumes no shape, needs about a thousand pairs."""
+
+    cosines: tuple[float, ...]
+    values: tuple[float, ...]
+
+    def __call__(self, cosines: Float64) -> Float64:
+        """Probabilities, in [0, 1]."""
+        return np.interp(cosines, self.cosines, self.values)
+
+    @classmethod
+    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Isotonic":
+        """Fit to labelled pairs (n,)."""
+        edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
+        fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
+        return cls(tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """The logistic function of ``slope * cosine + intercept``; for fewer pairs."""
+
+    slope: float
+    intercept: float
+
+    def __call__(self, cosines: Float64) -> Float64:
+        """Probabilities, in (0, 1)."""
+        return expit(self.slope * cosines + self.intercept)
+
+    @classmethod
+    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Logistic":
+        """Fit to labelled pairs (n,)."""
+        # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
+        # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
+        mean, deviation = cosines.mean(), cosines.std()
+        fitted = LogisticRegression().fit(((cosines - mean) / deviation)[:, None], labels)
+        slope = float(fitted.coef_[0, 0]) / deviation
+        return cls(slope, float(fitted.intercept_[0]) - slope * mean)
+
+
+CURVES: Mapping[str, type[Isotonic] | type[Logistic]] = {"isotonic": Isotonic, "logistic": Logistic}
+
+
+@dataclass(frozen=True)
+class Probability:
+    """Cosines -> probability of a match, among pairs as they were labelled: where matches are rarer, it is too high.
 
     Attributes:
-        value: The cosine.
-        rate: False-match rate: the share of random pairs that pass.
-        low: The cosine of exactly this rate lies from here, with confidence ``level``,
-        high: to here.
-        rate_low: At ``value``, the rate lies from here, with confidence ``level``,
-        rate_high: to here.
-        independent: How many independent pairs the random ones are worth here.
-        level: Confidence.
+        method: A row of ``CURVES``.
+        curve: Cosines -> probabilities.
+        n: Number of labelled pairs.
+        matches: How many of them are labelled 1.
+
+    Source: Zadrozny & Elkan 2002 (isotonic); Platt 1999 (logistic).
     """
 
-    value: float
-    rate: float
-    low: float
-    high: float
-    rate_low: float
-    rate_high: float
-    independent: int
-    level: float
+    method: str
+    curve: Isotonic | Logistic
+    n: int
+    matches: int
 
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a false-match "
-            f"rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
-        )
+    @classmethod
+    def fit(cls, cosines: NDArray[np.floating], labels: NDArray[np.integer], method: str = "auto") -> "Probability":
+        """Fit to the cosines (n,) of labelled pairs, labels 0 and 1.
+
+        Raises:
+            UnknownNameError: For an unknown method.
+            DataError: For fewer than ``FEWEST_LABELS`` pairs, only one label, or matches that have no higher cosines.
+        """
+        s, y = np.asarray(cosines, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+        if s.shape != y.shape or s.ndim != 1 or len(s) < FEWEST_LABELS:
+            raise DataError(
+                f"A probability needs at least {FEWEST_LABELS} cosines and as many labels, got shapes {s.shape} and "
+                f"{y.shape}. Label more pairs."
+            )
+        if set(np.unique(y).tolist()) != {0, 1}:
+            raise DataError(f"Labels should be 0 and 1, both of them, got {np.unique(y).tolist()}. Repair the labels.")
+        if s[y == 1].mean() <= s[y == 0].mean():
+            raise DataError(
+                f"Matches should have higher cosines, but their mean is {s[y == 1].mean():.3f} and that of the others "
+                f"{s[y == 0].mean():.3f}. Are the labels the wrong way round? Otherwise cosines say nothing here."
+            )
+        name = ("isotonic" if len(s) >= ENOUGH else "logistic") if method == "auto" else method
+        return cls(name, lookup("method", CURVES, name).fit(s, y), len(y), int(y.sum()))
 
 
 @dataclass(frozen=True)
 class ScoresRecord:
-    """What ``scores.json`` holds."""
+    """The form of ``scores.json``; the names are those of ``ScoreCalibrator``."""
 
     format: Literal[1]
     method: str
@@ -86,21 +147,22 @@ class ScoresRecord:
     cosines: list[float]
     at_least: list[int]
     independent: list[tuple[float, float]]
-    probability: Probability | None
     made_by: dict[str, Any]
+    probability: Probability | None
 
 
 class ScoreCalibrator:
     """Cosines -> percentiles among random pairs of some text; with labels, probabilities.
 
     Args:
-        method: How labels make a probability: "isotonic", "logistic" or "auto", which is isotonic from 1,000 pairs.
-        random_state: Of the random pairs.
+        method: How probabilities are fitted: "isotonic", "logistic" or "auto", which is isotonic from 1,000 pairs.
+        random_state: Random seed for the random pairs.
 
     Attributes:
         probability_: The fitted ``Probability``; None without labels.
-        n_: Embeddings that the random pairs are made of.
-        pairs_: Random pairs.
+        n_: Number of embeddings that the random pairs are made of.
+        pairs_: Number of random pairs.
+        made_by_: Identity of the encoder.
     """
 
     _cosines: Float64
@@ -128,8 +190,7 @@ class ScoreCalibrator:
         pairs = RandomPairs.of(x, self.random_state)
         self.n_, self.pairs_, self.made_by_ = len(x), len(pairs), Identity()
         self._cosines, self._at_least = _knots(pairs.cosines.ravel())
-        rates = [rate for rate in RATES if rate * len(pairs) >= 1]
-        self._independent = dict(zip(rates, pairs.independent_at(rates), strict=True))
+        self._independent = {rate: pairs.independent(rate) for rate in RATES if rate * len(pairs) >= 1}
         return self
 
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool = False) -> Self:
@@ -171,10 +232,10 @@ class ScoreCalibrator:
         """The cosine from which the share ``rate`` of random pairs passes, with its interval.
 
         The interval is that of order statistics: how many of m independent pairs lie above the true threshold is
-        binomial, so two of them hold it between them.
+        binomial, so it lies between two of them.
 
         Raises:
-            UsageError: If the rate is out of range, or the text too small for it: then nothing can be said.
+            UsageError: If the rate is out of range, or the text is too small for it.
         """
         self._require_fitted()
         if not 0 < rate < 1 or not 0 < level < 1:
@@ -221,27 +282,27 @@ class ScoreCalibrator:
     def save(self, folder: str | Path) -> None:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
         self._require_fitted()
-        record = {
-            "format": FORMAT,
-            "method": self.method,
-            "random_state": self.random_state,
-            "n": self.n_,
-            "pairs": self.pairs_,
-            "cosines": self._cosines.tolist(),
-            "at_least": self._at_least.astype(np.int64).tolist(),
-            "independent": [[rate, value] for rate, value in self._independent.items()],
-            "probability": self.probability_.as_dict() if self.probability_ else None,
-            "made_by": self.made_by_.as_dict(),
-        }
-        write_json(Path(folder) / SCORES, record)
+        record = ScoresRecord(
+            format=1,
+            method=self.method,
+            random_state=self.random_state,
+            n=self.n_,
+            pairs=self.pairs_,
+            cosines=self._cosines.tolist(),
+            at_least=self._at_least.astype(np.int64).tolist(),
+            independent=list(self._independent.items()),
+            made_by=self.made_by_.as_dict(),
+            probability=self.probability_,
+        )
+        write_json(Path(folder) / SCORES, asdict(record))
 
     @classmethod
     def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:
-            folder: Of the encoder.
-            encoder: Whose cosines will be asked about; None where they come from elsewhere, and nothing is checked.
+            folder: Folder of the encoder.
+            encoder: Encoder whose cosines will be asked about; None checks nothing, for cosines from elsewhere.
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
 
         Raises:
@@ -250,11 +311,10 @@ class ScoreCalibrator:
         path = Path(folder) / SCORES
         record = read_record(path, ScoresRecord, "score calibrator", "Fit the scores again.")
         scores = cls(record.method, record.random_state)
-        scores.n_, scores.pairs_ = record.n, record.pairs
+        scores.n_, scores.pairs_, scores.probability_ = record.n, record.pairs, record.probability
         scores._cosines = np.array(record.cosines, dtype=np.float64)
         scores._at_least = np.array(record.at_least, dtype=np.float64)
         scores._independent = dict(record.independent)
-        scores.probability_ = record.probability
         scores.made_by_ = Identity.from_record(record.made_by)
         if encoder is not None:
             scores.made_by_.require(

@@ -123,8 +123,9 @@ def test_a_calibrator_for_another_encoder_is_refused_with_both_named(saved, tiny
     code, line = refusal(capsys, other, *ST, "--output", tmp_path / "out")
     assert code == 3
     assert line == (
-        "The calibrator was fitted on tiny-bert with pooling 'mean(1,2)', layers [1, 2]; this is tiny-bert with "
-        "pooling 'cls', layers [4]. Use the encoder it was fitted on, or fit again."
+        "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean(1,2)', layers [1, 2]; this is "
+        "tiny-bert with pooling 'cls', layers [4] (other layers are read; another pooling makes other embeddings). Use "
+        "the encoder that it was fitted on, fit again, or give force=True."
     )
 
 

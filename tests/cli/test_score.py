@@ -144,7 +144,7 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
         (["{saved}", "{files}/pairs.tsv", "--save", "x"], 2,
          "--save goes with --fit_on TEXT, which is missing. Add it, or leave --save out."),
         (["{saved}", "{files}/pairs.tsv", "--pooling", "cls"], 2,
-         "--pooling is for an encoder as it comes; this one is calibrated. Leave it out."),
+         "{saved} is calibrated and keeps its own pooling. Leave that option out."),
         (["{saved}", "{files}/pairs.tsv", "--domain", "{files}/new.txt", "--output", "o.csv"], 2,
          "--output holds one table, but both PAIRS and --domain were given. Call the command twice."),
         (["{files}/whitened", "{files}/pairs.tsv"], 2,
@@ -174,7 +174,7 @@ def test_scores_of_another_encoder_are_refused(saved, files, capsys):
     assert run(main, [str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
     (files / "whitened" / "scores.json").unlink()
     assert (
-        "was fitted on embeddings by tiny-bert with pooling 'cls'; this is tiny-bert with pooling 'mean' "
+        "was fitted on embeddings by tiny-bert with pooling 'cls'; this is tiny-bert with pooling 'mean'"
         in capsys.readouterr().err
     )
 

@@ -11,7 +11,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases
-from bertflow.retrieval.scores import average_precision, right_ranks
+from bertflow.retrieval.searching import average_precision, right_ranks
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},
@@ -85,7 +85,7 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
 def test_another_encoder_is_refused_in_one_line(folder, capsys):
     error = refused(capsys, 3, "ask", "faq.index", "the dog", "--model", "whitened")
     assert error.startswith(
-        "error: faq.index holds embeddings by tiny-bert with pooling 'mean', calibrator none; this is "
+        "error: faq.index holds embeddings by tiny-bert with pooling 'mean', calibrator none; this is tiny-bert with"
     )
     assert error.count("\n") == 1
 
@@ -101,7 +101,7 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     assert [row["metric"] for row in scores["differences"]] == ["hit@1", "hit@2", "mrr", "map"]
     out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
-    assert "1 of the questions stand in the index themselves" in out
+    assert "1 of the questions are in the index themselves" in out
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ def test_a_damaged_graph_is_refused(exact, graph):
     path = exact.path.with_name(graphs(exact)[0])
     path.write_bytes(path.read_bytes()[:100])
     with AnswerIndex.open(exact.path, FakeEncoder(), search=UsearchSearch()) as again:
-        with pytest.raises(DataError, match=r"is damaged.*Delete it; it will be made again"):
+        with pytest.raises(DataError, match=r"is damaged.*Delete it; it will be built again"):
             again.search("new")
         path.unlink()
         assert again.search("new") == exact.search("new")

@@ -200,7 +200,7 @@ def test_who_missed_a_recalibration_is_refused_and_mixes_nothing(index, encoder,
     with reopened(index, encoder) as other:
         other.recalibrate(fitted(encoder))
     with pytest.raises(
-        DataError, match=r"calibrator Whitening\(n_components=None\) \(.{8}\); this is fake with .* calibrator none"
+        DataError, match=r"calibrator Whitening\(n_components=None\) \(.{8}\); this is .* calibrator none"
     ):
         use(index)
     assert len(index) == 3
@@ -231,11 +231,14 @@ def test_an_embedding_without_direction_is_refused(tmp_path, encoder):
     ("content", "message"),
     [
         (None, "An index was expected at {path}, but there is none. Build it first."),
-        (b"id\ttext\n" * 200, "{path} is no index of answers, or is damaged: file is not a database. Build it again."),
-        (b"", "{path} is no index of format 1. Was it written by a later bertflow?"),
+        (
+            b"id\ttext\n" * 200,
+            "{path} is not an index of answers, or is damaged: file is not a database. Build it again.",
+        ),
+        (b"", "{path} is not an index of format 1. Was it written by a later bertflow?"),
     ],
 )
-def test_what_is_no_index_is_refused(tmp_path, encoder, content, message):
+def test_what_is_not_an_index_is_refused(tmp_path, encoder, content, message):
     path = tmp_path / "wrong.index"
     if content is not None:
         path.write_bytes(content)

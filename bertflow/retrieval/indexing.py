@@ -1,0 +1,298 @@
+"""Build and change an index of known answers by its file: what the actions of ``bertflow search`` do.
+
+A change opens the index with the encoder that it was built with, which the file remembers; from Python an open
+``AnswerIndex`` can be given as well.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertflow.errors import UsageError
+from bertflow.files import write_text
+from bertflow.results import AbstractResult
+
+if TYPE_CHECKING:
+    from bertflow.data.answers import Answer
+    from bertflow.retrieval.index import AnswerIndex
+    from bertflow.retrieval.ranking import Search
+
+TASK = "docstrings"
+
+
+@dataclass(frozen=True, repr=False)
+class IndexInfo(AbstractResult):
+    """What is in an index.
+
+    Attributes:
+        path: The file.
+        answers: Number of answers.
+        phrases: Number of phrases: answers and their past questions.
+        dim: Width of an embedding.
+        recipe: Description of the raw encoder.
+        calibrator: The calibrator with its parameters; empty for raw embeddings.
+        digest: Fingerprint of the calibrator; empty for raw embeddings.
+        source: How the encoder is opened.
+        brief: Whether a person reads one line of it, or all.
+    """
+
+    path: Path
+    answers: int
+    phrases: int
+    dim: int
+    recipe: Mapping[str, Any]
+    calibrator: str
+    digest: str
+    source: Mapping[str, Any]
+    brief: bool = True
+
+    def parts(self) -> Iterator[str]:
+        """One line, or a line a fact."""
+        if self.brief:
+            how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
+            yield f"{self.path}: {self.answers} answers, {self.phrases} phrases, {how}"
+        else:
+            yield from (f"{key}: {value}" for key, value in self.as_dict().items())
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**{key: value for key, value in vars(self).items() if key != "brief"}, "path": str(self.path)}
+
+
+@dataclass(frozen=True, repr=False)
+class SearchExample(AbstractResult):
+    """Files to try a search on.
+
+    Attributes:
+        folder: Where they were written.
+        answers: Number of answers, and of questions.
+        sentences: Number of other sentences.
+        source: Where they are from.
+    """
+
+    folder: Path
+    answers: int
+    sentences: int
+    source: str
+
+    def parts(self) -> Iterator[str]:
+        """A line a file."""
+        yield f"{self.folder / 'answers.jsonl'}: {self.answers} answers, paragraphs of the {self.source}"
+        yield f"{self.folder / 'labels.jsonl'}: {self.answers} questions, the line before each paragraph"
+        yield f"{self.folder / 'text.txt'}: {self.sentences} other sentences, to fit a calibrator on"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**vars(self), "folder": str(self.folder)}
+
+
+def build_index(
+    index: str | Path,
+    answers: "str | Path | Iterable[Answer]",
+    model: str | Path,
+    *,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dtype: str | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+) -> IndexInfo:
+    """Embed answers into a new index.
+
+    Args:
+        index: File to write.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        model: An encoder (hub id or folder), raw or calibrated.
+        pooling: Pooling of a raw encoder, as a name or written out: mean(1,2).
+        max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
+        dtype: float32, float16 or bfloat16, for a raw encoder.
+        device: cpu, cuda, ... or auto.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        UsageError: If there is a file at ``index``.
+        DataError: If the answers cannot be used.
+    """
+    from bertflow.opening import open_encoder
+    from bertflow.retrieval.index import AnswerIndex
+
+    given, source = _answers(answers), _source(model, pooling=pooling, max_length=max_length, dtype=dtype)
+    encoder = open_encoder(**source, device=device)
+    with AnswerIndex.create(index, encoder, given, source, progress=bool(progress)) as made:
+        return replace(describe_index(made), brief=True)
+
+
+def add_answers(
+    index: "str | Path | AnswerIndex",
+    answers: "str | Path | Iterable[Answer]",
+    *,
+    model: str | Path | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+) -> IndexInfo:
+    """Add answers under new ids; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        model: Where the encoder of the index is now (default: where it was).
+        device: cpu, cuda, ... or auto.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        DataError: If an id is there already, or the answers or the index cannot be used.
+    """
+    given = _answers(answers)
+    with open_index(index, model, device) as opened:
+        opened.add(given, progress=bool(progress))
+        return replace(describe_index(opened), brief=True)
+
+
+def update_answers(
+    index: "str | Path | AnswerIndex",
+    answers: "str | Path | Iterable[Answer]",
+    *,
+    model: str | Path | None = None,
+    device: str = "auto",
+    progress: bool | None = None,
+) -> IndexInfo:
+    """Replace answers by id; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        model: Where the encoder of the index is now (default: where it was).
+        device: cpu, cuda, ... or auto.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        DataError: If an id is unknown, or the answers or the index cannot be used.
+    """
+    given = _answers(answers)
+    with open_index(index, model, device) as opened:
+        opened.update(given, progress=bool(progress))
+        return replace(describe_index(opened), brief=True)
+
+
+def remove_answers(
+    index: "str | Path | AnswerIndex",
+    ids: Sequence[str],
+    *,
+    model: str | Path | None = None,
+    device: str = "auto",
+) -> IndexInfo:
+    """Remove answers by id; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        ids: Ids of the answers.
+        model: Where the encoder of the index is now (default: where it was).
+        device: cpu, cuda, ... or auto.
+
+    Raises:
+        DataError: If an id is unknown, or the index cannot be used.
+    """
+    with open_index(index, model, device) as opened:
+        opened.remove(ids)
+        return replace(describe_index(opened), brief=True)
+
+
+def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "auto") -> IndexInfo:
+    """Send the raw embeddings through another calibrator; nothing is encoded again.
+
+    Args:
+        index: File that `search build` wrote.
+        model: The same encoder with another calibrator, or with none.
+        device: cpu, cuda, ... or auto.
+
+    Raises:
+        DataError: If the raw encoder is another one, or the index cannot be used.
+    """
+    from bertflow.opening import open_encoder
+    from bertflow.retrieval.index import AnswerIndex
+
+    held = describe_index(index).source
+    options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
+    source = _source(model, **options)
+    encoder = open_encoder(**source, device=device)
+    with AnswerIndex.open(index, encoder, recalibrate=True) as opened:
+        opened.remember(source)
+        return replace(describe_index(opened), brief=True)
+
+
+def describe_index(index: "str | Path | AnswerIndex") -> IndexInfo:
+    """Say what is in an index; needs no encoder.
+
+    Args:
+        index: File that `search build` wrote.
+
+    Raises:
+        DataError: If there is no index, or it is damaged.
+    """
+    from bertflow.retrieval.storage import Storage
+
+    path = Path(index) if isinstance(index, str | Path) else index.path
+    storage = Storage(path)
+    try:
+        facts, counts = storage.facts(), (storage.count("answers"), storage.count("phrases"))
+    finally:
+        storage.close()
+    kept = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
+    return IndexInfo(path, *counts, **kept, brief=False)
+
+
+def write_search_example(
+    folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
+) -> SearchExample:
+    """Write answers, labels and text to try a search on, from the docstrings of installed packages.
+
+    The first line of a docstring should find the paragraph after it.
+
+    Args:
+        folder: Where to write answers.jsonl, labels.jsonl and text.txt.
+        answers: How many answers.
+        sentences: How many sentences of other text.
+        seed: Random seed for the sample.
+    """
+    from bertflow.data.docstrings import docstring_corpus
+    from bertflow.data.tables import write_rows
+
+    folder = Path(folder)
+    text, pairs = docstring_corpus(answers, sentences, seed)
+    names = [f"{TASK}-{row:05d}" for row in range(len(pairs))]
+    write_rows(folder / "answers.jsonl", ("id", "text"), zip(names, pairs.second, strict=True))
+    write_rows(folder / "labels.jsonl", ("question", "id"), zip(pairs.first, names, strict=True))
+    write_text(folder / "text.txt", "".join(f"{sentence}\n" for sentence in text))
+    return SearchExample(folder, len(pairs), len(text), pairs.source)
+
+
+def _answers(given: "str | Path | Iterable[Answer]") -> "list[Answer]":
+    from bertflow.data.answers import load_answers
+
+    return load_answers(given) if isinstance(given, str | Path) else list(given)
+
+
+def _source(model: str | Path, **options: Any) -> dict[str, Any]:
+    """How an encoder is opened; a folder by its absolute path, so that the index can be asked from anywhere."""
+    name = str(Path(model).resolve()) if Path(model).exists() else str(model)
+    return {"model": name, **{key: value for key, value in options.items() if value is not None}}
+
+
+@contextmanager
+def open_index(
+    index: "str | Path | AnswerIndex", model: str | Path | None, device: str, search: "Search | None" = None
+) -> "Iterator[AnswerIndex]":
+    """An index with its encoder; one that is open already stays open."""
+    from bertflow.opening import open_encoder
+    from bertflow.retrieval.index import AnswerIndex
+
+    if isinstance(index, AnswerIndex):
+        yield index
+        return
+    source = {**describe_index(index).source, **({"model": str(model)} if model else {})}
+    if "model" not in source:
+        raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
+    with AnswerIndex.open(index, open_encoder(**source, device=device), search=search) as opened:
+        yield opened
