@@ -22,16 +22,17 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.cli.train_run import train
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.tables import PUBLISHED_COLUMNS, published
 from bertflow.evaluation.tasks import evaluate_sts
+from bertflow.runs.flow_run import TextOptions, train
 from bertflow.training.presets import PAPER_TF
 
 AGGREGATION = "wmean"
@@ -90,23 +91,22 @@ def scores(name: str, folder: str, kind: Kind, options: argparse.Namespace) -> d
         return scored(raw, options.tasks, options)
     where = options.output / "runs" / name.replace(" ", "-")
     if kind.flow == "nli":
-        text = ["--flow.preset", "paper-tf-nli", "--data.sentences", f"[{','.join(options.nli)}]"]
-        return scored(fitted(where, folder, text, options), options.tasks, options)
+        text = TextOptions(list(options.nli), max_sentences=options.max_sentences)
+        return scored(fitted(where, folder, text, {"preset": "paper-tf-nli"}, options), options.tasks, options)
     found = {}
     for task in options.tasks:
         tasks, copies = TARGETS[task]
-        text = ["--flow.preset", "paper-tf", "--data.tasks", tasks, "--data.data_dir", str(options.data_dir)]
-        system = fitted(where / task, folder, [*text, "--flow.epochs", str(copies)], options)
+        text = TextOptions(tasks=tasks, data_dir=str(options.data_dir), max_sentences=options.max_sentences)
+        system = fitted(where / task, folder, text, {"preset": "paper-tf", "epochs": copies}, options)
         found |= scored(system, [task], options)
     return found
 
 
-def fitted(where: Path, folder: str, text: Sequence[str], options: argparse.Namespace) -> SentenceEncoder:
-    """The encoder with a flow of its own, from a run that is made where it is not done yet."""
-    arguments = ["--output", str(where), "--resume", "auto", "--encoder.model", folder, *text]
-    if options.max_sentences:
-        arguments += ["--data.max_sentences", str(options.max_sentences)]
-    train([*arguments, "--seed_everything", str(options.seed), "--report", "false"])
+def fitted(
+    where: Path, folder: str, text: TextOptions, flow: Mapping[str, Any], options: argparse.Namespace
+) -> SentenceEncoder:
+    """The encoder with its own flow, from a run that is made where it is not done yet."""
+    train(folder, text, flow, output=where, resume="auto", seed=options.seed, report=False)
     return CalibratedEncoder.load(where)
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from bertflow.retrieval.indexing import write_search_example as write_search_example
     from bertflow.retrieval.searching import evaluate_search as evaluate_search
     from bertflow.retrieval.searching import search as search
+    from bertflow.runs.encoder_run import finetune as finetune
+    from bertflow.runs.flow_run import train as train
     from bertflow.scoring.domain import DomainCheck as DomainCheck
     from bertflow.scoring.pairs import score as score
     from bertflow.scoring.scores import ScoreCalibrator as ScoreCalibrator
@@ -76,6 +78,7 @@ _HOMES = {
     "evaluate_search": "bertflow.retrieval.searching",
     "export_encoder": "bertflow.export.targets",
     "fix": "bertflow.advise.fixing",
+    "finetune": "bertflow.runs.encoder_run",
     "load_calibrator": "bertflow.calibration.saving",
     "load_sentence_transformer": "bertflow.export.st_folder",
     "load_sentences": "bertflow.data.corpus",
@@ -88,6 +91,7 @@ _HOMES = {
     "verify_paper": "bertflow.evaluation.verification",
     "update_answers": "bertflow.retrieval.indexing",
     "write_search_example": "bertflow.retrieval.indexing",
+    "train": "bertflow.runs.flow_run",
 }
 """Where each public name lives."""
 

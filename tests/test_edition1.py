@@ -429,7 +429,7 @@ RESUMED = ["train", "--config=trained/flow-half/config.yaml", "--output=trained/
 REFUSED_COMMANDS = {
     "a run of other options": ([*RESUMED, "--flow.learning_rate=0.5"], 2, "with flow.learning_rate=0.005, but now"),
     "a run of other text": ([*RESUMED, "--data.sentences=corpus.txt"], 2, "with data.sentences=sentences.txt, but now"),
-    "a run of another encoder": (RESUMED, 3, "weights '"),
+    "a run of another encoder": (RESUMED, 3, "was made by tiny-bert with pooling 'mean(1,2)', weights "),
     "rows of another pooling": (["transform", "--calibrator=calibrators/static", "--store=stores/float32",
      "--output=out"], 3, "another pooling makes other embeddings"),
 }  # fmt: skip

@@ -4,9 +4,12 @@ Whatever bertflow refuses ends in one line on stderr and an exit code: 0 done, 1
 threshold was missed.
 """
 
+import logging
+import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TextIO
 
@@ -33,6 +36,8 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "find out why a server's embeddings differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
+RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
+"""Where launchers write which process this is; the first that is set counts, as in Lightning."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -62,13 +67,37 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
     """Run one command; what it refuses becomes one line and an exit code."""
     warnings.showwarning = _show_warning
     try:
-        return command(list(sys.argv[1:] if argv is None else argv))
+        with notes_on_stderr():
+            return command(list(sys.argv[1:] if argv is None else argv))
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
     except BertflowError as error:
         print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
         return error.exit_code
+
+
+def is_first_process() -> bool:
+    """Whether this is the first of the processes that a launcher (torchrun, srun, Lightning) started together."""
+    return next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0"
+
+
+@contextmanager
+def notes_on_stderr() -> Iterator[None]:
+    """Show on stderr what the package decides for its user; of several processes, those of the first."""
+    logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("note: %(message)s"))
+    level, speaks = logger.level, is_first_process()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if speaks else logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            if not speaks:
+                warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
 
 
 def _help() -> str:

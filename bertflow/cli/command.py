@@ -35,6 +35,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
     set_parsing_settings,
 )
 
+from bertflow.cli import is_first_process
 from bertflow.cli.annotations import command_line_type, members
 from bertflow.cli.help_text import PRINT, HelpFormatter, plain
 from bertflow.cli.spelling import Spelling
@@ -61,6 +62,8 @@ class Option:
     default: Any
     help: str
     required: bool = False
+    parameter: str = ""
+    """The parameter of the function; that of the same name where it is empty."""
 
     @property
     def grouped(self) -> bool:
@@ -90,6 +93,8 @@ class Command:
     """Parameters that are given by place; whether one, perhaps one, or many, their annotations and defaults say."""
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Other spellings of parameters: ``{"k": ["-k"], "sentences": ["--in"]}``."""
+    named: Mapping[str, str] = field(default_factory=dict)
+    """Parameters whose option has another name: ``{"text": "data"}`` for ``--data.sentences``."""
     metavars: Mapping[str, str] = field(default_factory=dict)
     """What stands for the value in the help: ``{"model": "FOLDER"}``; else the name in capitals."""
     bare: Mapping[str, str] = field(default_factory=dict)
@@ -131,7 +136,7 @@ class Command:
         output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
         fills = {name: fill() for name, fill in FILLED.items() if name in self._parameters}
         result = self.function(**arguments, **fills)
-        if result is None:
+        if result is None or not is_first_process():
             return 0
         from bertflow.cli.printing import print_result  # rich: `--help` does without
 
@@ -159,7 +164,7 @@ class Command:
             raise UsageError(f"The following arguments are required: {', '.join(missing)}. {self.hint}")
         with self._explained(parser):
             built = parser.instantiate(parsed)
-            arguments = {option.name: built[option.name] for option in self.options}
+            arguments = {option.parameter or option.name: built[option.name] for option in self.options}
             values = json.loads(parser.dump(self._repeatable(parsed), format="json"))
         if self.trainer:
             set_ones = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
@@ -200,7 +205,7 @@ class Command:
                 assert not required, f"{self.name}: no command line can say the parameter {name}"
                 continue
             default = None if required else parameter.default
-            options.append(Option(name, kind, default, helps.get(name, ""), required))
+            options.append(Option(self.named.get(name, name), kind, default, helps.get(name, ""), required, name))
         if self.saves:
             options.append(Option(OUTPUT, Path, None, self.saves))
         if self.json:

@@ -8,7 +8,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from bertflow.cli.embed_progress import counted, progress, say
-from bertflow.cli.notes import notes_on_stderr
 from bertflow.data.corpus import stream_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.pooling import parse_pooling
@@ -33,7 +32,7 @@ def embed(options: argparse.Namespace) -> int:
         raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
     columns = options.columns.split(",") if options.columns else None
     begin = time.monotonic()
-    with notes_on_stderr(), ExitStack() as stack:
+    with ExitStack() as stack:
         encoder = _open(options, columns)
 
         def begun(store: EmbeddingStore) -> Advance:

@@ -19,7 +19,6 @@ from bertflow.calibration.linear import AbstractLinearCalibrator
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.cli.embed_progress import progress
 from bertflow.cli.fit_source import Source, any_order, name_of, open_source, provenance_of
-from bertflow.cli.notes import notes_on_stderr
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 from bertflow.progress import Advance
@@ -40,7 +39,7 @@ def fit(options: argparse.Namespace) -> int:
     _refuse(options, calibrator)
     source = open_source(options)
     begin = time.monotonic()
-    with notes_on_stderr(), ranks() as (rank, world), progress("fitting", source.n // world) as advance:
+    with ranks() as (rank, world), progress("fitting", source.n // world) as advance:
         moments = merged_over_ranks(moments_of_share(source, rank, world, advance), rank, world)
         if rank:
             return 0

@@ -14,7 +14,7 @@ class HelpFormatter(DefaultHelpFormatter):
         return "".join(f"{indent}{line}\n" for line in text.splitlines())
 
     def _get_help_string(self, action: Action) -> str:
-        text, default = action.help or "", action.default
+        text, default = plain(action.help), action.default
         is_nothing = default is None or default is False or default in ("", SUPPRESS)
         if is_nothing or isinstance(action, ActionConfigFile) or "(default" in text:
             return text

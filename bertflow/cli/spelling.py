@@ -133,7 +133,12 @@ def _takes_many(kind: Any) -> bool:
 
 
 def _joined(name: str, values: Sequence[str], kind: Any) -> Iterator[str]:
-    """One word for all values of a list, and one for each of anything else, the last of which counts."""
+    """One word for all values of a list, and one for each of anything else, the last of which counts.
+
+    An option of a group, such as ``--data.sentences``, is repeated to be overridden: there the last counts as well.
+    """
+    if "." in name:
+        values = values[-1:]
     is_list = all(one in (list, type(None)) or get_origin(one) is list for one in members(kind))
     if _takes_many(kind) and (len(values) > 1 or (is_list and not values[0].startswith("["))):
         yield f"{name}={json.dumps(values, ensure_ascii=False)}"

@@ -11,7 +11,6 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.saving import RECORD, load_calibrator
 from bertflow.cli.embed_progress import progress, say
 from bertflow.cli.fit_source import Source, name_of, open_source
-from bertflow.cli.notes import notes_on_stderr
 from bertflow.cli.transform_output import RowFile
 from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.identity import Identity
@@ -32,7 +31,7 @@ def transform(options: argparse.Namespace) -> int:
     _check_output(options.output, source)
     _require_same(calibrator, source, options)
     begin = time.monotonic()
-    with notes_on_stderr(), progress("calibrating", source.n) as advance:
+    with progress("calibrating", source.n) as advance:
         try:
             if options.output.suffix in FORMATS:
                 there = _to_file(calibrator, source, options, advance)

@@ -1,21 +1,27 @@
-"""``--resume``: go on where a run stopped, however it stopped, to the end that it would have come to.
+"""``resume``: continue a run, however it stopped, to the end that it would have come to.
 
-    auto   continue the run in --output; begin it where there is none; do nothing where it is done
-    FILE   from this checkpoint of a run, in its own folder or, with --output, in a new one
+    auto   continue the run in the output folder; begin it where there is none; do nothing where it is done
+    FILE   from this checkpoint of a run, in its own folder or in a new one
 
-A run is continued with its own options. Those that say only where and how it runs, not what comes out, may differ.
+A run is continued with its own options, text and encoder. Options that only say where and how it runs may differ.
 """
 
+import inspect
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
-from bertflow.encoder.identity import Identity
+from typing_extensions import TypedDict
+
 from bertflow.errors import DataError, UsageError
-from bertflow.runs.folder import RUN, read_run
-from bertflow.training.checkpoints import newest_checkpoint, steps_of
+from bertflow.records import read_record
 
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+
+RUN = "run.json"
+"""Written last when a run begins: a folder that has it can be continued."""
 AUTO = "auto"
 FREE = (
     "output",
@@ -36,6 +42,25 @@ FREE = (
 """Options that may differ when a run is continued."""
 
 
+class RunRecord(TypedDict):
+    """What ``run.json`` cannot be continued without."""
+
+    options: dict[str, Any]
+    status: str
+    text: NotRequired[dict[str, Any]]
+    describe: NotRequired[dict[str, Any]]
+    fit: NotRequired[dict[str, Any]]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """What ``run.json`` says.
+
+    Raises:
+        DataError: If it is missing or damaged.
+    """
+    return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
+
+
 @dataclass(frozen=True)
 class Resumption:
     """Where a run goes on.
@@ -53,48 +78,48 @@ class Resumption:
     done: bool = False
 
 
-def find_resumption(resume: str | None, output: Path | None, values: Mapping[str, Any]) -> Resumption:
-    """What ``--resume`` means for the folders as they are.
-
-    Args:
-        resume: The option.
-        output: The run folder.
-        values: All options of this run.
+def find_resumption(resume: str | Path | None, output: Path | None, options: Mapping[str, Any]) -> Resumption:
+    """What ``resume`` means for the folders as they are.
 
     Raises:
         UsageError: If the run was made with other options, or the options do not say which run.
-        DataError: If the checkpoint cannot be read, or stands in no run folder.
+        DataError: If the checkpoint cannot be read, or is in no run folder.
     """
     if resume is None:
         return Resumption()
+    from bertflow.training.checkpoints import newest_checkpoint, steps_of
+
     if resume != AUTO:
         checkpoint = Path(resume)
         run = checkpoint.parent.parent
         if checkpoint.is_file() and not (run / RUN).is_file():
             raise DataError(
-                f"A checkpoint to go on from stands in checkpoints/ of a run folder, but {run} has no run.json. "
+                f"A checkpoint to go on from is in checkpoints/ of a run folder, but {run} has no run.json. "
                 "Give one that does."
             )
         steps = steps_of(checkpoint)
-        require_same_options(run, values)
+        require_same_options(run, options)
         here = output is None or output.resolve() == run.resolve()
-        return Resumption(run, checkpoint, steps, done=here and _is_done(run))
+        return Resumption(run, checkpoint, steps, done=here and read_run(run)["status"] == "done")
     if output is None:
         raise UsageError("--resume auto continues the run in --output, but none was given. Give --output DIR.")
     if not (output / RUN).is_file():
         return Resumption()
-    require_same_options(output, values)
+    require_same_options(output, options)
     found = newest_checkpoint(output / "checkpoints")
-    return Resumption(output, found, steps_of(found) if found else 0, done=_is_done(output))
+    return Resumption(output, found, steps_of(found) if found else 0, done=read_run(output)["status"] == "done")
 
 
-def require_same_options(run: Path, values: Mapping[str, Any]) -> None:
+def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
     """Refuse to continue a run as another one.
 
     Raises:
         UsageError: For the first option that differs.
     """
-    then, now = (dict(_flat(options)) for options in (read_run(run)["options"], values))
+    import pytorch_lightning as pl
+
+    left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
+    then, now = ({**left_out, **dict(_flat(each))} for each in (read_run(run)["options"], options))
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
             raise UsageError(
@@ -103,26 +128,24 @@ def require_same_options(run: Path, values: Mapping[str, Any]) -> None:
             )
 
 
-def require_same_inputs(run: Path, facts: Mapping[str, Any]) -> None:
+def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: "SentenceEncoder") -> None:
     """Refuse to continue a run whose text or encoder has changed behind the same options.
 
     Raises:
-        DataError: For the first fact of the text that differs, or all of the encoder.
+        DataError: For the first fact about the text that differs, or for all about the encoder.
     """
-    record = read_run(run)
-    then, do = record.get("text", {}), "Bring back what it was made of, or choose another --output."
-    for name, now in facts["text"].items():
-        if then.get(name) != now:
+    from bertflow.encoder.identity import Identity
+
+    then, do = read_run(run), "Use what it was made from, or choose another --output."
+    before = then.get("text", {})
+    for name, now in text.items():
+        if before.get(name) != now:
             raise DataError(
-                f"The run in {run} was made with text.{name} {then.get(name)!r}, but now it is {now!r}. {do}"
+                f"The run in {run} was made with text.{name} {before.get(name)!r}, but now it is {now!r}. {do}"
             )
-    Identity.from_record(record.get("describe", {})).require(
-        Identity.from_record(facts["describe"]), f"The run in {run} was made with", do, exact=True
+    Identity.from_record(then.get("describe", {})).require(
+        encoder.identity, f"The run in {run} was made by", do, exact=True
     )
-
-
-def _is_done(run: Path) -> bool:
-    return read_run(run)["status"] == "done"
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bertflow.cli.train_options import parse_options
+from bertflow.cli.train import command as train_command
 from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
 
@@ -59,8 +59,8 @@ def test_the_notice_goes_to_the_tasks_and_the_run_resumes():
 def test_the_options_of_the_training_script_exist():
     _, command = read("train")
     given = re.sub(r"\$\{\w+:\+(.*?)\}", r"\1", command).replace('"$@"', "").replace('"', "").split()[6:]
-    options = parse_options(given)
-    assert (options.resume, options.output, options.data.store, options.encoder.pooling) == (
+    options = train_command.parse(given).arguments
+    assert (options["resume"], options["output"], options["text"].store, options["encoder"].pooling) == (
         "auto",
         "$RUN",
         "$STORE",

@@ -7,6 +7,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,16 @@ import yaml
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
-from bertflow.cli.train_inputs import read_text
-from bertflow.cli.train_options import DataOptions, parse_options
+from bertflow.cli.train import command
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.runs.flow_run import TextOptions, read_text
 from bertflow.training.trainer import build_trainer
+
+
+def parse_options(argv):
+    return SimpleNamespace(**command.parse(argv).arguments)
+
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -164,7 +170,7 @@ def test_a_sample_of_pairs_is_made_of_pairs(tmp_path):
     pairs = enumerate(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
     rows = "".join(f"{a}\t{b}\t{k % 5}\n" for k, (a, b) in pairs)
     (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + rows)
-    sample = read_text(DataOptions(tasks="mine", data_dir=str(tmp_path), max_sentences=20), seed=0)
+    sample = read_text(TextOptions(tasks="mine", data_dir=str(tmp_path), max_sentences=20), seed=0)
     rows = [SENTENCES.index(sentence) for sentence in sample]
     assert len(rows) == 20
     assert [row + 1 for row in rows[::2]] == rows[1::2]
@@ -198,7 +204,7 @@ def test_trainer_options_come_before_the_recipe(option, name, value, tmp_path):
     ],
 )
 def test_epochs_of_the_users_lift_the_limit_of_steps(argv, limits):
-    recipe = parse_options(argv).recipe
+    recipe = parse_options(argv).flow
     assert (recipe.epochs, recipe.steps) == limits
 
 
@@ -220,7 +226,7 @@ def test_barebones_is_bare(tmp_path):
 
 def test_a_preset_is_a_row_of_defaults(tmp_path):
     (tmp_path / "mine.yaml").write_text("flow:\n  preset: paper-tf\n  glow:\n    hidden: 7\n")
-    recipe = parse_options(["--config", str(tmp_path / "mine.yaml"), "--flow.epochs=2"]).recipe
+    recipe = parse_options(["--config", str(tmp_path / "mine.yaml"), "--flow.epochs=2"]).flow
     assert (recipe.glow.hidden, recipe.glow.levels, recipe.epochs, recipe.unit) == (7, 3, 2.0, 2)
 
 
@@ -260,20 +266,20 @@ CONFIGS = [path for path in sorted((REPOSITORY / "configs").glob("*.yaml")) if "
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_config_can_be_read_and_names_its_preset(path):
     options = parse_options(["--config", str(path)])
-    assert yaml.safe_load(path.read_text())["flow"]["preset"] == options.recipe.preset
+    assert yaml.safe_load(path.read_text())["flow"]["preset"] == options.flow.preset
 
 
 def test_a_list_of_files_is_a_list():
-    assert parse_options(["--data.sentences", "[a.txt,b.txt]"]).data.sentences == ["a.txt", "b.txt"]
-    assert parse_options(["--data.sentences", "a.txt"]).data.sentences == "a.txt"
+    assert parse_options(["--data.sentences", "[a.txt,b.txt]"]).text.sentences == ["a.txt", "b.txt"]
+    assert parse_options(["--data.sentences", "a.txt"]).text.sentences == "a.txt"
 
 
 def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
     assert bertflow(["train", "--flow.preset=paper-text", "--print_config"]) == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
     assert (
-        parse_options(["--config", str(tmp_path / "printed.yaml")]).recipe
-        == parse_options(["--flow.preset=paper-text"]).recipe
+        parse_options(["--config", str(tmp_path / "printed.yaml")]).flow
+        == parse_options(["--flow.preset=paper-text"]).flow
     )
 
 

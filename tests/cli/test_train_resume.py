@@ -10,7 +10,6 @@ import torch
 
 from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main as bertflow
-from bertflow.cli import train_run
 from bertflow.records import read_record
 from bertflow.training import trainer as train_trainer
 
@@ -76,11 +75,11 @@ def stopped(options, tmp_path, monkeypatch):
     """Run to a step and no further; returns what to call again, and the run folder."""
 
     def stop(step, every=train_trainer.CHECKPOINT_STEPS, more=()):
-        command, build = ["train", *options, *more, f"--output={tmp_path / 'run'}"], train_run.build_trainer
+        command, build = ["train", *options, *more, f"--output={tmp_path / 'run'}"], train_trainer.build_trainer
         monkeypatch.setattr(train_trainer, "CHECKPOINT_STEPS", every)
         with monkeypatch.context() as patched:
             killed = [KillAt(step)]
-            patched.setattr(train_run, "build_trainer", lambda g, o, r, c=(), s=0: build(g, o, r, [*c, *killed], s))
+            patched.setattr(train_trainer, "build_trainer", lambda g, o, r, c=(), s=0: build(g, o, r, [*c, *killed], s))
             with pytest.raises(KilledError):
                 bertflow(command)
         return command, tmp_path / "run"
@@ -212,7 +211,7 @@ def test_text_that_changed_behind_the_same_options_is_refused(stopped, options, 
     assert code == 3
     assert capsys.readouterr().err.splitlines()[-1] == (
         f"error: The run in {run} was made with text.sentences 144, but now it is 143. "
-        "Bring back what it was made of, or choose another --output."
+        "Use what it was made from, or choose another --output."
     )
 
 
@@ -270,7 +269,7 @@ def test_a_damaged_checkpoint_is_one_line(stopped, capsys):
         (["--resume=auto"], 2, "--resume auto continues the run in --output, but none was given. Give --output DIR."),
         (["--resume={}/none.ckpt"], 3, "The checkpoint {}/none.ckpt is missing. Give one of a run's checkpoints/, or "
          "auto."),
-        (["--resume={}/a/b.ckpt"], 3, "A checkpoint to go on from stands in checkpoints/ of a run folder, but {} has "
+        (["--resume={}/a/b.ckpt"], 3, "A checkpoint to go on from is in checkpoints/ of a run folder, but {} has "
          "no run.json. Give one that does."),
     ],
 )  # fmt: skip
