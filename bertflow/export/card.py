@@ -18,7 +18,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.export.onnx_encoder import read_export
 from bertflow.records import read_record
 
-IDENTITY = ("weights", "pooling", "max_length", "prompt", "token_counts", "calibrator", "fitted_rows")
+IDENTITY = ("weights", "pooling", "max_length", "prompt", "query_prompt", "token_counts", "calibrator", "fitted_rows")
 """Keys that two descriptions of one system share."""
 UNITS = ("spearman", "pearson", "hit@", "mrr", "roc_auc")
 """Parts of the names of metrics that tables show x 100."""
@@ -76,11 +76,14 @@ def make_card(
         template_str=(files("bertflow.export") / "card.md").read_text(encoding="utf-8"),
         name=name,
         target=target,
-        summary=_summary(system),
+        encoder=description["encoder"],
+        pooling=description["pooling"],
+        calibrator=description.get("calibrator"),
         ours=" and ".join(ours),
         int8=int8,
         dim=system.dim,
         prompt=description["prompt"],
+        query_prompt=description.get("query_prompt"),
         facts={key: f"`{value}`" for key, value in description.items() if value not in ("", None)},
         fitted=_fitted(system),
         rows=[_cells(row) for row in results],
@@ -110,14 +113,6 @@ def read_results(path: Path, description: Mapping[str, Any]) -> list[dict[str, A
             f"{description.get('calibrator', 'raw')}), but of {', '.join(theirs) or 'none'}. Evaluate what you export."
         )
     return [row for row in found if row.get("aggregation") != "subset"]
-
-
-def _summary(system: SentenceEncoder) -> str:
-    description = system.describe()
-    base = f"`{description['encoder']}`, pooled by `{description['pooling']}`"
-    if system.calibrator is None:
-        return f"{base}, as it comes."
-    return f"{base}, then calibrated without labels by `{description['calibrator']}`."
 
 
 def _fitted(system: SentenceEncoder) -> str:

@@ -8,16 +8,16 @@ into scores, so these modules follow only moves to a device: both stay and work 
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from bertflow.affine import AffineMap
+from bertflow.calibration.saving import MAPS
 from bertflow.encoder.truncated import switch_off
 from bertflow.errors import DataError, MissingExtraError
 from bertflow.export.parts import PoolingHead
-from bertflow.flow.map import FlowMap
 from bertflow.registry import lookup
 
 try:
@@ -27,7 +27,8 @@ except ImportError:
 
 FORMAT = 1
 HALF = (torch.float16, torch.bfloat16)
-MAPS: Mapping[str, type[AffineMap] | type[FlowMap]] = {"AffineMap": AffineMap, "FlowMap": FlowMap}
+WHERE = ("token", "cache_folder", "revision", "local_files_only")
+"""Options of ``load`` that say where the files are."""
 
 
 class AbstractExactModule(Module):
@@ -54,25 +55,9 @@ class AbstractExactModule(Module):
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(
-        cls,
-        model_name_or_path: str,
-        subfolder: str = "",
-        token: bool | str | None = None,
-        cache_folder: str | None = None,
-        revision: str | None = None,
-        local_files_only: bool = False,
-        init_defaults: dict[str, Any] | None = None,
-        **kwargs: Any,
-    ) -> Self:
-        """Read what ``save`` wrote, from a folder or the hub."""
-        where: dict[str, Any] = {
-            "subfolder": subfolder,
-            "token": token,
-            "cache_folder": cache_folder,
-            "revision": revision,
-            "local_files_only": local_files_only,
-        }
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
+        """Read what ``save`` wrote, from a folder or the hub; options that do not say where are ignored."""
+        where = {"subfolder": subfolder, **{name: options[name] for name in WHERE if name in options}}
         config = cls.load_config(model_name_or_path, **where)
         if config.get("format") != FORMAT:
             raise DataError(
@@ -99,19 +84,6 @@ class LayerPooling(AbstractExactModule):
         format: Format of this config.
     """
 
-    config_keys: list[str] = [  # noqa: RUF012 - as the library declares it
-        "embedding_dimension",
-        "layers",
-        "depth",
-        "join",
-        "tokens",
-        "before",
-        "after",
-        "vocabulary",
-        "final_norm",
-        "format",
-    ]
-
     def __init__(
         self,
         embedding_dimension: int,
@@ -131,6 +103,8 @@ class LayerPooling(AbstractExactModule):
         self.vocabulary, self.final_norm, self.format = vocabulary, final_norm, format
         weights = torch.ones(vocabulary) if vocabulary else None
         self.head = PoolingHead(layers, join, tokens, before, after, weights)
+
+    config_keys: list[str] = list(signature(__init__).parameters)[1:]
 
     def on_model_ready(self, model: Any) -> None:
         """Called by sentence-transformers when the model is complete."""

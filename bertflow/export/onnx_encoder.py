@@ -89,7 +89,8 @@ class OnnxEncoder(AbstractEncoder):
         self._graph = graph
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self._session = graph_session(folder / graph)
-        self._prompt = str(self._record["describe"]["prompt"])
+        described = self._record["describe"]
+        self._prompts = {"document": described["prompt"], "query": described.get("query_prompt", described["prompt"])}
         self.dim = int(self._record["dim"])
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
@@ -98,7 +99,7 @@ class OnnxEncoder(AbstractEncoder):
         size = batch_size or BATCH
         for start in range(0, len(order), size):
             rows = order[start : start + size]
-            found[rows] = self.run([self._prompt + sentences[row] for row in rows])
+            found[rows] = self.run([self._prompts[role] + sentences[row] for row in rows])
         return found
 
     def run(self, texts: list[str]) -> NDArray[np.float32]:

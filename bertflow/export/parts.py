@@ -155,9 +155,10 @@ class Parts:
         return int(self.description["max_length"])
 
     @property
-    def prompt(self) -> str:
-        """Text that is put in front of every sentence."""
-        return str(self.description["prompt"])
+    def prompts(self) -> dict[str, str]:
+        """Text that is put in front of a query and of a document."""
+        prompt = str(self.description["prompt"])
+        return {"query": str(self.description.get("query_prompt", prompt)), "document": prompt}
 
     @property
     def dtype(self) -> str:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 PROMPT_NAME = "bertflow"
-"""What sentence-transformers calls the prompt that the encoder was fitted with."""
+"""Name of the prompt for documents, which sentence-transformers uses by default."""
 PATH = "bertflow.export.module."
 OURS = ("LayerPooling", "Calibration")
 """The classes of ``bertflow.export.module``, for which sentence-transformers asks for a flag."""
@@ -145,12 +145,13 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
     config: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "__version__": {"transformers": version("transformers"), "pytorch": version("torch")},
-        "prompts": {"query": parts.prompt, "document": parts.prompt},
+        "prompts": parts.prompts,
         "default_prompt_name": None,
         "similarity_fn_name": "cosine",
     }
-    if parts.prompt:
-        config["prompts"][PROMPT_NAME], config["default_prompt_name"] = parts.prompt, PROMPT_NAME
+    if prompt := parts.prompts["document"]:
+        config["prompts"] |= {PROMPT_NAME: prompt}
+        config["default_prompt_name"] = PROMPT_NAME
     if ours := [module.name for module in modules if not module.builtin]:
         written_by = version("bertflow")
         config["requirements"] = {

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
@@ -105,35 +104,6 @@ def mteb_model(
     recipe = {key: str(facts.description[key]) for key in ("pooling", "calibrator") if key in facts.description}
     meta = ModelMeta(loader=None, adapted_from=adapted_from, experiment_kwargs=recipe or None, **fields)
     return MtebModel(encoder, meta)
-
-
-def sts_task(pairs: Pairs, name: str | None = None) -> Any:
-    """Loaded pairs as a task of mteb, scored by mteb's own code without the hub.
-
-    Args:
-        pairs: Any task.
-        name: Name of the task; by default that of the pairs.
-    """
-    from datasets import Dataset, DatasetDict
-    from mteb.abstasks.sts import AbsTaskSTS
-    from mteb.abstasks.task_metadata import TaskMetadata
-
-    class LocalSts(AbsTaskSTS):
-        min_score, max_score = int(np.floor(pairs.target.min())), int(np.ceil(pairs.target.max()))
-        metadata = TaskMetadata(
-            name=name or pairs.task,
-            description=f"{pairs.task} as bertflow read it from {pairs.source}",
-            dataset={"path": "bertflow/local", "revision": f"local-{pairs.text_form}"},
-            type="STS",
-            eval_splits=["test"],
-            eval_langs=["eng-Latn"],
-            main_score="cosine_spearman",
-        )
-
-    task = LocalSts()
-    columns = {"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.target.tolist()}
-    task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
-    return task
 
 
 def _seen(facts: SystemFacts, data_dir: str | Path | None) -> dict[str, float | None]:

@@ -4,7 +4,7 @@ A change opens the index with the encoder that it was built with, which the file
 ``AnswerIndex`` can be given as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -145,9 +145,7 @@ def add_answers(
         DataError: If an id is there already, or the answers or the index cannot be used.
     """
     given = _answers(answers)
-    with open_index(index, model, device) as opened:
-        opened.add(given, progress=bool(progress))
-        return replace(describe_index(opened), brief=True)
+    return _changed(index, model, device, lambda opened: opened.add(given, progress=bool(progress)))
 
 
 def update_answers(
@@ -171,9 +169,7 @@ def update_answers(
         DataError: If an id is unknown, or the answers or the index cannot be used.
     """
     given = _answers(answers)
-    with open_index(index, model, device) as opened:
-        opened.update(given, progress=bool(progress))
-        return replace(describe_index(opened), brief=True)
+    return _changed(index, model, device, lambda opened: opened.update(given, progress=bool(progress)))
 
 
 def remove_answers(
@@ -194,9 +190,7 @@ def remove_answers(
     Raises:
         DataError: If an id is unknown, or the index cannot be used.
     """
-    with open_index(index, model, device) as opened:
-        opened.remove(ids)
-        return replace(describe_index(opened), brief=True)
+    return _changed(index, model, device, lambda opened: opened.remove(ids))
 
 
 def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "auto") -> IndexInfo:
@@ -278,6 +272,14 @@ def _source(model: str | Path, **options: Any) -> dict[str, Any]:
     """How an encoder is opened; a folder by its absolute path, so that the index can be asked from anywhere."""
     name = str(Path(model).resolve()) if Path(model).exists() else str(model)
     return {"model": name, **{key: value for key, value in options.items() if value is not None}}
+
+
+def _changed(
+    index: "str | Path | AnswerIndex", model: str | Path | None, device: str, change: "Callable[[AnswerIndex], None]"
+) -> IndexInfo:
+    with open_index(index, model, device) as opened:
+        change(opened)
+        return replace(describe_index(opened), brief=True)
 
 
 @contextmanager

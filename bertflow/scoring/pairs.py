@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
@@ -33,7 +33,7 @@ class ScoredPairs(AbstractResult):
     Attributes:
         scores: The calibrator of scores, fitted or opened; None if no pairs were scored.
         threshold: The cosine from which a pair is a match.
-        pairs: The pairs that were scored.
+        pairs: The pairs that were scored; None if only a text was asked about.
         cosines: Their cosines (n,).
         percentiles: Percent of random pairs with a lower cosine, (n,).
         probabilities: Probability of a match, (n,); None without labels.
@@ -43,7 +43,7 @@ class ScoredPairs(AbstractResult):
 
     scores: "ScoreCalibrator | None" = None
     threshold: "Threshold | None" = None
-    pairs: Sequence[tuple[str, str]] = ()
+    pairs: "Pairs | None" = None
     cosines: "NDArray[np.float64] | Sequence[float]" = ()
     percentiles: "NDArray[np.float64] | Sequence[float]" = ()
     probabilities: "NDArray[np.float64] | None" = None
@@ -60,16 +60,18 @@ class ScoredPairs(AbstractResult):
 
     def rows(self) -> list[Row]:
         """One a pair; "match" is yes or no."""
+        if self.pairs is None:
+            return []
         numbers = [self.cosines, self.percentiles, *([] if self.probabilities is None else [self.probabilities])]
         rounded = [[round(float(value), 6) for value in column] for column in numbers]
         matches = ["yes" if match else "no" for match in self.matches]
-        return [(*pair, *row) for pair, *row in zip(self.pairs, *rounded, matches, strict=True)]
+        return list(zip(self.pairs.first, self.pairs.second, *rounded, matches, strict=True))
 
     def parts(self) -> Iterator[Table | str]:
         """The threshold, the first pairs, and the strangest sentences."""
         if self.scores is not None:
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
-        if self.pairs:
+        if self.pairs is not None:
             yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
             yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match."
         if self.domain is not None:
@@ -137,7 +139,9 @@ def score(
     _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
     from bertflow.data.pairs import load_pairs
     from bertflow.data.tables import write_rows
+    from bertflow.evaluation.encoding import pair_cosines
     from bertflow.opening import open_encoder
+    from bertflow.scoring.random_pairs import unseen_sample
 
     bars = bool(progress)
     labelled = load_pairs(labels, "binary") if labels else None
@@ -147,11 +151,20 @@ def score(
         given = {"pooling": pooling, "max_length": max_length, "prompt": prompt}
         encoder = open_encoder(encoder, device, **{name: value for name, value in given.items() if value is not None})
     if text is not None:
-        text = _unseen(text, encoder, fit_on if isinstance(fit_on, str | Path) else "The text", max_sentences, seed)
+        name = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
+        text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)
     found = ScoredPairs()
     if asked is not None or save:
-        scores = _opened(home, encoder) if text is None else _fitted(encoder, text, labelled, method, seed, bars)
-        found = _scored(encoder, asked, scores, scores.threshold(false_match_rate), bars)
+        scores = _scores(home, encoder, text, method, seed, bars)
+        if labelled is not None:
+            scores.fit_labels(pair_cosines(encoder, labelled, bars), labelled.target)
+        threshold = scores.threshold(false_match_rate)
+        found = ScoredPairs(scores, threshold)
+        if asked is not None:
+            cosines = pair_cosines(encoder, asked, bars)
+            chances = scores.probability(cosines) if scores.probability_ else None
+            matches = cosines >= threshold.value
+            found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
         if save:
             _save(Path(save), encoder, scores)
     if strange is not None:
@@ -195,63 +208,16 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
     return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
 
 
-def _unseen(text: list[str], encoder: "SentenceEncoder", name: str | Path, max_sentences: int, seed: int) -> list[str]:
-    """A random sample of the sentences that nothing was fitted on."""
-    import numpy as np
-
-    from bertflow.scoring.random_pairs import FEWEST
-    from bertflow.text_keys import hash_text
-
-    hashes = encoder.fitted_hashes()
-    seen = set() if hashes is None else set(hashes.tolist())
-    left = [sentence for sentence in text if hash_text(sentence) not in seen]
-    if len(left) < FEWEST:
-        raise DataError(
-            f"{name} should hold at least {FEWEST} sentences that the encoder was not fitted on, but holds "
-            f"{len(left)} (of {len(text)}). Give other text."
-        )
-    chosen = np.random.default_rng(seed).permutation(len(left))[:max_sentences]
-    return [left[row] for row in np.sort(chosen)]
-
-
-def _opened(home: Path | None, encoder: "SentenceEncoder") -> "ScoreCalibrator":
+def _scores(
+    home: Path | None, encoder: "SentenceEncoder", text: list[str] | None, method: str, seed: int, bars: bool
+) -> "ScoreCalibrator":
     from bertflow.scoring.scores import SCORES, ScoreCalibrator
 
+    if text is not None:
+        return ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=bars)
     if home is None or not (home / SCORES).is_file():
-        raise UsageError(
-            f"{home or 'An open encoder'} holds no {SCORES}. Fit the scores to your text: add --fit_on TEXT."
-        )
+        raise UsageError(f"{home or 'The encoder'} holds no {SCORES}. Fit the scores to your text: add --fit_on TEXT.")
     return ScoreCalibrator.load(home, encoder)
-
-
-def _fitted(
-    encoder: "SentenceEncoder", text: list[str], labelled: "Pairs | None", method: str, seed: int, bars: bool
-) -> "ScoreCalibrator":
-    from bertflow.evaluation.encoding import pair_cosines
-    from bertflow.scoring.scores import ScoreCalibrator
-
-    scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=bars)
-    if labelled is not None:
-        scores.fit_labels(pair_cosines(encoder, labelled, bars), labelled.target)
-    return scores
-
-
-def _scored(
-    encoder: "SentenceEncoder",
-    pairs: "Pairs | None",
-    scores: "ScoreCalibrator",
-    threshold: "Threshold",
-    bars: bool,
-) -> ScoredPairs:
-    if pairs is None:
-        return ScoredPairs(scores, threshold)
-    from bertflow.evaluation.encoding import pair_cosines
-
-    cosines = pair_cosines(encoder, pairs, bars)
-    probabilities = scores.probability(cosines) if scores.probability_ else None
-    matches = cosines >= threshold.value
-    couples = list(zip(pairs.first, pairs.second, strict=True))
-    return ScoredPairs(scores, threshold, couples, cosines, scores.percentile(cosines), probabilities, matches)
 
 
 def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
@@ -273,9 +239,7 @@ def _domain_check(home: Path | None, encoder: "SentenceEncoder", text: list[str]
     if text is not None:
         return DomainCheck.of_text(encoder.raw, text, density)
     if home is None or not (home / DOMAIN).is_dir():
-        raise UsageError(
-            f"{home or 'An open encoder'} holds no {DOMAIN}/. Say what ordinary text is: add --fit_on TEXT."
-        )
+        raise UsageError(f"{home or 'The encoder'} holds no {DOMAIN}/. Say what ordinary text is: add --fit_on TEXT.")
     return DomainCheck.load(home, encoder.raw)
 
 

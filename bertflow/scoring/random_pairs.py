@@ -11,6 +11,7 @@ a threshold, v its variance, and c the covariance of two pairs that share a sent
 which is never less than n / 2, since c <= v / 2 (Hoeffding 1948).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
+from bertflow.text_keys import hash_text
 
 Float64 = NDArray[np.float64]
 PAIRS = 200_000
@@ -108,3 +110,29 @@ class Threshold:
             f"cosine {self.value:.4f} ({self.level:.0%} interval {self.low:.4f} to {self.high:.4f}) for a false-match "
             f"rate of {self.rate:g} (at this cosine {self.rate_low:.2g} to {self.rate_high:.2g})"
         )
+
+
+def unseen_sample(
+    text: Sequence[str], seen: NDArray[np.uint64] | None, most: int, seed: int, name: str = "The text"
+) -> list[str]:
+    """A random sample of the sentences that nothing was fitted on, in the order of the text.
+
+    Args:
+        text: Distinct sentences.
+        seen: Hashes of the text that the encoder was fitted on; None if unknown.
+        most: Size of the sample.
+        seed: Random seed.
+        name: Name of the text, for messages.
+
+    Raises:
+        DataError: If fewer than ``FEWEST`` are left.
+    """
+    known = set() if seen is None else set(seen.tolist())
+    left = [sentence for sentence in text if hash_text(sentence) not in known]
+    if len(left) < FEWEST:
+        raise DataError(
+            f"{name} should hold at least {FEWEST} sentences that the encoder was not fitted on, but holds "
+            f"{len(left)} (of {len(text)}). Give other text."
+        )
+    chosen = np.random.default_rng(seed).permutation(len(left))[:most]
+    return [left[row] for row in np.sort(chosen)]

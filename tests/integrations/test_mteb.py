@@ -20,7 +20,7 @@ mteb = pytest.importorskip("mteb", reason="the mteb extra is not installed")
 
 from mteb.models.models_protocols import EncoderProtocol  # noqa: E402
 
-from bertflow.integrations.mteb import mteb_model, sts_task  # noqa: E402
+from bertflow.integrations.mteb import mteb_model  # noqa: E402
 
 SIMILARITIES = ("cosine", "euclidean", "manhattan")
 METRICS = [f"{similarity}_{name}" for similarity in SIMILARITIES for name in ("spearman", "pearson")]
@@ -58,6 +58,30 @@ def system(request, tiny_bert):
     if request.param == "raw":
         return encoder
     return CalibratedEncoder.fit(encoder, Whitening(n_components=8), list(sentences(80, 3)))
+
+
+def sts_task(pairs, name):
+    """Pairs as a task of mteb, scored by mteb's own code without the hub."""
+    from datasets import Dataset, DatasetDict
+    from mteb.abstasks.sts import AbsTaskSTS
+    from mteb.abstasks.task_metadata import TaskMetadata
+
+    class LocalSts(AbsTaskSTS):
+        min_score, max_score = int(np.floor(pairs.target.min())), int(np.ceil(pairs.target.max()))
+        metadata = TaskMetadata(
+            name=name,
+            description=f"{pairs.task} as bertflow read it from {pairs.source}",
+            dataset={"path": "bertflow/local", "revision": f"local-{pairs.text_form}"},
+            type="STS",
+            eval_splits=["test"],
+            eval_langs=["eng-Latn"],
+            main_score="cosine_spearman",
+        )
+
+    task = LocalSts()
+    columns = {"sentence1": pairs.first, "sentence2": pairs.second, "score": pairs.target.tolist()}
+    task.dataset, task.data_loaded = DatasetDict(test=Dataset.from_dict(columns)), True
+    return task
 
 
 def mteb_scores(system, pairs):
