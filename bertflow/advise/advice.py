@@ -18,7 +18,7 @@ from typing import Any
 from bertflow.advise.candidates import Candidates, Source
 from bertflow.advise.evidence import Judgement
 from bertflow.advise.text import SplitText
-from bertflow.advise.verdict import Geometry, Verdict
+from bertflow.advise.verdict import Geometry
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -34,6 +34,17 @@ from bertflow.tables import Section, Table
 EXPORTED = "sentence-transformers"
 """The folder for other tools, and what ``bertflow export`` calls it."""
 
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "dim": ("dim", "d"),
+    "mean cosine": ("mean", ".3f"),
+    "5 %": ("p5", ".3f"),
+    "median": ("median", ".3f"),
+    "95 %": ("p95", ".3f"),
+    "participation ratio": ("participation", ".0f"),
+    "length": ("norm", ".3g"),
+}
+"""Column of the table of geometry -> what it shows of a ``Geometry``, and how."""
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Advice(AbstractResult):
@@ -41,7 +52,9 @@ class Advice(AbstractResult):
 
     Attributes:
         of: Name of the encoder.
-        decided: The verdict with its reasons.
+        verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
+        system: The candidate to use; "raw" for none.
+        reasons: Plain sentences with the numbers behind the verdict.
         geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
             "reference_advised": of other text.
         evidence: What each kind of evidence measured; the first one decided.
@@ -57,7 +70,9 @@ class Advice(AbstractResult):
     """
 
     of: str
-    decided: Verdict
+    verdict: str
+    system: str
+    reasons: tuple[str, ...]
     geometry: Mapping[str, Geometry]
     evidence: tuple[Judgement, ...]
     scores: ScoreCalibrator
@@ -70,27 +85,12 @@ class Advice(AbstractResult):
     folder: Path | None = None
     exported: str = ""
 
-    @property
-    def verdict(self) -> str:
-        """What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels"."""
-        return self.decided.word
-
-    @property
-    def system(self) -> str:
-        """The candidate to use; "raw" for none."""
-        return self.decided.system
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """Plain sentences with the numbers behind the verdict."""
-        return self.decided.reasons
-
     @cached_property
     def encoder(self) -> SentenceEncoder:
         """The encoder to use: calibrated if that is advised."""
         raw = self.source.usable(self.candidates.poolings[self.system], self.text.fitted)
         advised = self.candidates.systems[self.system]
-        return CalibratedEncoder(raw, advised.calibrator) if isinstance(advised, CalibratedEncoder) else raw
+        return raw if advised.calibrator is None else CalibratedEncoder(raw, advised.calibrator)
 
     def parts(self) -> Iterator[Table | Section | str]:
         """The tables of the evidence, the verdict with its reasons, and what was saved."""
@@ -117,7 +117,9 @@ class Advice(AbstractResult):
         return {
             "format": 1,
             "of": self.of,
-            **self.decided.as_dict(),
+            "verdict": self.verdict,
+            "system": self.system,
+            "reasons": list(self.reasons),
             "text": {"fitted": len(text.fitted), "reference": len(text.reference), "pairs_in_the_text": text.mined},
             "geometry": {name: asdict(geometry) for name, geometry in self.geometry.items()},
             "evidence": [one.as_dict() for one in self.evidence],
@@ -198,9 +200,10 @@ class Advice(AbstractResult):
 
     def _write_encoder(self, place: Path) -> None:
         """The encoder or, without one that can be saved, its calibrator."""
-        if isinstance(self.source.encoder, TransformerEncoder):
+        if place.name == "encoder":
+            assert isinstance(self.encoder, CalibratedEncoder | TransformerEncoder)
             self.encoder.save(place)
-        elif isinstance(self.encoder, CalibratedEncoder):
+        elif self.encoder.calibrator is not None:
             self.encoder.calibrator.save(place)
         else:
             place.mkdir()
@@ -222,19 +225,10 @@ class Advice(AbstractResult):
     @property
     def _geometry_table(self) -> Table:
         rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
-        return Table(
-            ("system", "dim", "mean cosine", "5 %", "median", "95 %", "participation ratio", "length"),
-            tuple(
-                (
-                    name,
-                    f"{row.dim}",
-                    *(f"{value:.3f}" for value in (row.mean, row.p5, row.median, row.p95)),
-                    f"{row.participation:.0f}",
-                    f"{row.norm:.3g}",
-                )
-                for name, row in rows.items()
-            ),
-        )
+        lines = [
+            (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
+        ]
+        return Table(("system", *SHOWN), tuple(lines))
 
 
 def require_new(folder: Path) -> None:

@@ -95,7 +95,7 @@ def fix(
     from bertflow.advise.advice import Advice, require_new
     from bertflow.advise.candidates import estimate_time, fit_candidates, parse_candidates, select_candidates
     from bertflow.advise.evidence import MINED, Evidence, measure_geometry
-    from bertflow.advise.text import Document, split_text
+    from bertflow.advise.text import split_text
     from bertflow.advise.verdict import decide
 
     say, rows = say or logger.info, parse_candidates(candidates)
@@ -112,8 +112,7 @@ def fix(
     inputs = _read(encoder, text, labels, vectors, given, device, seed)
     source, labelled = inputs.source, [] if inputs.labels is None else [inputs.labels]
     known = [sentence for one in labelled for sentence in one.sentences]
-    documents = inputs.documents or [Document((sentence,)) for sentence in source.encoder.sentences]
-    split = split_text(documents, inputs.text, known, max_sentences, max_pairs, seed)
+    split = split_text(inputs.documents, inputs.text or inputs.name, known, max_sentences, max_pairs, seed)
     mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
     # The first evidence decides: for search, pairs of a query and its text come before other labels.
     evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
@@ -144,8 +143,19 @@ def fix(
         "reference_raw": measure_geometry(own.encode(split.reference), seed),
         "reference_advised": measure_geometry(advised.encode(split.reference), seed),
     }
-    notes = (*thresholds, *note)
-    advice = Advice(inputs.name, decided, geometry, tuple(judged), scores, domain, notes, split, fitted, source, seed)
+    advice = Advice(
+        of=inputs.name,
+        **vars(decided),
+        geometry=geometry,
+        evidence=tuple(judged),
+        scores=scores,
+        domain=domain,
+        notes=(*thresholds, *note),
+        text=split,
+        candidates=fitted,
+        source=source,
+        seed=seed,
+    )
     return advice if output is None else advice.saved(output)
 
 
@@ -156,14 +166,14 @@ class Inputs:
     Attributes:
         name: Name of the encoder.
         source: The encoder.
-        documents: The text, in its order; None where vectors have no text.
-        text: Name of the text.
+        documents: The text, in its order.
+        text: Name of the text; empty where vectors have none.
         labels: Labelled pairs, if there are any.
     """
 
     name: str
     source: "Source"
-    documents: "list[Document] | None"
+    documents: "list[Document]"
     text: str
     labels: "Evidence | None"
 
@@ -171,7 +181,7 @@ class Inputs:
 def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, Any], device: str, seed: int) -> Inputs:
     from bertflow.advise.candidates import Source, VectorEncoder
     from bertflow.advise.evidence import load_evidence
-    from bertflow.advise.text import read_documents
+    from bertflow.advise.text import Document, read_documents
     from bertflow.opening import open_encoder
 
     if vectors is not None and text is None:
@@ -183,10 +193,12 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
     evidence = None if labels is None else load_evidence(labels, seed)
-    documents = None if text is None else read_documents(text, whole_lines=vectors is not None)
+    documents = [] if text is None else read_documents(text, whole_lines=vectors is not None)
+    opened: SentenceEncoder
     if vectors is not None:
-        lines = None if documents is None else [line for document in documents for line in document.sentences]
-        name, opened = str(vectors), VectorEncoder(Path(vectors), lines)
+        lines = None if text is None else [line for document in documents for line in document.sentences]
+        name, opened = str(vectors), (rows := VectorEncoder(Path(vectors), lines))
+        documents = documents or [Document((sentence,)) for sentence in rows.sentences]
     elif isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
         opened = open_encoder(encoder, device, **given)
@@ -195,12 +207,13 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
     if opened.calibrator is not None:
         calibrator = opened.describe()["calibrator"]
         raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
-    return Inputs(name, Source(opened), documents, Path(text).name if isinstance(text, str | Path) else name, evidence)
+    text_name = "" if text is None else Path(text).name if isinstance(text, str | Path) else "text"
+    return Inputs(name, Source(opened), documents, text_name, evidence)
 
 
 def _missing(inputs: Inputs, text: "SplitText") -> str:
     """Why there are no mined pairs."""
-    if inputs.documents is None:
+    if not inputs.text:
         return "vectors without their text make no pairs."
     if not text.mined:
         return "the text has no structure to mine pairs from (paragraphs, blank lines, or question and answer columns)."

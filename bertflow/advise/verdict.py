@@ -12,7 +12,6 @@ Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is writt
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 WHITEN, FLOW = "whiten", "use the flow"
 LEAVE, RESCALE, LABELS = "leave it", "rescale the scores", "you need labels"
@@ -131,18 +130,14 @@ class Verdict:
     """What to do, and why.
 
     Attributes:
-        word: What is advised.
+        verdict: What is advised.
         system: The candidate to use; "raw" for none.
         reasons: Plain sentences with the numbers behind the advice.
     """
 
-    word: str
+    verdict: str
     system: str
     reasons: tuple[str, ...]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {"verdict": self.word, "system": self.system, "reasons": list(self.reasons)}
 
 
 def choose(figures: Figures, advice: Mapping[str, str]) -> str | None:
@@ -183,15 +178,15 @@ def decide(
     """
     chosen = choose(evidence[0], advice) if evidence else None
     system = chosen if chosen and evidence[0].gains[chosen].proven else "raw"
-    word = advice.get(system) or UNCHANGED[raw.centered, bool(evidence)]
+    verdict = advice.get(system) or UNCHANGED[raw.centered, bool(evidence)]
     reasons = [_shape(raw), *(_said(figures, chosen) for figures in evidence)]
-    if word == RESCALE:
+    if verdict == RESCALE:
         reasons.append(RESCALED)
     if not evidence:
         reasons.append(f"Whether a change ranks better is unknown: {missing} Give labels: pairs that you judged.")
     if system != "raw" and evidence[0].kind == MINED_PAIRS and purpose != "search":
         reasons.append(MINED_ONLY)
-    return Verdict(word, system, tuple(reasons))
+    return Verdict(verdict, system, tuple(reasons))
 
 
 def _shape(raw: Geometry) -> str:

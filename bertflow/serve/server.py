@@ -25,7 +25,6 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, MissingExtraError, UsageError
@@ -71,7 +70,7 @@ class ServedModel:
     """
 
     def __init__(self, encoder: SentenceEncoder, truncate: bool = False) -> None:
-        raw = encoder.encoder if isinstance(encoder, CalibratedEncoder) else encoder
+        raw = encoder.raw
         if not isinstance(raw, TransformerEncoder):
             raise UsageError(
                 f"Only transformers can be served, this is a {type(raw).__name__}. Give the folder of a transformer."
@@ -86,8 +85,11 @@ class ServedModel:
         embeddings = iter(self._embedded(good))
         found: list[Found | RequestError] = []
         for tokens in checked:
-            x = tokens if isinstance(tokens, RequestError) else next(embeddings)
-            found.append(x if isinstance(x, RequestError) else Found(x, int(tokens)))
+            if isinstance(tokens, RequestError):
+                found.append(tokens)
+            else:
+                x = next(embeddings)
+                found.append(x if isinstance(x, RequestError) else Found(x, tokens))
         return found
 
     def _checked(self, texts: Sequence[str]) -> int | RequestError:

@@ -99,11 +99,10 @@ def no_prefix(encoder: "SentenceEncoder") -> str:
 
     Whitening sorts its coordinates by falling variance, so the first d are whitening to d directions.
     """
-    from bertflow.calibrated import CalibratedEncoder
     from bertflow.calibration.linear import Whitening
     from bertflow.flow.map import FlowMap
 
-    if not isinstance(encoder, CalibratedEncoder):
+    if encoder.calibrator is None:
         return "the leading coordinates of a raw embedding are no better than the others."
     if isinstance(encoder.calibrator, Whitening):
         return ""

@@ -98,7 +98,7 @@ ROWS = {
 def test_the_verdict(row):
     median, evidence, word, system = ROWS[row]
     verdict = decide(geometry(median), evidence, ADVICE, "there are no pairs.")
-    assert (verdict.word, verdict.system) == (word, system)
+    assert (verdict.verdict, verdict.system) == (word, system)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_the_verdict(row):
 def test_what_was_not_tried_is_not_chosen(advice, word):
     evidence = [figures(gains=BETTER, advice=tuple(advice))]
     verdict = decide(geometry(CONE), evidence, advice)
-    assert (verdict.word, verdict.system) == (word, next(iter(advice), "raw"))
+    assert (verdict.verdict, verdict.system) == (word, next(iter(advice), "raw"))
     if not advice:
         assert "Nothing could be fitted, so the graded labels have nothing to judge." in verdict.reasons
 
