@@ -1,1 +1,1 @@
-"""``bertflow fix``: evidence, then a decision, then advice."""
+"""``bertflow.fix``: evidence, then a decision, then advice."""

@@ -1,12 +1,12 @@
-"""What a candidate is judged by: pairs that people judged, or pairs that the text itself has.
+"""What a candidate is judged by: pairs that people labelled, or pairs from the structure of the text.
 
     graded labels      sentence1, sentence2, score    Spearman
     binary labels      a, b, label                    area under the ROC curve
     retrieval labels   query, text                    mean reciprocal rank
     mined pairs        from the text's structure      mean reciprocal rank
 
-One half chooses among the candidates, the other judges the one that was chosen: the best of ten on the pairs that chose
-it looks better than it is.
+One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
+the best of ten looks better than it is.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,11 @@
-"""Text with its own structure: what stands together in it belongs together, and makes pairs without labels.
+"""Pairs without labels: parts of a text that stand together belong together.
 
     a document               lines between blank lines                      line 1 -> line 2, line 3 -> line 4, ...
     a paragraph              a line of several sentences                    its first sentence -> the rest
     a row of a table         question, answer; query, text; title, text     the one -> the other
 
-Lines that stand alone make no pairs. What pairs are mined from is put aside whole, so that nothing of it is fitted on.
+Lines that stand alone make no pairs. The documents that pairs are mined from are put aside whole, and nothing in them
+is fitted on.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,24 +24,24 @@ from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
 
 PAIRED_COLUMNS = (*COLUMNS["retrieval"], ("title", "text"), ("title", "body"), ("anchor", "positive"))
-"""Columns of a table of which one belongs to the other."""
+"""Names of two columns of a table whose cells belong together."""
 LEAST_WORDS = 3
-"""Of a text that is looked for, or looks for another."""
+"""Fewest words of each text of a pair."""
 HELD_OUT = 1 / 3
-"""Share of the documents that is put aside, at most."""
+"""Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
-"""Held-out pairs below which they are not used: an interval would tell nothing apart."""
+"""Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
 FEWEST = 200
-"""Different sentences below which nothing is fitted."""
+"""Fewest different sentences that anything is fitted on."""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What stands together.
+    """Sentences that stand together.
 
     Attributes:
-        sentences: What is fitted on, if it is not put aside.
-        pairs: What is looked for, and what should be found.
+        sentences: The sentences.
+        pairs: Queries, each with the text that should be found.
     """
 
     sentences: tuple[str, ...]
@@ -53,11 +54,10 @@ class SplitText:
 
     Attributes:
         fitted: Distinct sentences to fit on.
-        reference: Distinct sentences of the text put aside, a random one of each document: for random pairs, and for
-            the domain.
+        reference: Distinct sentences of the documents put aside, a random one of each: for random pairs and the domain.
         choosing: Mined pairs to choose by; None where there are too few.
-        judging: Others to judge by.
-        mined: How many pairs were found in all.
+        judging: Other mined pairs to judge by.
+        mined: Number of pairs in the whole text.
     """
 
     fitted: list[str]
@@ -101,7 +101,7 @@ def _pair(first: str, second: str) -> Document:
 def _documents_of_lines(lines: Iterable[str], whole: bool) -> Iterable[Document]:
     cleaned = [" ".join(line.split()) for line in lines]
     blocks = [list(block) for filled, block in groupby(cleaned, key=bool) if filled]
-    # Without a single blank line between them, lines are a list, not one document.
+    # Lines without a blank line between them are a list, not one document.
     for block in blocks if len(blocks) > 1 else [[line] for line in cleaned if line]:
         if len(block) > 1:
             yield Document(tuple(block), _usable(_neighbors(block)))
@@ -127,15 +127,15 @@ def _usable(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 def split_text(
     documents: Sequence[Document], source: str, labelled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
 ) -> SplitText:
-    """Put documents aside: those with pairs, where there are enough, else any.
+    """Put some documents aside: documents with pairs, if there are enough, else any.
 
     Args:
-        documents: All of them.
-        source: Where the pairs come from.
+        documents: All documents.
+        source: Name of the text.
         labelled: Sentences of labelled pairs, which are not fitted on either.
-        max_sentences: To fit on.
-        max_pairs: To choose by, and as many to judge by.
-        seed: Of what is put aside.
+        max_sentences: Largest number of sentences to fit on.
+        max_pairs: Largest number of pairs to choose by, and as many to judge by.
+        seed: Random seed of what is put aside.
 
     Raises:
         DataError: If too few sentences are left to fit on; the message says how many are needed.
@@ -146,12 +146,12 @@ def split_text(
     rng = np.random.default_rng(seed)
     shuffled = [documents[row] for row in rng.permutation(len(documents))]
     paired = [document for document in shuffled if document.pairs]
-    # So many have pairs, and a third of them is put aside, that what is put aside has enough.
+    # Whether a third of the documents with pairs has enough pairs.
     of_pairs = sum(len(document.pairs) for document in paired) * HELD_OUT >= FEWEST_PAIRS
     pool = paired if of_pairs else shuffled
     aside = _until(pool[: max(1, int(len(pool) * HELD_OUT))], 2 * max_pairs, of_pairs)
     if of_pairs:
-        # What is put aside should be of the same kinds as the text: as many of the documents that have no pairs.
+        # The same share of the documents without pairs, so that the reference has the same kinds of text.
         others = [document for document in shuffled if not document.pairs]
         aside += others[: round(len(others) * len(aside) / len(paired))]
     pairs = unique_pairs(pair for document in aside for pair in document.pairs) if of_pairs else []

@@ -1,1 +1,1 @@
-"""Embeddings over HTTP."""
+"""``bertflow.serve_encoder``: embeddings over HTTP."""
