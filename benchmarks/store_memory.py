@@ -115,8 +115,8 @@ def embed(folder: Path, n: int, dim: int) -> dict[str, Any]:
 
 def fit(folder: Path, n: int, dim: int) -> dict[str, Any]:
     """Memory and time of a closed form, from the store and from parquet."""
-    import_module("bertflow.cli.fit_run")  # what it costs to load is not what is measured
-    from bertflow.cli import main
+    import_module("bertflow.runs.rows")  # what it costs to load is not what is measured
+    from bertflow import fit as fit_calibrator
     from bertflow.data.vectors import write_parquet
     from bertflow.store.store import EmbeddingStore
 
@@ -125,27 +125,26 @@ def fit(folder: Path, n: int, dim: int) -> dict[str, Any]:
     write_parquet(folder / "tenth.parquet", rows)
     del rows
     facts: dict[str, Any] = {}
-    given = {"store": ["--store", str(folder / "store")], "parquet_tenth": ["--vectors", str(folder / "tenth.parquet")]}
+    given = {"store": {"store": folder / "store"}, "parquet_tenth": {"vectors": folder / "tenth.parquet"}}
     for name, source in given.items():
         with Peak() as peak:
-            assert main(["fit", *source, "--calibrator", "whitening", "--output", str(folder / f"by-{name}")]) == 0
+            fit_calibrator(calibrator="whitening", output=folder / f"by-{name}", **source)
         facts[name] = peak.facts()
     return facts
 
 
 def transform(folder: Path, n: int, dim: int) -> dict[str, Any]:
     """Time of calibrating rows, beside that of copying as many bytes."""
-    import_module("bertflow.cli.transform_run")
-    from bertflow.cli import main
+    import_module("bertflow.runs.rows")
+    from bertflow import transform as calibrate
 
-    source, size = str(folder / "store"), n * dim * 4 / 1e6
+    source, size = folder / "store", n * dim * 4 / 1e6
     write_flow(folder)
     facts: dict[str, Any] = {"mb": round(size)}
     for name in ("by-store", "by-flow"):
         before, output = copy(folder), folder / "z.npy"
-        given = ["--calibrator", str(folder / name), "--store", source, "--output", str(output), "--bare"]
         with Peak() as peak:
-            assert main(["transform", *given]) == 0
+            calibrate(calibrator=folder / name, store=source, output=output, bare=True)
         after = copy(folder)
         facts[name.removeprefix("by-")] = peak.facts() | {
             "mb_per_s": round(size / peak.seconds),

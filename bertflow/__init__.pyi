@@ -34,6 +34,9 @@ from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
 from .runs.encoder_run import finetune as finetune
 from .runs.flow_run import train as train
+from .runs.vectors import embed as embed
+from .runs.vectors import fit as fit
+from .runs.vectors import transform as transform
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.pairs import score as score
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator

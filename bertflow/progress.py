@@ -1,15 +1,23 @@
-"""Progress of long work: a bar where somebody watches, a log line now and then where the output goes to a file."""
+"""Progress of long work: a bar where somebody watches, a log line now and then where the output goes to a file.
+
+Of several processes that a launcher started, the first one speaks.
+"""
 
 import logging
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+
+from bertflow.errors import UsageError
 
 logger = logging.getLogger("bertflow")
 
 Advance = Callable[[int], object]
 """Is told how many more units are done."""
+RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+"""Where torchrun and SLURM give the rank and the number of processes; the first pair that is set counts."""
 EVERY = 15.0
 """Seconds between two log lines."""
 DELAY = 1.0
@@ -30,13 +38,14 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     Yields:
         A function that is told how many more units are done.
     """
-    if show or (show is None and (sys.stderr.isatty() or "ipykernel" in sys.modules)):
+    first, watched = place()[0] == 0, sys.stderr.isatty() or "ipykernel" in sys.modules
+    if first and (show or (show is None and watched)):
         from tqdm.auto import tqdm  # loads asyncio
 
         with tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown:
             yield shown.update
     else:
-        yield Lines(total, label, unit).advance if show is None else lambda units: None
+        yield Lines(total, label, unit).advance if first and show is None else lambda units: None
 
 
 class Lines:
@@ -86,3 +95,22 @@ def at_level(level: int, *names: str) -> Iterator[None]:
     finally:
         for logger, before in zip(loggers, levels, strict=True):
             logger.setLevel(before)
+
+
+def place(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
+    """Rank of this process and number of processes, as torchrun or SLURM give them; (0, 1) without a launcher.
+
+    Raises:
+        UsageError: If they contradict each other.
+    """
+    environment = os.environ if environment is None else environment
+    for names in RANKS:
+        values = [environment.get(name, "") for name in names]
+        if all(values):
+            if not (all(value.isdecimal() for value in values) and int(values[0]) < int(values[1])):
+                raise UsageError(
+                    f"{names[0]} should be a number from 0 to below {names[1]}, got {values[0]} of {values[1]}. "
+                    "Set both, or neither."
+                )
+            return int(values[0]), int(values[1])
+    return 0, 1

@@ -45,7 +45,7 @@ from bertflow.files import write_json
 CONFIG, OUTPUT, JSON = "config", "output", "json"
 """Options that are not the function's."""
 FILLED: Mapping[str, Callable[[], Any]] = {
-    "progress": lambda: sys.stderr.isatty(),
+    "progress": lambda: sys.stderr.isatty() or None,
     "say": lambda: lambda line: print(line, flush=True),
 }
 """Parameters of any function that are for Python, and that a command fills itself: whether to show bars, and where a

@@ -23,11 +23,10 @@ from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
-from bertflow.progress import Advance
+from bertflow.progress import Advance, place
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.store.locks import POLL, TEXT, Locks, place
-from bertflow.store.shards import DTYPES, Shard, counted, default_shards, layout
+from bertflow.store.shards import DTYPES, POLL, TEXT, Locks, Shard, counted, default_shards, layout
 from bertflow.store.text import HASHES, ROW_IDS, SpooledText, TextIndex, exact_hashes, text_digest
 
 logger = logging.getLogger("bertflow")

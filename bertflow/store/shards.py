@@ -1,19 +1,29 @@
-"""One file of a store and its marker.
+"""One file of a store, its marker and its lock.
 
     shards/00000-of-00008.npy     consecutive rows, float32 or float16
-    done/00000-of-00008.json      written last: rows, bytes, checksum, and the center that was taken off float16 rows
+    done/00000-of-00008.json      written last: rows, bytes, checksum, and the center subtracted from float16 rows
+    .lock.0                       while a process computes the shard
 
-A shard without its marker is not there. Both are written aside and renamed.
+A shard without its marker is missing. Both are written aside and renamed.
+
+A process takes the lock of the shard that it computes, and no other process touches that shard until the lock is given
+back. The kernel gives back the locks of a process that ends, however it ends: ``kill -9`` leaves nothing behind but an
+empty file that nobody holds. The locks hold between machines where their file system carries locks (NFS, GPFS, Lustre
+mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
 """
 
 import hashlib
+import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError
@@ -21,6 +31,12 @@ from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.progress import Advance
 from bertflow.records import read_record
 
+logger = logging.getLogger("bertflow")
+
+POLL = 0.2
+"""Seconds between two attempts at a lock that another process holds."""
+TEXT = "text"
+"""The lock for reading the text; the lock of a shard has its number."""
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """How rows may rest."""
 SHARD_ROWS = 65536
@@ -117,6 +133,61 @@ def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator
     for block in blocks:
         yield block
         advance(len(block))
+
+
+class Locks:
+    """The locks of one folder.
+
+    Args:
+        folder: The folder, made if it is missing. A lock is the file ``.lock.NAME`` in it while somebody holds it.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._held: dict[str | int, FileLock] = {}
+
+    def take(self, name: str | int) -> bool:
+        """Take a lock.
+
+        Returns:
+            False if somebody else holds it.
+
+        Raises:
+            DataError: If nothing can be written there, or the file system has no locks.
+        """
+        path = self.folder / f".lock.{name}"
+        lock = FileLock(path, timeout=0, fallback_to_soft=False)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            return False
+        except OSError as error:
+            raise DataError(
+                f"{path} cannot be locked ({error.strerror}), so several processes could overwrite each other's work. "
+                "Choose a folder where you may write, on a file system with locks."
+            ) from error
+        self._held[name] = lock
+        return True
+
+    def give_back(self, name: str | int) -> None:
+        """Let others take the lock; its file is deleted while nobody else can hold it."""
+        lock = self._held.pop(name)
+        with suppress(OSError):  # Windows deletes the file itself, after the lock is released
+            Path(lock.lock_file).unlink()
+        lock.release()
+
+    @contextmanager
+    def waiting(self, name: str | int, why: str) -> Iterator[None]:
+        """Hold a lock as soon as nobody else does; ``why`` is logged once if that takes time."""
+        if not self.take(name):
+            logger.info("%s: waiting for another process, which %s.", self.folder, why)
+            while not self.take(name):
+                time.sleep(POLL)
+        try:
+            yield
+        finally:
+            self.give_back(name)
 
 
 def _narrow(x: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:

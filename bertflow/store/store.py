@@ -9,7 +9,7 @@
 
 The number of shards is fixed when a store is begun, whoever computes them. A run that was killed is continued by
 building again: shards with a valid marker are kept, the others are computed. Any number of processes may build one
-store at the same time: each takes shards that nobody else holds (``bertflow.store.locks``), its own share
+store at the same time: each takes shards that nobody else holds (``bertflow.store.shards``), its own share
 first where torchrun or SLURM have given it a rank. Reading maps the files into memory.
 
 ``float16`` halves the disk: a shard is then kept around a center of its own, so that the common mean of all embeddings,
@@ -43,8 +43,7 @@ from bertflow.store.build import (
     is_begun,
     read_manifest,
 )
-from bertflow.store.locks import Locks
-from bertflow.store.shards import Shard, layout
+from bertflow.store.shards import Locks, Shard, layout
 from bertflow.store.text import (
     HASHES,
     ROW_IDS,

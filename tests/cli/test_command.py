@@ -351,7 +351,7 @@ def test_python_only_parameters_are_filled(capsys):
         say(f"progress is {progress}")
 
     assert Command("f", f).main([]) == 0
-    assert capsys.readouterr().out == "progress is False\n"
+    assert capsys.readouterr().out == "progress is None\n"
 
 
 def test_a_parameter_that_no_command_line_can_say_is_a_mistake_of_the_command():

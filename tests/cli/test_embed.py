@@ -110,7 +110,7 @@ def test_another_pooling_is_refused_with_both(arguments, tmp_path, capsys):
         ),
         (
             ["a.txt", "--store", "s", "--verify"],
-            "--verify reads the store alone, but text is given (a.txt). Leave one out.",
+            "verify reads the store alone, but text is given (a.txt). Leave one out.",
         ),
         (["a.txt"], "The following arguments are required: --store. `bertflow embed --help` lists the options."),
     ],
@@ -135,7 +135,7 @@ def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypa
     assert main(arguments) == 1
     said = capsys.readouterr().err.splitlines()
     assert said == [
-        f"What is done is kept in {tmp_path / 'store'}: run the same command again to go on.",
+        f"note: What is done is kept in {tmp_path / 'store'}: run the same command again to continue.",
         "interrupted",
     ]
     monkeypatch.undo()

@@ -10,11 +10,11 @@ import pytest
 from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
 from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main
-from bertflow.cli.fit_run import moments_of_share
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.moments import Moments
 from bertflow.records import read_record
+from bertflow.runs.rows import moments_of_share
 from bertflow.store.store import EmbeddingStore
 
 X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype(
@@ -167,7 +167,7 @@ def test_a_misspelled_calibrator_is_one_line(npy, tmp_path, capsys, spelling, me
 @pytest.mark.parametrize(("option", "value"), [("--seed", 1), ("--preset", "default")])
 def test_options_of_a_flow_are_for_a_flow(npy, tmp_path, capsys, option, value):
     message = refused(capsys, npy, "center", tmp_path / "c", option, value, code=2)
-    assert message == f"{option} is for a flow, but center has none. Leave it out."
+    assert message == f"{option[2:]} is for a flow, but center has none. Leave it out."
 
 
 def test_an_output_that_is_there_is_not_overwritten(npy, tmp_path, capsys):
@@ -177,7 +177,7 @@ def test_an_output_that_is_there_is_not_overwritten(npy, tmp_path, capsys):
 
 def test_a_column_is_for_parquet(store, tmp_path, capsys):
     message = refused(capsys, store.folder, "center", tmp_path / "c", "--column", "v", code=2)
-    assert message == "--column is for --vectors of a parquet file, but a store is given. Leave it out."
+    assert message == "column is for vectors of a parquet file, but a store is given. Leave it out."
 
 
 def test_a_row_that_is_not_finite_is_named(tmp_path, capsys):

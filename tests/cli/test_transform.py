@@ -11,9 +11,10 @@ import pytest
 
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.calibration.linear import Center, Whitening
-from bertflow.cli import main, transform_output
+from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder
+from bertflow.runs import rows as row_files
 from bertflow.store import build as store_build
 from bertflow.store.store import EmbeddingStore
 
@@ -65,7 +66,7 @@ def calibrator(tmp_path):
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Sizes at which a few hundred rows are many blocks and many entries of the journal."""
-    monkeypatch.setattr(transform_output, "EVERY", 20 * 5 * 4)
+    monkeypatch.setattr(row_files, "EVERY", 20 * 5 * 4)
     for function in (vectors.Vectors.blocks, EmbeddingStore.blocks):
         monkeypatch.setattr(function, "__defaults__", (7, *function.__defaults__[1:]))
     monkeypatch.setattr(store_build, "CHUNK", 7)
@@ -246,13 +247,15 @@ def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
 
     monkeypatch.setattr(AbstractCalibrator, "transform", interrupted)
     assert transform(npy, tmp_path / "z.npy") == 1
-    assert capsys.readouterr().err == "What is done is kept: run the same command again to go on.\ninterrupted\n"
+    assert (
+        capsys.readouterr().err == "note: What is done is kept: run the same command again to continue.\ninterrupted\n"
+    )
     assert not (tmp_path / "z.npy").exists()
 
 
 def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
     def hold(begun, go_on):
-        locks = transform_output.Locks(tmp_path)
+        locks = row_files.Locks(tmp_path)
         assert locks.take("z.npy")
         begun.set()
         go_on.wait(60)

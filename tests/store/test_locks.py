@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bertflow.errors import DataError, UsageError
-from bertflow.store import locks as store_locks
-from bertflow.store.locks import Locks, place
+from bertflow.errors import DataError
+from bertflow.store import shards as store_shards
+from bertflow.store.shards import Locks
 
 FORK = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
@@ -48,7 +48,7 @@ def test_a_process_that_is_killed_holds_nothing(tmp_path, holder):
 
 
 def test_who_waits_says_so_once_and_gets_it(tmp_path, holder, caplog, monkeypatch):
-    monkeypatch.setattr(store_locks.time, "sleep", lambda seconds: (holder.kill(), holder.join(30)))
+    monkeypatch.setattr(store_shards.time, "sleep", lambda seconds: (holder.kill(), holder.join(30)))
     with caplog.at_level(logging.INFO), Locks(tmp_path).waiting(3, "reads the text"):
         pass
     assert caplog.messages == [f"{tmp_path}: waiting for another process, which reads the text."]
@@ -95,26 +95,3 @@ def test_a_place_where_nothing_can_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"\.lock\.0 cannot be locked \(File exists\)"):
         Locks(tmp_path / "file").take(0)
-
-
-@pytest.mark.parametrize(
-    ("environment", "expected"),
-    [
-        ({}, (0, 1)),
-        ({"RANK": "1", "WORLD_SIZE": "2"}, (1, 2)),
-        ({"SLURM_PROCID": "3", "SLURM_NTASKS": "4"}, (3, 4)),
-        ({"RANK": "1", "WORLD_SIZE": "2", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}, (1, 2)),
-        ({"WORLD_SIZE": "2", "LOCAL_RANK": "1"}, (0, 1)),
-    ],
-)
-def test_the_launcher_says_which_process_this_is(environment, expected):
-    assert place(environment) == expected
-
-
-@pytest.mark.parametrize("rank", ["2", "-1", "x"])
-def test_an_impossible_rank_is_refused(rank):
-    with pytest.raises(UsageError) as caught:
-        place({"RANK": rank, "WORLD_SIZE": "2"})
-    assert str(caught.value) == (
-        f"RANK should be a number from 0 to below WORLD_SIZE, got {rank} of 2. Set both, or neither."
-    )

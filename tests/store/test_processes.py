@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertflow.encoder.abstract import AbstractEncoder
-from bertflow.store import locks as store_locks
+from bertflow.store import build as store_build
 from bertflow.store.store import EmbeddingStore
 
 FORK = multiprocessing.get_context("fork")
@@ -44,7 +44,7 @@ def hash_of(text):
 
 def _build(folder, streamed, environment, log, seconds, hold):
     os.environ.update(environment)
-    store_locks.POLL = 0.01
+    store_build.POLL = 0.01
     encoder = SlowEncoder(log, seconds, hold)
     if streamed:
         EmbeddingStore.build_streamed(encoder, lambda: iter(CORPUS), folder)

@@ -11,7 +11,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
 from bertflow.store import build as store_build
-from bertflow.store.locks import Locks
+from bertflow.store.shards import Locks
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 

@@ -1,0 +1,388 @@
+"""Embeddings on disk: make a store, fit a calibrator to rows that are there, calibrate them.
+
+    embed        text            -> a store
+    fit          a store or vectors (.npy, .parquet) -> a calibrator folder
+    transform    the same, and a calibrator folder   -> calibrated rows
+
+All read and write in blocks, so that memory does not grow with the rows, and continue where an interrupted run stopped.
+Several processes that a launcher started share the work of ``embed``, of ``fit``, and of ``transform`` into a store.
+"""
+
+import logging
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from bertflow.errors import DataError, UsageError
+from bertflow.progress import bar, place
+from bertflow.results import AbstractResult
+
+if TYPE_CHECKING:
+    from bertflow.calibration.base import AbstractCalibrator
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.moments import Moments
+    from bertflow.store.store import EmbeddingStore
+
+logger = logging.getLogger("bertflow")
+
+READ = 1_000_000
+"""Sentences between two log lines while text of unknown length is read."""
+
+
+@dataclass(frozen=True, repr=False)
+class Embedded(AbstractResult):
+    """A complete store.
+
+    Attributes:
+        store: The embeddings.
+        seconds: Time of the whole call; None if the store was only verified.
+    """
+
+    store: "EmbeddingStore"
+    seconds: float | None
+
+    def parts(self) -> Iterable[str]:
+        """The store, its text and its encoder, and what to do next."""
+        store = self.store
+        if self.seconds is None:
+            yield f"{store.folder}: whole, {store.describe_rows()}"
+            return
+        yield f"store     {store.folder}: {store.describe_rows()}"
+        yield f"text      {len(store.row_ids):,} sentences, {store.n:,} distinct"
+        yield f"encoder   {store.recipe['encoder']}, {store.recipe['pooling']}"
+        yield f"took      {self.seconds:.1f} s"
+        yield f"\nnext: bertflow fit --store {store.folder} --calibrator whitening --output calibrator"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The recipe and the sizes."""
+        store = self.store
+        sizes = {"sentences": len(store.row_ids), "n": store.n, "dim": store.dim}
+        return {"store": str(store.folder), "recipe": store.recipe, **sizes, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, repr=False)
+class Fitted(AbstractResult):
+    """A calibrator that was fitted to rows on disk.
+
+    Attributes:
+        calibrator: The calibrator.
+        spelling: How it was asked for.
+        output: Folder that holds it.
+        source: The store or the file of vectors.
+        known: Whether text and encoder are known, as they are for a store.
+        seconds: Time of the whole call.
+    """
+
+    calibrator: "AbstractCalibrator"
+    spelling: str
+    output: Path
+    source: Path
+    known: bool
+    seconds: float
+
+    def parts(self) -> Iterable[str]:
+        """The calibrator, what it was fitted on, and what to do next."""
+        n, given = self.calibrator.moments_.n, "store" if self.known else "vectors"
+        known = f"text and encoder of {self.source}" if self.known else "plain vectors: text and encoder unknown"
+        yield f"calibrator  {self.output}: {self.spelling}, {self.calibrator.dim_in} -> {self.calibrator.dim_out}"
+        yield f"fitted on   {n:,} rows, {known}"
+        yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
+        options = f"--calibrator {self.output} --{given} {self.source} --output calibrated.npy"
+        yield f"\nnext: bertflow transform {options}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The calibrator's sizes and facts."""
+        calibrator = self.calibrator
+        sizes = {"n": calibrator.moments_.n, "dim_in": calibrator.dim_in, "dim_out": calibrator.dim_out}
+        places = {"output": str(self.output), "source": str(self.source)}
+        return {"calibrator": self.spelling, **places, **sizes, "facts": calibrator.facts_, "seconds": self.seconds}
+
+
+@dataclass(frozen=True, repr=False)
+class Transformed(AbstractResult):
+    """Calibrated rows.
+
+    Attributes:
+        output: The file or the store.
+        n: Number of rows.
+        dim_in: Width of a row before.
+        dim_out: Width of a row now.
+        kept: How many rows an interrupted run had written already.
+        seconds: Time of the whole call.
+    """
+
+    output: Path
+    n: int
+    dim_in: int
+    dim_out: int
+    kept: int
+    seconds: float
+
+    def parts(self) -> Iterable[str]:
+        """The output and the speed."""
+        kept = f", {self.kept:,} of them there already" if self.kept else ""
+        yield f"calibrated  {self.output}: {self.n:,} rows, {self.dim_in} -> {self.dim_out}{kept}"
+        yield f"took        {self.seconds:.1f} s, {(self.n - self.kept) / self.seconds:,.0f} rows a second"
+
+    def as_dict(self) -> dict[str, Any]:
+        """All attributes."""
+        return {**vars(self), "output": str(self.output)}
+
+
+def embed(
+    text: Sequence[str] = (),
+    *,
+    store: str | Path,
+    columns: str | None = None,
+    model: "str | Path | SentenceEncoder | None" = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dtype: str | None = None,
+    device: str = "auto",
+    revision: str | None = None,
+    prompt: str | None = None,
+    storage: str | None = None,
+    shards: int | None = None,
+    verify: bool = False,
+    progress: bool | None = None,
+) -> Embedded:
+    """Embed a corpus once, into a store.
+
+    Text is read as a stream, so it may be larger than memory. Call it again after an interruption of any kind: what is
+    done is kept. Several processes may run it at the same time, started by torchrun, by srun or by hand: they share the
+    work.
+
+    Args:
+        text: Text to embed: txt, tsv, csv, jsonl or parquet files, or hub:owner/name.
+        store: Folder of the store; made if it is missing, else continued.
+        columns: Columns of tables that hold text, as a,b; found by their names by default.
+        model: Encoder: a hub id or a folder; the embedded one by default.
+        pooling: Name of a pooling, or written out as 'mean(1,2)'; the encoder's own by default.
+        max_length: Length at which sentences are truncated, in tokens; 128 by default.
+        dtype: Precision of the encoder's weights: float32, float16 or bfloat16; float32 by default.
+        device: cpu, cuda, ...; auto chooses the fastest one.
+        revision: Branch, tag or commit of a hub id.
+        prompt: Text in front of every sentence.
+        storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
+        shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
+        verify: Only compare the store with its checksums.
+        progress: Show a bar; by default in a terminal or a notebook.
+
+    Returns:
+        The finished store, and how long it took.
+
+    Raises:
+        UsageError: If there is no text, or an option cannot be used.
+        DataError: If text cannot be read, the folder holds another store, or the store is damaged.
+    """
+    from bertflow.data.corpus import stream_sentences
+    from bertflow.store.store import EmbeddingStore
+
+    if verify:
+        if text:
+            raise UsageError(f"verify reads the store alone, but text is given ({text[0]}). Leave one out.")
+        opened = EmbeddingStore.open(store)
+        opened.verify()
+        return Embedded(opened, None)
+    if not text:
+        raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
+    named = columns.split(",") if columns else None
+    begin = time.monotonic()
+    options = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "revision": revision, "prompt": prompt}
+    given = {"device": device} | {name: value for name, value in options.items() if value is not None}
+    encoder = _encoder(model, given, lambda: stream_sentences(text, named))
+    with ExitStack() as stack, _resumable(f"What is done is kept in {store}"):
+        made = EmbeddingStore.build_streamed(
+            encoder,
+            lambda: _counted(stream_sentences(text, named)),
+            store,
+            shards,
+            storage,
+            lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
+        )
+    return Embedded(made, time.monotonic() - begin)
+
+
+def fit(
+    *,
+    calibrator: str,
+    output: str | Path,
+    store: str | Path | None = None,
+    vectors: str | Path | None = None,
+    column: str | None = None,
+    preset: str | None = None,
+    seed: int | None = None,
+    progress: bool | None = None,
+) -> Fitted:
+    """Fit a calibrator to a store, or to plain vectors.
+
+    Vectors are .npy, or a column of .parquet, from an API or out of an index. Closed forms read the rows once, as a
+    stream; under torchrun the ranks share them. What a calibrator was fitted on is known for a store, and unknown for
+    plain vectors.
+
+    Args:
+        calibrator: Calibrator to fit: center, standardize, abtt(K), whitening(N), flow or flow(N).
+        output: Folder for the calibrator; must not exist or be empty.
+        store: A finished store.
+        vectors: A file of vectors, .npy or .parquet, instead of a store.
+        column: Column of a parquet file that holds the vectors; the only column of lists by default.
+        preset: Preset of a flow: default, paper-tf, ...
+        seed: Random seed of a flow; 0 by default.
+        progress: Show a bar; by default in a terminal or a notebook.
+
+    Returns:
+        The calibrator, also on ranks other than the first; the first one writes it.
+
+    Raises:
+        UsageError: If the calibrator is misspelled, or an option does not belong to it.
+        DataError: If the rows cannot be used; the message names file and row.
+    """
+    from bertflow.calibration.linear import AbstractLinearCalibrator
+    from bertflow.calibration.spelling import parse_calibrator
+    from bertflow.runs.rows import (
+        any_order,
+        merged_over_ranks,
+        moments_of_share,
+        open_source,
+        path_of,
+        provenance_of,
+        ranks,
+    )
+
+    made, output = parse_calibrator(calibrator), Path(output)
+    linear = isinstance(made, AbstractLinearCalibrator)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise DataError(f"{output} should not exist or be an empty folder, but it is there. Name another.")
+    for name, value in {"preset": preset, "seed": seed}.items():
+        if linear and value is not None:
+            raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
+    if not linear and place()[1] > 1:
+        raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
+    source = open_source(store, vectors, column)
+    begin = time.monotonic()
+    with ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
+        moments = merged_over_ranks(moments_of_share(source, rank, world, advance), world)
+        if isinstance(made, AbstractLinearCalibrator):
+            made.fit_moments(moments)
+        else:
+            with any_order(source, output) as rows:
+                made = _fitted_flow(made, rows, moments, preset or "default", seed or 0, progress)
+        made.provenance_ = provenance_of(source)
+        if not rank:
+            made.save(output)
+    return Fitted(made, calibrator, output, path_of(source), store is not None, time.monotonic() - begin)
+
+
+def transform(
+    *,
+    calibrator: str | Path,
+    output: str | Path,
+    store: str | Path | None = None,
+    vectors: str | Path | None = None,
+    column: str | None = None,
+    bare: bool = False,
+    progress: bool | None = None,
+) -> Transformed:
+    """Calibrate a store or plain vectors, at the speed of the disk.
+
+    Vectors are .npy, or a column of .parquet, whose other columns are kept. Rows stay in their order; those of a store
+    are its distinct sentences. Call it again after an interruption of any kind: it continues where it stopped. A
+    calibrator of another encoder or pooling than the store's is refused.
+
+    Args:
+        calibrator: Folder that fit, train or save() wrote.
+        output: File that ends in .npy or .parquet; for a store also a folder, which becomes a store.
+        store: A finished store.
+        vectors: A file of vectors, .npy or .parquet, instead of a store.
+        column: Column of a parquet file that holds the vectors; the only column of lists by default.
+        bare: Take a store's rows as bare vectors: do not compare encoder and pooling.
+        progress: Show a bar; by default in a terminal or a notebook.
+
+    Returns:
+        Sizes, and how long it took.
+
+    Raises:
+        UsageError: If the output cannot be of that kind.
+        DataError: If rows and calibrator do not belong together, or rows cannot be used.
+    """
+    from bertflow.calibration.saving import load_calibrator
+    from bertflow.data.vectors import FORMATS, Vectors
+    from bertflow.runs.rows import calibrated_recipe, check_output, open_source, require_same, write_rows
+
+    folder, output = Path(calibrator), Path(output)
+    fitted, source = load_calibrator(folder), open_source(store, vectors, column)
+    check_output(output, source)
+    require_same(fitted, folder, source, bare)
+    begin, kept = time.monotonic(), 0
+    with bar(source.n, "calibrating", progress, "rows") as advance, _resumable("What is done is kept"):
+        if isinstance(source, Vectors) or output.suffix in FORMATS:
+            kept = write_rows(output, source, fitted, folder, advance)
+        else:
+            recipe = calibrated_recipe(fitted, folder, source)
+            source.mapped(fitted.transform, output, recipe, fitted.dim_out, advance)
+    return Transformed(output, source.n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
+
+
+def _encoder(
+    model: "str | Path | SentenceEncoder | None", options: dict[str, Any], read: Callable[[], Iterable[str]]
+) -> "SentenceEncoder":
+    """The encoder; a pooling that weighs tokens by their frequency counts those of the text first.
+
+    Args:
+        model: An encoder, or what names one; None for the embedded one.
+        options: How to open it.
+        read: Starts the text from the top.
+    """
+    from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.opening import open_encoder
+    from bertflow.store.text import SpooledText, TextIndex
+
+    if model is None:
+        model, options = embedded_encoder(), {"pooling": RAW_POOLING, **options}
+    encoder = open_encoder(model, **options) if isinstance(model, str | Path) else model
+    facts = encoder.describe()
+    if isinstance(encoder, TransformerEncoder) and "token_counts" in facts and facts["token_counts"] is None:
+        # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
+        with TemporaryDirectory() as folder:
+            distinct = TextIndex.read(read(), Path(folder))
+            encoder.count_tokens(SpooledText(Path(folder)).rows(0, distinct.n) if distinct.n else [])
+    return encoder
+
+
+def _counted(sentences: Iterable[str]) -> Iterator[str]:
+    """The same sentences; how many were read is logged from time to time."""
+    for number, sentence in enumerate(sentences, start=1):
+        yield sentence
+        if number % READ == 0:
+            logger.info("reading: %s sentences", f"{number:,}")
+
+
+@contextmanager
+def _resumable(kept: str) -> Iterator[None]:
+    """If the user interrupts the work, say that it can be continued."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.warning("%s: run the same command again to continue.", kept)
+        raise
+
+
+def _fitted_flow(
+    flow: "AbstractCalibrator", rows: Any, moments: "Moments", preset: str, seed: int, progress: bool | None
+) -> "AbstractCalibrator":
+    """A flow fitted to rows that are read in any order."""
+    from bertflow.calibration.flow import FlowCalibrator
+    from bertflow.training.fit import fit_flow
+    from bertflow.training.presets import resolve
+
+    assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"
+    recipe = resolve(preset, {} if flow.n_components == "auto" else {"n_components": flow.n_components})
+    shown = sys.stderr.isatty() if progress is None else progress
+    fitted = fit_flow(rows, recipe, random_state=seed, trainer={"enable_progress_bar": shown})
+    return FlowCalibrator.of(fitted, recipe, moments, None)

@@ -1,0 +1,71 @@
+"""embed, fit and transform from Python; the commands are tested in tests/cli."""
+
+import json
+import logging
+
+import numpy as np
+import pytest
+
+import bertflow
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
+from bertflow.runs import vectors
+
+SENTENCES = [f"the {a} {b} sleeps ." for a in ("big", "small", "red", "green") for b in ("man", "dog", "cat", "bird")]
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join([*SENTENCES, SENTENCES[0]]), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
+def test_from_text_to_calibrated_rows(tiny_bert, text, tmp_path):
+    embedded = bertflow.embed([text], store=tmp_path / "store", model=tiny_bert, pooling="mean(1)", device="cpu")
+    assert (embedded.store.n, len(embedded.store.row_ids)) == (16, 17)
+    fitted = bertflow.fit(calibrator="whitening(3)", store=tmp_path / "store", output=tmp_path / "c")
+    assert repr(fitted) == f"<Fitted: calibrator  {tmp_path / 'c'}: whitening(3), 16 -> 3>"
+    done = bertflow.transform(calibrator=tmp_path / "c", store=tmp_path / "store", output=tmp_path / "z.npy")
+    assert (done.n, done.dim_in, done.dim_out, done.kept) == (16, 16, 3, 0)
+    x = TransformerEncoder(tiny_bert, "mean(1)", device="cpu").encode(SENTENCES)
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), fitted.calibrator.transform(x), rtol=1e-4, atol=1e-4)
+    for result in (embedded, fitted, done):
+        assert json.loads(result.to_json())["seconds"] > 0
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_a_calibrated_encoder_is_embedded_like_any_other(tiny_bert, text, tmp_path):
+    raw = TransformerEncoder(tiny_bert, "mean(1)", device="cpu")
+    calibrated = bertflow.CalibratedEncoder.fit(raw, bertflow.Whitening(3), SENTENCES)
+    calibrated.save(tmp_path / "encoder")
+    store = bertflow.embed([text], store=tmp_path / "store", model=tmp_path / "encoder", device="cpu").store
+    np.testing.assert_allclose(store.rows(range(16)), calibrated.encode(SENTENCES), rtol=1e-4, atol=1e-4)
+    again = bertflow.embed([text], store=tmp_path / "store", model=calibrated).store
+    assert again.n == 16
+
+
+def test_counts_that_an_encoder_has_are_kept(tiny_bert, text, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, "sif(1)", device="cpu").count_tokens(["the dog sleeps ."])
+    encoder.save(tmp_path / "sif")
+    store = bertflow.embed([text], store=tmp_path / "store", model=tmp_path / "sif", device="cpu").store
+    np.testing.assert_allclose(store.rows(range(16)), encoder.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("given", [{}, {"store": "s", "vectors": "x.npy"}])
+@pytest.mark.parametrize("function", [bertflow.fit, bertflow.transform])
+def test_one_source_of_rows_is_wanted(tmp_path, function, given):
+    bertflow.Center().fit(np.eye(3)).save(tmp_path / "c")
+    calibrator = "center" if function is bertflow.fit else tmp_path / "c"
+    with pytest.raises(UsageError) as caught:
+        function(calibrator=calibrator, output=tmp_path / "z.npy", **given)
+    got = "both" if given else "neither"
+    assert str(caught.value) == f"One of store and vectors is wanted, got {got}. Give one."
+
+
+def test_reading_a_long_text_is_logged(caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "bertflow")
+    monkeypatch.setattr(vectors, "READ", 5)
+    assert list(vectors._counted(SENTENCES)) == SENTENCES
+    assert caplog.messages == ["reading: 5 sentences", "reading: 10 sentences", "reading: 15 sentences"]
