@@ -3,7 +3,9 @@ import json
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.cli.demo import SYSTEMS, main
+from bertflow.cli.demo import main
+from bertflow.encoder.embedded import RAW_POOLING
+from bertflow.runs.demonstration import RAW, SYSTEMS
 
 
 @pytest.mark.slow
@@ -19,3 +21,12 @@ def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
     saved = CalibratedEncoder.load(tmp_path / "encoder")
     assert saved.encode(["Return the number of items.", "Raise an error."]).shape == (2, saved.dim)
     assert saved.calibrator.moments_.n == 600
+
+
+def test_the_raw_system_is_what_other_commands_calibrate_by_default():
+    assert RAW == RAW_POOLING
+
+
+def test_help_lists_the_options(capsys):
+    assert main(["--help"]) == 0
+    assert "--pairs PAIRS" in capsys.readouterr().out

@@ -1,0 +1,180 @@
+"""``bertflow.demo``: calibrate the embedded encoder on the embedded text, and show what changes.
+
+    docstrings -> sentences to fit on, and pairs that nothing is fitted on (summary line -> the paragraph after it)
+    inner layers as a raw BERT:  raw | SIF | whitening | SIF + whitening | flow;   the tuned last layer beside them
+
+Half of the pairs choose which system is saved; the other half are shown.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertflow.files import write_text
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
+
+if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.evaluation.report import Report
+
+RAW, SIF, LAST = "mean(1,2)", "sif(1,2)", "mean"
+"""Poolings."""
+SYSTEMS: Mapping[str, tuple[str, str]] = {
+    "raw": (RAW, ""),
+    "SIF": (SIF, ""),
+    "whitening": (RAW, "whitening"),
+    "SIF + whitening": (SIF, "whitening"),
+    "flow": (RAW, "flow(all)"),  # fewer directions cost search
+    "last layer": (LAST, ""),
+    "last layer + whitening": (LAST, "whitening"),
+}
+"""The systems that are compared: a pooling and a calibrator each."""
+MAX_LENGTH = 256
+"""Tokens: some paragraphs are long."""
+LOOKED_AT = ("raw", "whitening", "flow")
+"""Systems whose geometry is shown."""
+SHOWN = 3
+"""Queries that are shown with their nearest text."""
+
+
+@dataclass(frozen=True, repr=False)
+class Demo(AbstractResult):
+    """Retrieval of docstrings by every system.
+
+    Attributes:
+        folder: What was written: the best system in encoder/, report.md, results.json, and the geometry in pictures.
+        report: The figures, on pairs that chose nothing.
+        chosen: The system that was saved.
+        neighbors: Some queries with the nearest text of two systems.
+        seconds: Duration.
+    """
+
+    folder: Path
+    report: "Report"
+    chosen: str
+    neighbors: str
+    seconds: float
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """The figures, what they say, examples, and what to do next."""
+        hits = {name: 100 * self.report.value(name, "docstrings", metric="hit@1") for name in SYSTEMS}
+        cosine = {name: self.report.value(name, "docstrings", metric="random_median_cosine") for name in SYSTEMS}
+        whitened = hits["last layer + whitening"]
+        yield (
+            f"\nInner layers of a tuned MiniLM, {RAW}, stand in for a raw BERT. Does a docstring's summary line "
+            "find the paragraph that follows it?"
+        )
+        yield self.report.table()
+        yield (
+            f"Two random texts have a median cosine of {cosine['raw']:.2f} raw, {cosine['whitening']:.2f} whitened, "
+            f"{cosine['flow']:.2f} after the flow; hit@1 goes from {hits['raw']:.1f} to {hits['whitening']:.1f} and "
+            f"{hits['flow']:.1f}."
+        )
+        yield (
+            f"The last layer was tuned for sentences and is calibrated already: raw {hits['last layer']:.1f}, whitened "
+            f"{whitened:.1f} ({whitened - hits['last layer']:+.1f})."
+        )
+        yield "This is one encoder and one kind of text; on STS tasks the order of the calibrators can be another one."
+        yield self.neighbors
+        yield (
+            f"\nSaved: {self.folder / 'encoder'} ({self.chosen}, best hit@1 on the pairs to choose by) and "
+            f"{self.folder / 'report.md'}, after {self.seconds:.0f} s. Your own encoder and text:\n\n"
+            "  bertflow fix YOUR_MODEL YOUR_TEXT.txt\n\n"
+            f"Geometry before and after, in pictures: {self.folder / 'geometry' / 'report.html'}"
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report, and which system was saved."""
+        return {"chosen": self.chosen, "seconds": round(self.seconds, 1), **self.report.as_dict()}
+
+    def headline(self) -> str:
+        """Which system was saved, and where."""
+        return f"{self.chosen} in {self.folder / 'encoder'}"
+
+
+def demo(
+    sentences: int = 6000,
+    pairs: int = 2000,
+    seed: int = 0,
+    output: str | Path = Path("runs/demo"),
+    say: Callable[[str], None] | None = None,
+) -> Demo:
+    """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
+
+    Args:
+        sentences: Number of sentences to fit on.
+        pairs: Number of pairs to score, and of pairs to choose the saved system by.
+        seed: Random seed of the sample of docstrings.
+        output: Folder to write.
+        say: Called with each line that is worth reading before the results are there.
+    """
+    from functools import partial
+
+    from bertflow.calibrated import CalibratedEncoder
+    from bertflow.calibration.spelling import parse_calibrator
+    from bertflow.data.docstrings import docstring_corpus
+    from bertflow.encoder.embedded import embedded_encoder
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.evaluation.shared_pass import SharedPass
+    from bertflow.evaluation.tasks import evaluate_retrieval
+    from bertflow.geometry.inspecting import write_report
+
+    begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()
+    text, found = docstring_corpus(2 * pairs, sentences, seed)
+    choosing, reported = (found.taken(range(start, len(found), 2)) for start in (0, 1))
+    (say or (lambda line: None))(
+        f"Text: {len(text):,} sentences to fit on, {len(reported):,} pairs to score and as many to choose by, from the "
+        f"{found.source}. Nothing that is scored is in the text to fit on."
+    )
+    open_pooled = partial(TransformerEncoder, model, max_length=MAX_LENGTH)
+    shared = SharedPass(lambda pooling: open_pooled(pooling=pooling))  # each text goes through the transformer once
+    encoders = {pooling: shared.pooled(pooling, text) for pooling, _ in SYSTEMS.values()}
+    systems: dict[str, SentenceEncoder] = {}
+    for name, (pooling, spelled) in SYSTEMS.items():
+        raw = encoders[pooling]
+        systems[name] = CalibratedEncoder.fit(raw, parse_calibrator(spelled), text) if spelled else raw
+    report, chosen = evaluate_retrieval(systems, reported), _best(evaluate_retrieval(systems, choosing))
+    calibrator = systems[chosen].calibrator
+    assert calibrator is not None, "only calibrated systems are chosen from"
+    encoder = open_pooled(pooling=SYSTEMS[chosen][0]).count_tokens(text)
+    CalibratedEncoder(encoder, calibrator).save(folder / "encoder")
+    write_text(folder / "report.md", report.to_markdown())
+    write_text(folder / "results.json", report.to_json())
+    shown = {name: systems[name] for name in LOOKED_AT}
+    write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model})
+    neighbors = nearest_texts({name: systems[name] for name in ("raw", chosen)}, reported)
+    return Demo(folder, report, chosen, neighbors, time.perf_counter() - begin)
+
+
+def nearest_texts(systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs") -> str:
+    """The first queries, each with the text that is nearest to it in each system."""
+    from bertflow.calibrated import encode_systems
+    from bertflow.similarity import SIMILARITIES
+
+    queries = pairs.first[:SHOWN]
+    cosines = {
+        name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:])
+        for name, x in encode_systems(systems, [*queries, *pairs.second]).items()
+    }
+    lines = []
+    for row, query in enumerate(queries):
+        lines += ["", _shortened(query)]
+        for name, matrix in cosines.items():
+            best = int(matrix[row].argmax())
+            mark = "right" if best == row else "wrong"
+            lines.append(f"  {name:<16} {mark}  {matrix[row, best]:.2f}  {_shortened(pairs.second[best])}")
+    return "\n".join(lines)
+
+
+def _best(report: "Report") -> str:
+    """The best calibrated system on inner layers."""
+    candidates = [name for name, (pooling, calibrator) in SYSTEMS.items() if calibrator and pooling != LAST]
+    return max(candidates, key=lambda name: report.value(name, "docstrings", metric="hit@1"))
+
+
+def _shortened(text: str, width: int = 90) -> str:
+    return text if len(text) <= width else f"{text[: width - 3]}..."
