@@ -10,7 +10,7 @@ the best of ten looks better than it is.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,49 +41,29 @@ class EvidenceKind:
 
     Attributes:
         title: Its name.
+        score: Systems, pairs, ``resamples=``, ``seed=`` -> the scores.
         metric: What decides.
-        words: The metric in words.
-        score: Systems, pairs, resamples, seed -> the scores.
         shown: The metrics that its table shows -> their titles.
     """
 
     title: str
+    score: Callable[..., Report]
     metric: str
-    words: str
-    score: Callable[[Systems, Pairs, int, int], Report]
     shown: Mapping[str, str]
 
 
-KINDS: Mapping[str, EvidenceKind] = {
-    "graded": EvidenceKind(
-        "graded labels",
-        "cosine_spearman",
-        "Spearman x 100",
-        lambda systems, pairs, resamples, seed: score_sets(systems, [pairs], resamples=resamples, seed=seed),
-        {"cosine_spearman": "Spearman"},
-    ),
-    "binary": EvidenceKind(
-        "binary labels",
-        "cosine_auc",
-        "ROC AUC x 100",
-        lambda systems, pairs, resamples, seed: evaluate_binary(systems, pairs, resamples=resamples, seed=seed),
-        {"cosine_auc": "ROC AUC"},
-    ),
-    "retrieval": EvidenceKind(
-        "retrieval labels",
-        "mrr",
-        "MRR x 100",
-        lambda systems, pairs, resamples, seed: evaluate_retrieval(systems, pairs, resamples=resamples, seed=seed),
-        {
-            "hit@1": "hit@1",
-            "mrr": "MRR",
-            "random_median_cosine": "median cosine",
-            "random_p95_cosine": "95 % cosine",
-        },
-    ),
+def _score_graded(systems: Systems, pairs: Pairs, **how: Any) -> Report:
+    return score_sets(systems, [pairs], **how)
+
+
+RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
+LABELLED: Mapping[str, EvidenceKind] = {
+    "graded": EvidenceKind("graded labels", _score_graded, "cosine_spearman", {"cosine_spearman": "Spearman"}),
+    "binary": EvidenceKind("binary labels", evaluate_binary, "cosine_auc", {"cosine_auc": "ROC AUC"}),
+    "retrieval": EvidenceKind("retrieval labels", evaluate_retrieval, "mrr", RANKING),
 }
 """By the kind of the labelled pairs, how they are scored."""
-MINED = replace(KINDS["retrieval"], title=MINED_PAIRS)
+MINED = EvidenceKind(MINED_PAIRS, evaluate_retrieval, "mrr", RANKING)
 
 
 @dataclass(frozen=True)
@@ -123,11 +103,11 @@ class Evidence:
     def judge(self, systems: Systems, advice: Mapping[str, str], resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
         halves = (self.choosing, self.judging)
-        choosing, judging = (self.kind.score(systems, half, resamples, seed) for half in halves)
+        choosing, judging = (self.kind.score(systems, half, resamples=resamples, seed=seed) for half in halves)
         gains = {pair: _gain(row) for pair, row in self._differences(judging).items()}
         figures = Figures(
             kind=self.kind.title,
-            metric=self.kind.words,
+            metric=f"{self.kind.shown[self.kind.metric]} x 100",
             pairs=len(self.judging),
             choosing=self._values(choosing),
             leads={pair: _gain(row) for pair, row in self._differences(choosing).items()},
@@ -221,7 +201,7 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
         DataError: If the columns are of no kind, or there are too few pairs.
         UsageError: If the pairs have no labels.
     """
-    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(KINDS))
-    if pairs.kind not in KINDS:
-        raise UsageError(f"Labels must be of the kinds {', '.join(KINDS)}, got {pairs.kind}. Give other pairs.")
-    return Evidence.of(KINDS[pairs.kind], pairs, seed)
+    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(LABELLED))
+    if pairs.kind not in LABELLED:
+        raise UsageError(f"Labels must be of the kinds {', '.join(LABELLED)}, got {pairs.kind}. Give other pairs.")
+    return Evidence.of(LABELLED[pairs.kind], pairs, seed)

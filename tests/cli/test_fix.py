@@ -5,7 +5,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from bertflow.advise import candidates as fix_candidates
-from bertflow.advise.evidence import KINDS, load_evidence
+from bertflow.advise.evidence import LABELLED, load_evidence
 from bertflow.advise.text import read_documents, split_text
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.saving import load_calibrator
@@ -150,7 +150,7 @@ def test_halves_hold_each_pair_once(shared_data, tmp_path):
     evidence = load_evidence(str(tuning(shared_data, tmp_path, 200)), seed=0)
     halves = (evidence.choosing, evidence.judging)
     pairs = [pair for half in halves for pair in zip(half.first, half.second, half.target, strict=True)]
-    assert evidence.kind is KINDS["graded"]
+    assert evidence.kind is LABELLED["graded"]
     assert len(pairs) == 200
 
 
