@@ -13,6 +13,7 @@ from .data.answers import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
+from .evaluation.evaluating import evaluate as evaluate
 from .evaluation.sweeping import sweep as sweep
 from .evaluation.tasks import evaluate_binary as evaluate_binary
 from .evaluation.tasks import evaluate_retrieval as evaluate_retrieval

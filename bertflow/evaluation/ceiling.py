@@ -185,16 +185,15 @@ def gap_closed(value: float, raw: float, ceiling: float) -> float | None:
     return (value - raw) / (ceiling - raw) if ceiling > raw else None
 
 
-def gap_table(report: Report, raw: str, ceiling: str, aggregation: str = "all") -> Table:
+def gap_table(report: Report, raw: str, ceiling: str) -> Table:
     """The share of the gap between two systems that each other one with the same weights closes, in percent.
 
     Args:
         report: Scores of all of them.
         raw: Name of the system at 0 %.
         ceiling: Name of the system at 100 %.
-        aggregation: Of the table.
     """
-    columns = [column for column in report.columns(aggregation) if column.metric == report.metric]
+    columns = [column for column in report.columns() if column.metric == report.metric]
 
     def cell(system: str, task: str, how: str) -> str:
         value, low, high = (report.value(name, task, how) for name in (system, raw, ceiling))
@@ -207,12 +206,12 @@ def gap_table(report: Report, raw: str, ceiling: str, aggregation: str = "all") 
     return Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines))
 
 
-def gap_section(report: Report, raw: str, ceiling: str, aggregation: str = "all") -> Section:
+def gap_section(report: Report, raw: str, ceiling: str) -> Section:
     """The table, and what it says."""
     labels = next(", ".join(facts.labels) for facts in report.systems if facts.name == ceiling)
     return Section(
         f"What share of the gap between {raw} and {ceiling} is closed",
-        gap_table(report, raw, ceiling, aggregation),
+        gap_table(report, raw, ceiling),
         (
             f"{ceiling} is an affine map that was trained on the labels of {labels}, without the pairs scored here: a "
             "lower bound of what labels can make of the same embeddings. The others saw no labels.",

@@ -107,7 +107,7 @@ class Lexical:
         return to_json({"format": 1, "task": self.task, "at_most": NEAR, "rows": rows})
 
 
-def lexical(
+def lexical_table(
     systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool = False
 ) -> Lexical:
     """How the similarities of every system, and the gold scores, go with the edit distance of the pairs.

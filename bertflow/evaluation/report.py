@@ -7,31 +7,57 @@
 Equal input gives equal bytes: nothing here depends on the time or the machine.
 """
 
-from collections.abc import Mapping, Sequence
+import platform
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertflow.data.sts_tasks import SUITES
+from bertflow.errors import UsageError
 from bertflow.evaluation.figures import AGGREGATIONS, ScoredTask
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.evaluation.significance import LEVEL, Difference
-from bertflow.evaluation.tables import UNSCALED, Column, columns, interval, interval_table, number, value_table
-from bertflow.files import to_json
-from bertflow.tables import Table
+from bertflow.evaluation.tables import (
+    UNSCALED,
+    Column,
+    Published,
+    columns,
+    interval,
+    interval_table,
+    number,
+    published_table,
+    value_table,
+)
+from bertflow.files import write_text
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
+
+if TYPE_CHECKING:
+    from bertflow.evaluation.lexical import Lexical
+
+VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
 
-@dataclass(frozen=True)
-class Report:
-    """What ``evaluate_sts`` and ``evaluate_retrieval`` give back.
+@dataclass(frozen=True, repr=False)
+class Report(AbstractResult):
+    """What ``evaluate`` and its parts give back.
 
     Attributes:
         rows: All numbers.
         differences: All pairs of systems.
         systems: What each system says about itself.
         resamples: How often the pairs were resampled.
-        seed: Of the resamples.
+        seed: Random seed for the bootstrap.
         metric: The metric that tables show.
         tasks: The STS tasks with all similarities, for the predictions.
+        aggregation: Of the tables: a row of ``AGGREGATIONS``.
+        theirs: Published figures that stand below the table.
+        sections: Tables that stand below the scores.
+        lexical: How the systems go with edit distance, if that was asked for.
+        below: Thresholds that were missed, in words.
     """
 
     rows: tuple[Row, ...]
@@ -41,39 +67,46 @@ class Report:
     seed: int
     metric: str
     tasks: tuple[ScoredTask, ...] = ()
+    aggregation: str = "all"
+    theirs: tuple[Published, ...] = ()
+    sections: tuple[Section, ...] = ()
+    lexical: "Lexical | None" = None
+    below: str = ""
+
+    name: ClassVar[str] = "results"
+    title: ClassVar[str] = "Scores"
 
     @classmethod
     def joined(cls, reports: "Sequence[Report]") -> "Report":
         """Reports on the same systems as one; tables show the first one's metric, and all of the others'."""
-        first = reports[0]
         return replace(
-            first,
+            reports[0],
             rows=tuple(row for report in reports for row in report.rows),
             differences=tuple(row for report in reports for row in report.differences),
             tasks=tuple(task for report in reports for task in report.tasks),
         )
 
-    def columns(self, aggregation: str = "all") -> list[Column]:
+    def columns(self) -> list[Column]:
         """The columns of the report's tables."""
-        return columns(self.rows, aggregation, self.metric)
+        return columns(self.rows, self.aggregation, self.metric)
 
-    def table(self, aggregation: str = "all") -> Table:
+    def table(self) -> Table:
         """The values, x 100."""
-        return value_table(self.rows, self.columns(aggregation))
+        return value_table(self.rows, self.columns())
 
-    def intervals(self, aggregation: str = "all") -> Table:
+    def intervals(self) -> Table:
         """The 95 % intervals of the same cells."""
-        return interval_table(self.rows, self.columns(aggregation))
+        return interval_table(self.rows, self.columns())
 
-    def captions(self, aggregation: str = "all") -> list[str]:
+    def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        shown = self.columns(aggregation)
+        shown = self.columns()
         own = [system_line(system, self.rows, shown) for system in self.systems]
         return [protocol_line(self.rows, shown, self.resamples, self.seed), *own]
 
-    def comparison(self, aggregation: str = "all") -> list[str]:
+    def comparison(self) -> list[str]:
         """What can be told apart, in words: the best system against each other one."""
-        return comparison(self.rows, self.differences, self.columns(aggregation))
+        return comparison(self.rows, self.differences, self.columns())
 
     def value(self, system: str, task: str, aggregation: str = "all", metric: str | None = None) -> float:
         """One number, in [-1, 1].
@@ -87,7 +120,35 @@ class Report:
                 return row.value
         raise KeyError(wanted)
 
-    def as_dict(self) -> Mapping[str, Any]:
+    def shortfalls(self, thresholds: Mapping[str, float], systems: Collection[str]) -> str:
+        """Which systems fall short of thresholds (x 100, by task or suite), in words; empty if none does.
+
+        Raises:
+            UsageError: If a threshold names a task that was not scored.
+        """
+        shown = {column.task: column for column in self.columns()}
+        missed = []
+        for task, limit in thresholds.items():
+            if task not in shown:
+                raise UsageError(f"There is a threshold for {task}, which was not scored. Scored: {', '.join(shown)}.")
+            for system in systems:
+                value = self.value(system, task, shown[task].aggregation, shown[task].metric)
+                if 100 * value < limit:
+                    missed.append(f"{system} scores {number(value, shown[task].metric)} on {task}, below {limit:g}")
+        return f"{'; '.join(missed)}." if missed else ""
+
+    def missed(self) -> str:
+        """The thresholds that were missed."""
+        return self.below
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """Tables x 100, what can be told apart, how each number was made, and the sections."""
+        yield self.table()
+        if self.theirs:
+            yield published_table(self.theirs, self.columns())
+        yield from [*self.comparison(), "", *self.captions(), *self.sections]
+
+    def as_dict(self) -> dict[str, Any]:
         """Everything but the similarities, ready for JSON; correlations in [-1, 1]."""
         return {
             "format": 1,
@@ -98,18 +159,33 @@ class Report:
             "differences": [{**asdict(row), "separable": row.separable} for row in self.differences],
         }
 
-    def to_json(self) -> str:
-        """Everything but the similarities; correlations in [-1, 1]."""
-        return to_json(self.as_dict())
-
-    def to_markdown(self, aggregation: str = "all") -> str:
-        """Tables x 100, what can be told apart, and how each number was made."""
-        parts = ["# Scores\n", self.table(aggregation).to_markdown()]
+    def to_markdown(self) -> str:
+        """Tables x 100, what can be told apart, how each number was made, and the sections."""
+        parts = [f"# {self.title}\n", self.table().to_markdown()]
         if self.resamples:
-            parts += ["## 95 % intervals\n", self.intervals(aggregation).to_markdown()]
-        if lines := self.comparison(aggregation):
+            parts += ["## 95 % intervals\n", self.intervals().to_markdown()]
+        if lines := self.comparison():
             parts += ["## What can be told apart\n", _list(lines)]
-        return "\n".join([*parts, "## How these numbers were made\n", _list(self.captions(aggregation))])
+        parts += ["## How these numbers were made\n", _list(self.captions())]
+        return "\n".join([*parts, *(section.to_markdown() for section in self.sections)])
+
+    def save(self, folder: str | Path) -> Path:
+        """Write results.json and results.md, of STS tasks predictions.csv and mteb's files, and lexical.json."""
+        from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
+
+        folder = super().save(folder)
+        if self.lexical:
+            write_text(folder / "lexical.json", self.lexical.to_json())
+        if self.tasks:
+            write_text(folder / "predictions.csv", predictions_csv(self))
+            for path, text in mteb_files(self).items() if self.metric == MAIN_SCORE else ():
+                write_text(folder / "mteb" / path, text)
+        return folder
+
+    def run_facts(self) -> dict[str, Any]:
+        """When and where the numbers were made, and with which versions."""
+        finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
 
 def _list(lines: list[str]) -> str:

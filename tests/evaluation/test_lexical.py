@@ -10,7 +10,7 @@ from scipy.stats import spearmanr
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
-from bertflow.evaluation.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical
+from bertflow.evaluation.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical_table
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import ToyEncoder, toy_pairs
@@ -45,7 +45,7 @@ def test_the_edit_distance_is_that_of_the_recursion():
 @pytest.fixture(scope="module")
 def found():
     pairs, systems = toy_pairs(), {"raw": ToyEncoder(), "other": ToyEncoder(seed=1)}
-    return pairs, systems, lexical(systems, pairs)
+    return pairs, systems, lexical_table(systems, pairs)
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -78,7 +78,7 @@ def test_the_gold_scores_are_the_first_line(found):
 def test_too_few_near_pairs_have_no_correlation():
     far = tuple(" ".join(["dog cat bird"] * (at + 1)) for at in range(4))
     pairs = Pairs("far", far, ("man",) * 4, np.arange(4.0))
-    assert {row.near_gold for row in lexical({"raw": ToyEncoder()}, pairs).rows} == {None}
+    assert {row.near_gold for row in lexical_table({"raw": ToyEncoder()}, pairs).rows} == {None}
 
 
 def test_json_says_what_was_counted(found):
@@ -89,7 +89,7 @@ def test_json_says_what_was_counted(found):
 @pytest.mark.slow
 def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characters(shared_data):
     pairs = load_sts("stsb-dev", shared_data / "sts")
-    rows = {row.level: row for row in lexical({}, pairs).rows}
+    rows = {row.level: row for row in lexical_table({}, pairs).rows}
     assert 100 * rows["words"].distance == pytest.approx(-23.92, abs=0.01)  # the paper: -24.61
     assert 100 * rows["characters"].distance == pytest.approx(-20.50, abs=0.01)
     assert (rows["words"].near, rows["characters"].near) == (383, 16)
@@ -97,6 +97,6 @@ def test_the_gold_scores_of_the_paper_s_pairs_go_with_words_rather_than_characte
 
 def test_a_system_trained_on_the_labels_is_left_out_and_said():
     pairs = toy_pairs()
-    report = lexical({"raw": ToyEncoder(), "ceiling": ToyEncoder(labels=["toy"])}, pairs)
+    report = lexical_table({"raw": ToyEncoder(), "ceiling": ToyEncoder(labels=["toy"])}, pairs)
     assert {row.system for row in report.rows} == {GOLD, "raw"}
     assert report.section().lines[-1] == "ceiling is left out: it was trained on labels of these pairs."

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -35,8 +36,8 @@ def test_tables_are_times_hundred(report):
 
 def test_a_task_without_the_aggregation_says_which_it_shows():
     report = score_sets({"it": ToyEncoder()}, [toy_pairs("sts12", (30,)), toy_pairs("tuning", (30, 30))], resamples=0)
-    assert report.table("wmean").header == ("system", "STS12 (all)", "tuning")
-    assert report.table("all").header == ("system", "STS12", "tuning (mean)")
+    assert replace(report, aggregation="wmean").table().header == ("system", "STS12 (all)", "tuning")
+    assert report.table().header == ("system", "STS12", "tuning (mean)")
 
 
 def test_other_splits_say_so():
@@ -71,7 +72,7 @@ def test_a_single_system_is_compared_with_nothing(pairs):
 
 def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
-    assert report.captions("wmean") == [
+    assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
         "text. 95 % intervals from 50 bootstrap resamples (seed 0): of pairs, BCa; of sentences for averages over "
         "tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
