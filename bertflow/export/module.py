@@ -55,7 +55,7 @@ class AbstractExactModule(Module):
         self.save_torch_weights(output_path, safe_serialization=safe_serialization)
 
     @classmethod
-    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:
+    def load(cls, model_name_or_path: str, subfolder: str = "", **options: Any) -> Self:  # type: ignore[override]
         """Read what ``save`` wrote, from a folder or the hub; options that do not say where are ignored."""
         where = {"subfolder": subfolder, **{name: options[name] for name in WHERE if name in options}}
         config = cls.load_config(model_name_or_path, **where)

@@ -236,7 +236,7 @@ def write_loss(folder: Path, sentences: Sequence[str], scores: Mapping[str, Mapp
     """
     x, y = (OnnxEncoder(folder, graph).encode(sentences) for graph in (GRAPH, INT8))
     cosines = SIMILARITIES["cosine"].paired(x.astype(np.float64), y.astype(np.float64))
-    sizes = [(folder / graph).stat().st_size for graph in (GRAPH, INT8)]
-    loss = Int8Loss(float(cosines.mean()), float(cosines.min()), len(sentences), *sizes, scores)
+    before, after = ((folder / graph).stat().st_size for graph in (GRAPH, INT8))
+    loss = Int8Loss(float(cosines.mean()), float(cosines.min()), len(sentences), before, after, scores)
     write_json((folder / INT8).with_suffix(".json"), asdict(loss))
     return loss

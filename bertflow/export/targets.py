@@ -159,7 +159,7 @@ def export_encoder(
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []
-    system, cost = _open(model, pooling, max_length, dtype), []
+    system, cost = _open(model, pooling, max_length, dtype), list[str]()
     if linearize:
         if not isinstance(system, CalibratedEncoder):
             raise UsageError(f"--linearize is for a flow, but {model} is a raw encoder. Leave it out.")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bertflow.evaluation.figures import Figure
+    from bertflow.evaluation.significance import Figure
     from bertflow.retrieval.index import AnswerIndex
     from bertflow.retrieval.ranking import Hit, Phrases, Search
 

@@ -222,12 +222,14 @@ def _scores(
 
 def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
     """Write the encoder and its scores as one folder."""
+    from bertflow.calibrated import CalibratedEncoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.files import atomic_folder
 
-    raw = encoder.raw
-    if not isinstance(raw, TransformerEncoder):
-        raise UsageError(f"--save is for transformers, this is a {type(raw).__name__}. Leave it out.")
+    if not isinstance(encoder.raw, TransformerEncoder) or not isinstance(
+        encoder, TransformerEncoder | CalibratedEncoder
+    ):
+        raise UsageError(f"--save is for transformers, this is a {type(encoder.raw).__name__}. Leave it out.")
     with atomic_folder(folder) as aside:
         encoder.write(aside)
         scores.save(aside)
