@@ -1,0 +1,56 @@
+"""The actions of ``bertflow search`` from Python: answers as objects, an index as its file or open."""
+
+import json
+
+import pytest
+
+import bertflow
+from bertflow.errors import DataError, UsageError
+
+ANSWERS = [
+    bertflow.Answer("dogs", "The dog runs in the garden.", ("A big dog sings.",)),
+    bertflow.Answer("cats", "A cat sleeps."),
+]
+
+
+@pytest.fixture
+def path(tmp_path, tiny_bert):
+    info = bertflow.build_index(tmp_path / "faq.index", ANSWERS, tiny_bert, device="cpu")
+    assert (info.answers, info.phrases, info.calibrator) == (2, 3, "")
+    return tmp_path / "faq.index"
+
+
+def test_a_question_finds_its_answer(path):
+    found = bertflow.search(path, "A big dog sings.", k=1)
+    assert [(hit.id, hit.matched) for hit in found.hits] == [("dogs", "A big dog sings.")]
+    assert repr(found).startswith("<Hits: 1. 1.000  dogs")
+    assert json.loads(found.to_json())[0]["id"] == "dogs"
+
+
+def test_an_open_index_stays_open(path, tiny_bert):
+    encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
+    with bertflow.AnswerIndex.open(path, encoder) as index:
+        assert bertflow.add_answers(index, [bertflow.Answer("birds", "The bird sings.")]).answers == 3
+        assert bertflow.update_answers(index, [bertflow.Answer("birds", "A red bird.")]).phrases == 4
+        assert bertflow.remove_answers(index, ["birds"]).answers == 2
+        assert bertflow.search(index, "a cat", k=5).hits == index.search("a cat", 5)
+        assert len(index) == 2
+
+
+def test_labels_can_be_a_mapping(path):
+    scores = bertflow.evaluate_search(path, {"The cat sleeps.": frozenset({"cats"})}, k=2, resamples=0, device="cpu")
+    assert (scores.systems, scores.figures[0].n, scores.answers, scores.seen) == (("raw",), 1, 2, 0)
+    assert scores.as_dict()["differences"] == []
+
+
+def test_an_index_says_what_is_in_it(path, tiny_bert):
+    info = bertflow.describe_index(path)
+    assert info.source == {"model": str(tiny_bert)}
+    assert info.as_dict()["path"] == str(path)
+
+
+def test_what_cannot_be_asked_is_refused(path):
+    with pytest.raises(UsageError, match="got -1 and 5"):
+        bertflow.evaluate_search(path, {}, resamples=-1)
+    with pytest.raises(DataError, match="The answer 'nope' is not in"):
+        bertflow.remove_answers(path, ["nope"], device="cpu")
