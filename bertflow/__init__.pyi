@@ -11,6 +11,7 @@ from .calibration.linear import Whitening as Whitening
 from .calibration.saving import load_calibrator as load_calibrator
 from .data.answers import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
+from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
 from .evaluation.evaluating import evaluate as evaluate
@@ -23,6 +24,7 @@ from .export.diagnosis import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
 from .export.targets import export_encoder as export_encoder
 from .moments import Moments as Moments
+from .opening import load as load
 from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.indexing import add_answers as add_answers
 from .retrieval.indexing import build_index as build_index

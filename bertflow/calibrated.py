@@ -153,11 +153,17 @@ class CalibratedEncoder(AbstractEncoder):
         write_json(folder / RECORD, {"format": 1, "describe": self.describe()})
 
     @classmethod
-    def load(cls, folder: str | Path, device: str = "auto") -> Self:
+    def load(cls, folder: str | Path, device: str = "auto", force: bool = False, **options: Any) -> Self:
         """Read a folder that ``save`` wrote; its embeddings are bit-identical on the same machine.
 
+        Args:
+            folder: What ``save`` wrote.
+            device: Where the encoder runs.
+            force: Accept options that make other embeddings than those that the calibrator was fitted on.
+            options: Of ``TransformerEncoder``, as ``dtype``; by default as saved.
+
         Raises:
-            DataError: If the folder is missing, incomplete or damaged.
+            DataError: If the folder is missing, incomplete or damaged, or an option makes other embeddings.
         """
         folder = Path(folder)
         if not (folder / RECORD).is_file():
@@ -165,7 +171,10 @@ class CalibratedEncoder(AbstractEncoder):
                 f"{folder} is not a calibrated encoder: it holds no {RECORD}. Give a folder that save() wrote."
             )
         read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
-        return cls(TransformerEncoder(str(folder / "encoder"), device=device), load_calibrator(folder / "calibrator"))
+        encoder = TransformerEncoder(folder / "encoder", device=device, **options)
+        calibrated = cls(encoder, load_calibrator(folder / "calibrator"), force)
+        calibrated.recipe = {"model": str(folder), "device": device, **options}
+        return calibrated
 
 
 def encode_systems(

@@ -1,34 +1,208 @@
-"""From what a user names to one encoder, for whoever uses just one: a server, an index of answers, LangChain.
+"""``bertflow.load``: whatever a user names, opened as one encoder.
 
-a hub id or a folder of an encoder            raw
-a folder of ``CalibratedEncoder.save``        calibrated
-a run of ``train.py``                         calibrated
+``KINDS`` has a row for each kind of thing: how it is known, and how it is opened. A hub id becomes a folder first (the
+hub's cache), and is then known by the same signs. Every command and every adapter opens encoders here, so that one name
+means the same embeddings everywhere.
 """
 
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertflow.calibrated import CalibratedEncoder
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.systems import open_system
+
+if TYPE_CHECKING:
+    from bertflow.calibration.base import AbstractCalibrator
+
+logger = logging.getLogger("bertflow")
+
+STATIC = "static"
+"""Begins the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""
+WORD_VECTORS = (".vec", ".txt", ".gz")
+"""How the name of a file of word vectors ends."""
+CALIBRATOR = "calibrator"
+"""Where a calibrated encoder and a run keep their calibrator."""
 
 
-def open_encoder(model: str | Path, device: str = "auto", **options: Any) -> SentenceEncoder:
+@dataclass(frozen=True)
+class Named:
+    """What a user named, and how it should be opened.
+
+    Attributes:
+        name: A hub id or a path, as it was given.
+        place: Where it lies on this machine.
+        device: Where the encoder runs.
+        force: Accept a calibrator with an encoder that it was not fitted on.
+        options: Of ``TransformerEncoder``; those that were given.
+    """
+
+    name: str
+    place: Path
+    device: str
+    force: bool
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of thing: how it is called and known, how it is opened, and whether a calibrator is in it."""
+
+    called: str
+    known: Callable[[Path], bool]
+    open: Callable[[Named], SentenceEncoder]
+    calibrated: bool = False
+
+
+def load(
+    model: str | Path | None = None,
+    *,
+    device: str = "auto",
+    revision: str | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    dtype: str | None = None,
+    prompt: str | Mapping[Role, str] | None = None,
+    force: bool = False,
+) -> SentenceEncoder:
     """Open an encoder, raw or calibrated.
 
     Args:
-        model: A hub id or a folder.
-        device: Where it runs.
-        options: Of ``TransformerEncoder``, for an encoder as it comes; what is calibrated keeps its own.
+        model: A hub id, also of a calibrated encoder; the folder of a transformers model, a
+            sentence-transformers model, a saved or calibrated encoder, or a run; or a file of word vectors. None is the
+            encoder that comes as a package (``bertflow.encoder.embedded``), with its inner layers.
+        device: cpu, cuda, mps; auto takes the first of cuda, mps and cpu that is there.
+        revision: Branch, tag or commit, for a hub id.
+        pooling: How tokens become a vector, as mean(1,2); static or static-sif for the word embeddings of a
+            transformer. By default the folder's own, else mean.
+        max_length: Longest sentence, in tokens; longer ones are cut. By default the folder's own, else 128.
+        dtype: float32, float16 or bfloat16. By default the folder's own, else float32.
+        prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
+            or one for each role. By default the folder's own; an empty text switches prompts off.
+        force: Accept a calibrator with an encoder that it was not fitted on, as one with another ``max_length``.
+
+    Returns:
+        The encoder; ``load(**encoder.recipe)`` opens it again.
 
     Raises:
-        UsageError: If options are given for what is calibrated, or the folder is a calibrator alone.
-        DataError: If the folder is missing, incomplete or damaged.
+        UsageError: If the hub does not give it, an option cannot be used, or it is a calibrator alone.
+        DataError: If it is missing, incomplete or damaged.
     """
-    opened = open_system(str(model), device, **options)
-    if opened.calibrator is None:
-        return opened.shared.own
-    if options:
-        raise UsageError(f"{model} is calibrated and keeps its own {next(iter(options))}. Leave that option out.")
-    return CalibratedEncoder(opened.shared.own, opened.calibrator)
+    given = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "prompt": prompt, "revision": revision}
+    options = {name: value for name, value in given.items() if value is not None}
+    if model is None:
+        from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
+
+        model, options = embedded_encoder(), {"pooling": RAW_POOLING, **options}
+    name = str(model)
+    place, kind = find(name, revision)
+    return kind.open(Named(name, place, device, force, options))
+
+
+def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
+    """Where a thing lies, and of which kind it is; what is on the hub only is downloaded.
+
+    Raises:
+        UsageError: If the hub does not give it.
+        DataError: If it is missing, or nothing that is known.
+    """
+    from bertflow.encoder.folders import locate
+
+    place = Path(name).expanduser()
+    if place.suffix not in WORD_VECTORS or place.is_dir():
+        place = locate(name, revision)
+    return place, next(kind for kind in KINDS if kind.known(place))
+
+
+def _word_vectors(named: Named) -> SentenceEncoder:
+    from bertflow.encoder.word_vectors import WordVectorEncoder
+
+    if unused := [name for name in named.options if name != "pooling"]:
+        raise UsageError(f"{named.name} is a file of word vectors, which has no {unused[0]}. Leave that option out.")
+    return WordVectorEncoder(named.place, **named.options)
+
+
+def _no_encoder(named: Named) -> SentenceEncoder:
+    raise UsageError(f"{named.name} is a calibrator without an encoder. Give the folder that holds both.")
+
+
+def _transformer(named: Named) -> SentenceEncoder:
+    from bertflow.encoder.static import StaticEncoder
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    options = dict(named.options)
+    pooling = options.get("pooling", "")
+    if pooling.split("-")[0] != STATIC:
+        return TransformerEncoder(named.name, device=named.device, **options)
+    if unused := [name for name in ("dtype", "prompt") if options.pop(name, None)]:
+        raise UsageError(f"The word embeddings of {named.name} have no {unused[0]}. Leave that option out.")
+    return StaticEncoder(named.name, **{**options, "pooling": pooling.removeprefix(STATIC)[1:] or "content"})
+
+
+def _calibrated(named: Named) -> SentenceEncoder:
+    from bertflow.calibrated import CalibratedEncoder
+
+    options = {name: value for name, value in named.options.items() if name != "revision"}
+    encoder = CalibratedEncoder.load(named.place, named.device, named.force, **options)
+    encoder.recipe = {"model": named.name, "device": named.device, **named.options}
+    return encoder
+
+
+def _run(named: Named) -> SentenceEncoder:
+    """A run whose encoder lies elsewhere: opened as the run says, else as the calibrator has recorded."""
+    from typing_extensions import TypedDict
+
+    from bertflow.calibrated import CalibratedEncoder
+    from bertflow.calibration.saving import load_calibrator
+    from bertflow.encoder.folders import open_model, shown_prompts
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.records import read_record
+
+    class FittedRun(TypedDict):
+        encoder: dict[str, Any]
+
+    if not (named.place / CALIBRATOR).is_dir():
+        raise UsageError(f"The run {named.name} has no calibrator yet. Finish it with --resume auto.")
+    record = read_record(named.place / "run.json", FittedRun, "training run", "Train again.")
+    calibrator = load_calibrator(named.place / CALIBRATOR)
+    given = {**record["encoder"], **named.options, "device": named.device}
+    recipe = _recorded(calibrator) | {name: value for name, value in given.items() if value is not None}
+    if given.get("prompt") is None and "prompt" in recipe:
+        own = open_model(recipe["model"], recipe.get("revision")).prompts()
+        if own != recipe["prompt"]:
+            logger.warning(
+                "%s uses the prompts that its calibrator was fitted with, %s; those of the model are %s.",
+                named.name, shown_prompts(recipe["prompt"]), shown_prompts(own),
+            )  # fmt: skip
+    calibrated = CalibratedEncoder(TransformerEncoder(**recipe), calibrator, named.force)
+    calibrated.recipe = {"model": named.name, "device": named.device, **named.options}
+    return calibrated
+
+
+def _recorded(calibrator: "AbstractCalibrator") -> dict[str, Any]:
+    """The options of the encoder that a calibrator was fitted on."""
+    if calibrator.provenance is None:
+        return {}
+    from bertflow.encoder.folders import recorded_prompts
+
+    known = calibrator.provenance.encoder
+    found = {name: known[name] for name in ("pooling", "max_length", "dtype") if name in known}
+    return found | ({"prompt": recorded_prompts(known)} if "prompt" in known else {})
+
+
+def _holds(*files: str) -> Callable[[Path], bool]:
+    return lambda place: all((place / file).exists() for file in files)
+
+
+KINDS = (
+    Kind("file of word vectors", lambda place: place.suffix in WORD_VECTORS and not place.is_dir(), _word_vectors),
+    Kind("calibrator alone", _holds("calibrator.json"), _no_encoder, calibrated=True),
+    Kind("calibrated encoder", _holds("bertflow.json", "encoder"), _calibrated, calibrated=True),
+    Kind("run", _holds("run.json"), _run, calibrated=True),
+    Kind("saved encoder", _holds("bertflow_encoder.json"), _transformer),
+    Kind("sentence-transformers folder", _holds("modules.json"), _transformer),
+    Kind("transformers folder", lambda place: True, _transformer),
+)
+"""What a user may name, in the order in which it is looked for."""

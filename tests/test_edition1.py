@@ -26,7 +26,7 @@ from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError
 from bertflow.export.golden import Golden
 from bertflow.export.onnx_encoder import OnnxEncoder
-from bertflow.opening import open_encoder
+from bertflow.opening import load
 
 EDITION = Path(__file__).parent / "fixtures" / "edition1"
 WRITTEN_IN = "/tmp/edition1"
@@ -118,7 +118,7 @@ def open_calibrated(path):
 
 def open_by_name(path):
     """As a server or ``bertflow search`` opens what a user names."""
-    return {"z": open_encoder(path, device="cpu").encode(PROBE)}
+    return {"z": load(path, device="cpu").encode(PROBE)}
 
 
 def store_rows(store):

@@ -182,7 +182,7 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
     from bertflow.advise.candidates import Source, VectorEncoder
     from bertflow.advise.evidence import load_evidence
     from bertflow.advise.text import Document, read_documents
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
 
     if vectors is not None and text is None:
         encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
@@ -201,7 +201,7 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
         documents = documents or [Document((sentence,)) for sentence in rows.sentences]
     elif isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
-        opened = open_encoder(encoder, device, **given)
+        opened = load(encoder, device=device, **given)
     else:
         name, opened = str(encoder.describe()["encoder"]), encoder
     if opened.calibrator is not None:

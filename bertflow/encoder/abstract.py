@@ -99,10 +99,12 @@ class AbstractEncoder(ABC):
     Attributes:
         dim: Width of an embedding.
         calibrator: What maps the embeddings of ``raw`` to those of this encoder; None for a raw encoder.
+        recipe: The arguments with which ``bertflow.load`` opens it again, ready for JSON; None if it cannot.
     """
 
     dim: int
     calibrator: "AbstractCalibrator | None" = None
+    recipe: dict[str, Any] | None = None
 
     @abstractmethod
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:

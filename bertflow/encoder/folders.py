@@ -7,6 +7,9 @@ reads files. Three kinds of folder are known by the file they hold:
     modules.json            a sentence-transformers folder: it names its pooling
     config.json             a plain transformers folder
 
+A prompt is put before a sentence, and depends on what the sentence is: an encoder for search may have one for queries
+and one for documents. sentence-transformers names them in its folder; a saved encoder keeps both.
+
 Nothing in a folder is executed: code that comes with a model is refused.
 """
 
@@ -15,12 +18,13 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from typing_extensions import TypedDict
 
+from bertflow.encoder.abstract import Role
 from bertflow.errors import DataError, UsageError
 from bertflow.records import FileName, read_record
 
@@ -45,6 +49,12 @@ _ST_LEGACY_KEYS: Mapping[str, str] = {
 }
 
 
+Prompts = Mapping[Role, str]
+"""What is put before a sentence, by what the sentence is."""
+PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {"document": ("document", "passage", "corpus"), "query": ("query",)}
+"""What sentence-transformers calls the prompt of a role, as in its ``encode_document`` and ``encode_query``."""
+
+
 class EncoderRecord(TypedDict):
     """What a saved encoder cannot be opened without."""
 
@@ -56,6 +66,7 @@ class EncoderRecord(TypedDict):
     max_length: int
     dtype: str
     prompt: str
+    query_prompt: NotRequired[str]
 
 
 @dataclass(frozen=True)
@@ -71,9 +82,19 @@ class StModuleRow:
 class StConfig:
     """What matters to us in ``config_sentence_transformers.json``."""
 
-    prompts: dict[str, str] | None = None
+    prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
     similarity_fn_name: str | None = None
+
+
+def recorded_prompts(description: Mapping[str, Any]) -> Prompts:
+    """The prompts in the ``describe()`` of an encoder; without roles, one is for all."""
+    return {"document": description["prompt"], "query": description.get("query_prompt", description["prompt"])}
+
+
+def shown_prompts(prompts: Prompts) -> str:
+    """Prompts in words: "'query: ' before each query", or "none"."""
+    return " and ".join(f"{text!r} before each {role}" for role, text in prompts.items() if text) or "none"
 
 
 @dataclass(frozen=True)
@@ -85,12 +106,39 @@ class ModelFolder:
         name: The hub id, or the name of the folder given: the same on every machine.
         record: What ``TransformerEncoder.save`` wrote; empty for other folders.
         modules: A sentence-transformers folder's module classes and their folders, in order; empty for other folders.
+        config: What else a sentence-transformers folder says.
     """
 
     path: Path
     name: str
     record: Mapping[str, Any] = field(default_factory=dict)
     modules: Sequence[tuple[str, Path]] = ()
+    config: StConfig = field(default_factory=StConfig)
+
+    def prompts(self, wanted: str | Prompts | None = None) -> Prompts:
+        """The prompt for each role.
+
+        Args:
+            wanted: One text for all roles, the name of one of the folder's prompts, or a text for each role; None for
+                the folder's own: those of the roles, else its default prompt, else none.
+
+        Raises:
+            UsageError: If a text is given for something that is not a role.
+        """
+        named = {name: text for name, text in (self.config.prompts or {}).items() if text}
+        if isinstance(wanted, str):
+            return dict.fromkeys(PROMPT_NAMES, named.get(wanted, wanted))
+        if wanted is not None:
+            if unknown := [name for name in wanted if name not in PROMPT_NAMES]:
+                raise UsageError(f"A prompt is for {' or '.join(PROMPT_NAMES)}, got one for {unknown[0]!r}.")
+            return {role: wanted.get(role, "") for role in PROMPT_NAMES}
+        if self.record:
+            return recorded_prompts(self.record)
+        default = named.get(self.config.default_prompt_name or "", "")
+        return {
+            role: next((named[name] for name in names if name in named), default)
+            for role, names in PROMPT_NAMES.items()
+        }
 
     def own_pooling(self) -> str:
         """The pooling that the folder itself asks for; ``mean`` where it asks for none.
@@ -141,14 +189,25 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         DataError: If a folder is missing or is no model folder.
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
+    place, local = locate(model, revision), Path(model).expanduser().is_dir()
+    return _read_folder(place, place.resolve().name if local else str(model))
+
+
+def locate(model: str | Path, revision: str | None = None) -> Path:
+    """The folder of a model; one on the hub is downloaded.
+
+    Raises:
+        DataError: If a folder is missing.
+        UsageError: If the hub does not give the model, or a folder was given together with a revision.
+    """
     given = Path(model).expanduser()
     if given.is_dir():
         if revision is not None:
             raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
-        return _read_folder(given, given.resolve().name)
+        return given
     if _is_path(str(model), given):
         raise DataError(f"The model folder {model} does not exist. Give an existing folder, or a hub id.")
-    return _read_folder(_download(str(model), revision), str(model))
+    return _download(str(model), revision)
 
 
 def _is_path(model: str, given: Path) -> bool:
@@ -167,7 +226,7 @@ def _download(model: str, revision: str | None) -> Path:
         at = f" at revision {revision!r}" if revision else ""
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise UsageError(
-            f"The model {model!r}{at} is neither a folder here nor could it be had from the hub: {reason}. "
+            f"The model {model!r}{at} is not a folder here, and cannot be loaded from the hub: {reason}. "
             "Check the name and the network, or give the folder of a downloaded model."
         ) from error
     return folder
@@ -180,9 +239,11 @@ def _read_folder(folder: Path, name: str) -> ModelFolder:
     if (folder / "modules.json").exists():
         rows = read_modules(folder)
         modules = [(_st_class(row.type), folder / row.path) for row in rows]
-        return ModelFolder(_st_transformer(folder, dict(modules)), name, modules=modules)
+        file = folder / "config_sentence_transformers.json"
+        config = read_record(file, StConfig, "configuration", DOWNLOAD) if file.is_file() else StConfig()
+        return ModelFolder(_st_transformer(folder, dict(modules)), name, modules=modules, config=config)
     if not (folder / "config.json").exists():
-        raise DataError(f"{folder} is no model folder: it holds no config.json. Give the folder with the weights.")
+        raise DataError(f"{folder} is not a model folder: it holds no config.json. Give the folder with the weights.")
     return ModelFolder(folder, name)
 
 

@@ -64,6 +64,12 @@ class StaticEncoder(AbstractEncoder):
         tokenizer = self._checkpoint.tokenizer
         self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
         self.dim = int(self._vectors.shape[1])
+        self.recipe: dict[str, Any] = {
+            "model": str(model),
+            "pooling": f"static-{pooling}",
+            "max_length": max_length,
+            "revision": revision,
+        }
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)

@@ -18,7 +18,7 @@ from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sent
 from bertflow.encoder.batching import Batch, TokenizedText, tokenize
 from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
 from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
-from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, open_model
+from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, Prompts, open_model, shown_prompts
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.supervision import Supervision
 from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
@@ -30,7 +30,7 @@ from bertflow.registry import lookup
 
 logger = logging.getLogger("bertflow")
 
-DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32", "prompt": ""}
+DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""
 
 
@@ -52,7 +52,9 @@ class TransformerEncoder(AbstractEncoder):
         device: ``auto`` (cuda, mps or cpu, whichever is there), or a name that is meant.
         dtype: Of the weights: ``float32`` (default), ``float16`` or ``bfloat16``. Embeddings are float32 in any case.
         revision: Branch, tag or commit, for a hub id.
-        prompt: Put in front of every sentence, as it stands. By default the saved encoder's, else none.
+        prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
+            or one for each role, as ``{"query": "query: ", "document": "passage: "}``. By default the folder's own;
+            ``""`` switches them off.
         token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
 
     Attributes:
@@ -75,7 +77,7 @@ class TransformerEncoder(AbstractEncoder):
         device: str = "auto",
         dtype: str | None = None,
         revision: str | None = None,
-        prompt: str | None = None,
+        prompt: str | Prompts | None = None,
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
     ) -> None:
         folder = open_model(model, revision)
@@ -83,7 +85,9 @@ class TransformerEncoder(AbstractEncoder):
         self._checkpoint = Checkpoint.read(folder)
         self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
         self._dtype: str = saved["dtype"] if dtype is None else dtype
-        self._prompt: str = saved["prompt"] if prompt is None else prompt
+        self._prompts = folder.prompts(prompt)
+        if prompt is None and folder.modules and any(self._prompts.values()):
+            logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(self._prompts))
         self.device = resolve_device(device)
         self._stack = self._load([self._pooling])
         self._max_length = self._choose_length(max_length, saved["max_length"])
@@ -99,14 +103,14 @@ class TransformerEncoder(AbstractEncoder):
             "device": device,
             "dtype": self._dtype,
             "revision": revision,
-            "prompt": prompt,
+            "prompt": prompt if prompt is None or isinstance(prompt, str) else dict(prompt),
         }
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        return self._pooled(self._stack, sentences, [self._pooling], progress, batch_size)[0]
+        return self._pooled(self._stack, sentences, [self._pooling], role, progress, batch_size)[0]
 
     def encode_poolings(
-        self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
+        self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
     ) -> dict[str, NDArray[np.float32]]:
         """Several poolings of the same sentences from one pass, whatever the encoder's own is.
 
@@ -114,11 +118,12 @@ class TransformerEncoder(AbstractEncoder):
             sentences: As for ``encode``.
             poolings: Names or rows written out; the keys of what comes back.
             progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
+            role: What the sentences are.
         """
         rows = [parse_pooling(spelling) for spelling in poolings]
         enough = self._checkpoint.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
         stack = self._stack if enough else self._load(rows)
-        return dict(zip(poolings, self._pooled(stack, sentences, rows, progress), strict=True))
+        return dict(zip(poolings, self._pooled(stack, sentences, rows, role, progress), strict=True))
 
     @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
@@ -180,8 +185,10 @@ class TransformerEncoder(AbstractEncoder):
             "layers": list(self._pooling.resolve(self._checkpoint.blocks)),
             "max_length": self._max_length,
             "dtype": self._dtype,
-            "prompt": self._prompt,
+            "prompt": self._prompts["document"],
         }
+        if self._prompts["query"] != self._prompts["document"]:
+            recipe["query_prompt"] = self._prompts["query"]
         if self._pooling.counted:
             recipe |= {
                 "sif_a": COUNTED[self._pooling.tokens],
@@ -226,9 +233,9 @@ class TransformerEncoder(AbstractEncoder):
             raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
         return wanted
 
-    def _tokenize(self, sentences: Sequence[str]) -> TokenizedText:
+    def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         check_sentences(sentences)
-        prompted = [self._prompt + sentence for sentence in sentences]
+        prompted = [self._prompts[role] + sentence for sentence in sentences]
         return tokenize(prompted, self._checkpoint.tokenizer, self._max_length)
 
     @torch.no_grad()
@@ -237,10 +244,11 @@ class TransformerEncoder(AbstractEncoder):
         stack: BlockStack,
         sentences: Sequence[str],
         poolings: Sequence[Pooling],
+        role: Role,
         progress: bool | None,
         batch_size: int | None = None,
     ) -> list[NDArray[np.float32]]:
-        text = self._tokenize(sentences)
+        text = self._tokenize(sentences, role)
         _report(text, self._max_length)
         found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
         budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])

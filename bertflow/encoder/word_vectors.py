@@ -68,6 +68,7 @@ class WordVectorEncoder(AbstractEncoder):
         self._pooling = pooling
         self._file = VectorFile(Path(path))
         self.dim = self._file.dim
+        self.recipe: dict[str, Any] = {"model": str(path), "pooling": pooling}
         self._vectors: dict[str, Float32] = {}
         self._looked_for: set[str] = set()
         self._counts: Mapping[str, int] | None = word_counts

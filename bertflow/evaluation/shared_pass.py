@@ -28,7 +28,7 @@ class SharedPass:
         self.own = open_encoder(None)
         self.own_pooling: str = self.own.describe()["pooling"]
         self._encoders = {self.own_pooling: self.own}
-        self._rows: dict[str, dict[str, NDArray[np.float32]]] = {}
+        self._rows: dict[Role, dict[str, dict[str, Float32]]] = {"document": {}, "query": {}}
 
     def pooled(self, pooling: str, corpus: list[str] | None = None) -> "PooledEncoder":
         """The encoder with ``pooling``; all poolings should be asked for before the first sentence is embedded.
@@ -39,23 +39,23 @@ class SharedPass:
         """
         if pooling not in self._encoders:
             self._encoders[pooling] = self._open(pooling)
-            self._rows.clear()
+            for rows in self._rows.values():
+                rows.clear()
         encoder = self._encoders[pooling]
         if corpus is not None and encoder.describe().get("token_counts", "none needed") is None:
             encoder.count_tokens(corpus)
         return PooledEncoder(self, pooling, encoder)
 
-    def embed(self, sentences: Sequence[str], pooling: str, progress: bool | None) -> NDArray[np.float32]:
+    def embed(self, sentences: Sequence[str], pooling: str, role: Role, progress: bool | None) -> Float32:
         """Embeddings (n, dim) by one pooling; new sentences are embedded by all of them."""
-        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in self._rows]
+        rows = self._rows[role if "query_prompt" in self.own.describe() else "document"]
+        new = [sentence for sentence in dict.fromkeys(sentences) if sentence not in rows]
         if new:
             found: dict[str, NDArray[np.float32]] = {}
             for encoder, poolings in self._passes():
-                found |= encoder.encode_poolings(new, poolings, progress=progress)
-            self._rows.update(
-                {sentence: {name: x[row] for name, x in found.items()} for row, sentence in enumerate(new)}
-            )
-        return np.array([self._rows[sentence][pooling] for sentence in sentences], dtype=np.float32)
+                found |= encoder.encode_poolings(new, poolings, progress, role)
+            rows.update({sentence: {name: x[row] for name, x in found.items()} for row, sentence in enumerate(new)})
+        return np.array([rows[sentence][pooling] for sentence in sentences], dtype=np.float32)
 
     def _passes(self) -> list[tuple[TransformerEncoder, list[str]]]:
         """Which encoder does which poolings: one pass for all, unless ``sif`` has several sets of counts."""
@@ -76,7 +76,7 @@ class PooledEncoder(AbstractEncoder):
         self.dim = encoder.dim
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        return self._shared.embed(sentences, self._pooling, progress).reshape(-1, self.dim)
+        return self._shared.embed(sentences, self._pooling, role, progress).reshape(-1, self.dim)
 
     def describe(self) -> dict[str, Any]:
         """The encoder's description with this pooling."""

@@ -13,22 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from typing_extensions import TypedDict
-
-from bertflow.calibrated import RECORD, CalibratedEncoder
+from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.saving import load_calibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.shared_pass import SharedPass
-from bertflow.evaluation.word_pass import SUFFIXES, WordPass
-from bertflow.records import read_record
+from bertflow.evaluation.word_pass import WordPass
+from bertflow.opening import find, load
 
-CALIBRATOR = "calibrator"
-"""Where a calibrated encoder and a run keep their calibrator."""
 CEILING = "ceiling"
 """What tables call the supervised ceiling."""
 Ceiling = Callable[[SentenceEncoder], SentenceEncoder]
@@ -63,52 +59,34 @@ class Opened:
 
 
 def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
-    """Open an encoder, a calibrated encoder, a run or a file of word vectors.
+    """Open what ``bertflow.load`` opens, so that the poolings of its encoder share a pass.
 
     Args:
-        path: A hub id, a folder, or a file whose name ends as in ``SUFFIXES``.
+        path: A hub id, a folder or a file.
         device: Where the encoder runs.
-        options: Of ``TransformerEncoder``, for an encoder as it comes; what is calibrated keeps its own, word vectors
-            have none.
+        options: Of ``bertflow.load``, for an encoder without a calibrator; a calibrated one keeps its own.
 
     Raises:
-        UsageError: If the folder is a calibrator alone.
-        DataError: If the folder is missing, incomplete or damaged.
+        UsageError: If it cannot be opened with these options.
+        DataError: If it is missing, incomplete or damaged.
     """
-    folder = Path(path)
-    name = folder.resolve().name if folder.exists() else path
-    if folder.suffix in SUFFIXES and not folder.is_dir():
-        return Opened(name, WordPass(folder), None, None)
-    if (folder / "calibrator.json").is_file():
-        raise UsageError(f"{path} is a calibrator without an encoder. Give the folder that holds both.")
-    calibrated = (folder / CALIBRATOR).is_dir()
-    recipe = _fitted_recipe(folder) if calibrated else {"model": path, **options}
+    name = Path(path).resolve().name if Path(path).exists() else path
+    calibrated = find(path, options.get("revision"))[1].calibrated
+    encoder = load(path, device=device, **({} if calibrated else options))
+    if isinstance(encoder.raw, WordVectorEncoder):
+        return Opened(name, WordPass(encoder.raw), encoder.calibrator, None)
+    raw = encoder.raw
+    if not isinstance(raw, TransformerEncoder):
+        raise UsageError(f"{path} should be a transformer or word vectors, but is a {type(raw).__name__}.")
+    recipe = raw.recipe
 
-    def open_encoder(pooling: str | None) -> TransformerEncoder:
-        return TransformerEncoder(**{**recipe, "device": device} | ({"pooling": pooling} if pooling else {}))
-
-    shared = SharedPass(open_encoder)
+    def open_pooling(pooling: str | None) -> TransformerEncoder:
+        return raw if pooling is None else TransformerEncoder(**{**recipe, "pooling": pooling})
 
     def open_static(pooling: str) -> StaticEncoder:
-        return StaticEncoder(
-            recipe["model"], pooling, shared.own.describe()["max_length"], revision=recipe.get("revision")
-        )
+        return StaticEncoder(recipe["model"], pooling, recipe["max_length"], recipe["revision"])
 
-    calibrator = load_calibrator(folder / CALIBRATOR) if calibrated else None
-    return Opened(name, shared, calibrator, open_static, recipe)
-
-
-class FittedRun(TypedDict):
-    """What ``run.json`` says of the encoder that the calibrator belongs to."""
-
-    encoder: dict[str, Any]
-
-
-def _fitted_recipe(folder: Path) -> dict[str, Any]:
-    """The encoder's arguments, as a calibrated encoder or a run keeps them."""
-    if (folder / RECORD).is_file():
-        return {"model": str(folder / "encoder")}
-    return read_record(folder / "run.json", FittedRun, "training run", "Train again.")["encoder"]
+    return Opened(name, SharedPass(open_pooling), encoder.calibrator, open_static, recipe)
 
 
 def build_systems(

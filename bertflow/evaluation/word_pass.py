@@ -1,26 +1,19 @@
 """Word vectors in the place of a transformer: the poolings of one file, beside which baselines can stand."""
 
-from pathlib import Path
-
 from bertflow.encoder.word_vectors import WordVectorEncoder
-
-SUFFIXES = (".vec", ".txt", ".gz")
-"""How the name of a file of word vectors ends."""
 
 
 class WordPass:
     """The two poolings of a file of word vectors, as ``SharedPass`` is for those of a transformer.
 
     Args:
-        path: The file.
+        own: The encoder that was opened.
     """
 
-    own_pooling = "mean"
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.own = WordVectorEncoder(path)
-        self._encoders = {self.own_pooling: self.own}
+    def __init__(self, own: WordVectorEncoder) -> None:
+        self.own = own
+        self.own_pooling = own.recipe["pooling"]
+        self._encoders = {self.own_pooling: own}
 
     def pooled(self, pooling: str, corpus: list[str] | None = None) -> WordVectorEncoder:
         """The encoder with ``pooling``: mean or sif.
@@ -33,6 +26,6 @@ class WordPass:
             UnknownNameError: For another one.
         """
         if pooling not in self._encoders:
-            encoder = WordVectorEncoder(self._path, pooling)
+            encoder = WordVectorEncoder(self.own.recipe["model"], pooling)
             self._encoders[pooling] = encoder if corpus is None else encoder.count_words(corpus)
         return self._encoders[pooling]

@@ -27,9 +27,9 @@ class BertflowEmbeddings(Embeddings):
 
     def __init__(self, encoder: SentenceEncoder | str) -> None:
         if isinstance(encoder, str):
-            from bertflow.opening import open_encoder
+            from bertflow.opening import load
 
-            encoder = open_encoder(encoder)
+            encoder = load(encoder)
         self.encoder = encoder
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:

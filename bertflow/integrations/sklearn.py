@@ -19,13 +19,13 @@ from sklearn.utils.validation import check_is_fitted
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError
-from bertflow.opening import open_encoder
+from bertflow.opening import load
 
 
 @functools.lru_cache(maxsize=2)
 def _opened(model: str, device: str, options: tuple[tuple[str, Any], ...]) -> SentenceEncoder:
     """The clones of a grid search share one encoder."""
-    return open_encoder(model, device, **dict(options))
+    return load(model, device=device, **dict(options))
 
 
 class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -115,11 +115,11 @@ def build_index(
         UsageError: If there is a file at ``index``.
         DataError: If the answers cannot be used.
     """
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
     given, source = _answers(answers), _source(model, pooling=pooling, max_length=max_length, dtype=dtype)
-    encoder = open_encoder(**source, device=device)
+    encoder = load(**{**source, "device": device})
     with AnswerIndex.create(index, encoder, given, source, progress=bool(progress)) as made:
         return replace(describe_index(made), brief=True)
 
@@ -204,13 +204,13 @@ def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "au
     Raises:
         DataError: If the raw encoder is another one, or the index cannot be used.
     """
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
     held = describe_index(index).source
     options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
     source = _source(model, **options)
-    encoder = open_encoder(**source, device=device)
+    encoder = load(**{**source, "device": device})
     with AnswerIndex.open(index, encoder, recalibrate=True) as opened:
         opened.remember(source)
         return replace(describe_index(opened), brief=True)
@@ -287,14 +287,18 @@ def open_index(
     index: "str | Path | AnswerIndex", model: str | Path | None, device: str, search: "Search | None" = None
 ) -> "Iterator[AnswerIndex]":
     """An index with its encoder; one that is open already stays open."""
-    from bertflow.opening import open_encoder
+    from bertflow.encoder.folders import recorded_prompts
+    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
     if isinstance(index, AnswerIndex):
         yield index
         return
-    source = {**describe_index(index).source, **({"model": str(model)} if model else {})}
+    held = describe_index(index)
+    source = {**held.source, **({"model": str(model)} if model else {})}
     if "model" not in source:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
-    with AnswerIndex.open(index, open_encoder(**source, device=device), search=search) as opened:
+    if "prompt" in held.recipe:
+        source.setdefault("prompt", recorded_prompts(held.recipe))
+    with AnswerIndex.open(index, load(**{**source, "device": device}), search=search) as opened:
         yield opened

@@ -253,6 +253,7 @@ class RunFolder:
         """
         from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
         from bertflow.encoder.transformer import TransformerEncoder
+        from bertflow.opening import load
 
         if isinstance(given, TransformerEncoder):
             encoder, self.arguments = given, given.recipe
@@ -265,7 +266,12 @@ class RunFolder:
                 "pooling": options.pooling or pooling or own,
                 "max_length": options.max_length or max_length,
             }
-            encoder = TransformerEncoder(**self.arguments)
+            opened = load(**self.arguments)
+            if not isinstance(opened, TransformerEncoder):
+                raise UsageError(
+                    f"{options.model} is a {type(opened).__name__}, but a transformer without a calibrator is needed."
+                )
+            encoder = opened
         self.say(f"encoder   {self.arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
         return encoder
 

@@ -140,7 +140,7 @@ def score(
     from bertflow.data.pairs import load_pairs
     from bertflow.data.tables import write_rows
     from bertflow.evaluation.encoding import pair_cosines
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
     from bertflow.scoring.random_pairs import unseen_sample
 
     bars = bool(progress)
@@ -148,8 +148,7 @@ def score(
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
     if isinstance(encoder, str | Path):
-        given = {"pooling": pooling, "max_length": max_length, "prompt": prompt}
-        encoder = open_encoder(encoder, device, **{name: value for name, value in given.items() if value is not None})
+        encoder = load(encoder, device=device, pooling=pooling, max_length=max_length, prompt=prompt)
     if text is not None:
         name = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
         text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)

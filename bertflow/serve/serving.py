@@ -88,10 +88,10 @@ def open_served(model: str, device: str, truncate: bool) -> "ServedModel":
         UsageError: If it is not a transformer.
         DataError: If the folder is missing, incomplete or damaged.
     """
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
     from bertflow.serve.server import ServedModel
 
-    return ServedModel(open_encoder(model, device), truncate)
+    return ServedModel(load(model, device=device), truncate)
 
 
 def no_prefix(encoder: "SentenceEncoder") -> str:

@@ -121,9 +121,11 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
             "faq.index should become an index, but is there already. Add to it, or choose another name.",
         ),
         (
-            2,
+            3,
             ["build", "x.index", "--answers", "answers.jsonl", "--model", "whitened", "--pooling", "cls"],
-            "whitened is calibrated and keeps its own pooling. Leave that option out.",
+            "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean'; this is tiny-bert with pooling "
+            "'cls' (another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
+            "force=True.",
         ),
     ],
 )

@@ -160,7 +160,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     with pytest.raises(DataError) as caught:
         TransformerEncoder(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} is no model folder: it holds no config.json. Give the folder with the weights."
+        f"{tmp_path} is not a model folder: it holds no config.json. Give the folder with the weights."
     )
 
 
@@ -268,14 +268,14 @@ def test_what_the_hub_does_not_give_is_said_in_one_line(name, revision, at):
     with pytest.raises(UsageError) as caught:
         TransformerEncoder(name, revision=revision)
     assert str(caught.value) == (
-        f"The model {name!r}{at} is neither a folder here nor could it be had from the hub: Cannot find an appropriate "
+        f"The model {name!r}{at} is not a folder here, and cannot be loaded from the hub: Cannot find an appropriate "
         "cached snapshot folder for the specified revision on the local disk and outgoing traffic has been disabled. "
         "Check the name and the network, or give the folder of a downloaded model."
     )
 
 
 def test_a_name_that_is_no_hub_id_is_said():
-    said = re.escape("The model 'a b' is neither a folder here nor could it be had from the hub: Repo id must ")
+    said = re.escape("The model 'a b' is not a folder here, and cannot be loaded from the hub: Repo id must ")
     with pytest.raises(UsageError, match=f"^{said}"):
         TransformerEncoder("a b")
 

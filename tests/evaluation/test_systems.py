@@ -113,9 +113,9 @@ def test_poolings_of_one_encoder_share_a_pass(tiny_bert, monkeypatch):
     passes = []
     encode_poolings = TransformerEncoder.encode_poolings
 
-    def counted(self, sentences, poolings, progress=False):
+    def counted(self, sentences, poolings, *rest):
         passes.append((len(sentences), sorted(poolings)))
-        return encode_poolings(self, sentences, poolings, progress)
+        return encode_poolings(self, sentences, poolings, *rest)
 
     monkeypatch.setattr(TransformerEncoder, "encode_poolings", counted)
     opened = open_system(str(tiny_bert), "cpu", pooling="mean(1,2)")

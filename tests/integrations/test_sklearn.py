@@ -16,7 +16,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center, Whitening
 from bertflow.data.docstrings import docstring_pairs
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 from bertflow.integrations.sklearn import SentenceVectorizer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -51,7 +51,7 @@ def test_a_calibrated_folder_is_used_as_it_is(tiny_bert, tmp_path):
     calibrated.save(tmp_path / "calibrated")
     found = SentenceVectorizer(str(tmp_path / "calibrated"), device="cpu").fit_transform(TEXTS)
     np.testing.assert_allclose(found, calibrated.encode(TEXTS), atol=1e-5)
-    with pytest.raises(UsageError, match="is calibrated and keeps its own pooling"):
+    with pytest.raises(DataError, match="fitted on embeddings by tiny-bert with pooling 'mean'"):
         SentenceVectorizer(str(tmp_path / "calibrated"), pooling="cls", device="cpu").fit(TEXTS)
 
 

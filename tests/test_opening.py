@@ -1,0 +1,288 @@
+"""One table: every kind of thing that a user may name, and every way of using it, with equal vectors."""
+
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.linear import AllButTheTop, Center
+from bertflow.cli import main
+from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.systems import open_system
+from bertflow.files import write_json
+from bertflow.opening import KINDS, find, load
+from bertflow.store.store import EmbeddingStore
+
+TEXT = ["the dog sings", "a cat sleeps", "the big red book", "dogs", "a big cat sings", "the red cat sleeps"]
+PROMPTS = {"query": "the cat ", "passage": "a dog ", "other": "dogs "}
+CPU = {"device": "cpu"}
+
+
+def sentence_transformers(folder, prompts, default=None):
+    """Turn a model folder into one as sentence-transformers writes."""
+    (folder / "1_Pooling").mkdir()
+    write_json(folder / "1_Pooling/config.json", {"pooling_mode": "cls"})
+    kinds = {"": "sentence_transformers.models.Transformer", "1_Pooling": "sentence_transformers.models.Pooling"}
+    rows = [{"idx": 0, "name": "0", "path": path, "type": kind} for path, kind in kinds.items()]
+    write_json(folder / "modules.json", rows)
+    write_json(folder / "config_sentence_transformers.json", {"prompts": prompts, "default_prompt_name": default})
+
+
+@pytest.fixture(scope="session")
+def things(tiny_bert, tmp_path_factory):
+    """A thing of each kind, and the encoder that it should open as."""
+    place = tmp_path_factory.mktemp("things")
+    for name, default in (("st-roles", None), ("st-default", "other"), ("st", None)):
+        shutil.copytree(tiny_bert, place / name)
+        kept = {"st-roles": PROMPTS, "st-default": {"other": "dogs "}, "st": {}}[name]
+        sentence_transformers(place / name, kept, default)
+    saved = TransformerEncoder(tiny_bert, "mean(1,2)", max_length=6, prompt="a ", **CPU)
+    saved.save(place / "saved")
+    roles = TransformerEncoder(place / "st-roles", max_length=7, **CPU)
+    roles.save(place / "saved-roles")
+    calibrated = CalibratedEncoder.fit(roles, AllButTheTop(1), TEXT)
+    calibrated.save(place / "calibrated")
+    run = CalibratedEncoder.fit(saved, Center(), TEXT)
+    run.calibrator.save(place / "run/calibrator")
+    recipe = {"model": str(tiny_bert), "pooling": "mean(1,2)", "max_length": 6, "prompt": "a ", "dtype": None}
+    write_json(place / "run/run.json", {"encoder": recipe})
+    # Made before default prompts were used: what the calibrator has recorded counts.
+    bare = CalibratedEncoder.fit(TransformerEncoder(place / "st-roles", prompt="", **CPU), Center(), TEXT)
+    bare.calibrator.save(place / "run-bare/calibrator")
+    write_json(place / "run-bare/run.json", {"encoder": {"model": str(place / "st-roles"), "prompt": None}})
+    lines = [f"{word} {row} {row * row - 4} 1" for row, word in enumerate(("the", "dog", "cat", "a", "sings"))]
+    (place / "words.txt").write_text("\n".join(lines))
+    return {
+        "transformers": (tiny_bert, TransformerEncoder(tiny_bert, **CPU)),
+        "st": (place / "st", TransformerEncoder(tiny_bert, "cls", **CPU)),
+        "st-default": (place / "st-default", TransformerEncoder(tiny_bert, "cls", prompt="dogs ", **CPU)),
+        "st-roles": (place / "st-roles", TransformerEncoder(tiny_bert, "cls", prompt="a dog ", **CPU)),
+        "saved": (place / "saved", saved),
+        "saved-roles": (place / "saved-roles", roles),
+        "calibrated": (place / "calibrated", calibrated),
+        "run": (place / "run", run),
+        "run-bare": (place / "run-bare", bare),
+        "word vectors": (place / "words.txt", WordVectorEncoder(place / "words.txt")),
+    }
+
+
+def by_load(path, tmp_path):
+    return load(path, **CPU).encode(TEXT)
+
+
+def by_recipe(path, tmp_path):
+    return load(**load(path, **CPU).recipe).encode(TEXT)
+
+
+def by_raw_and_calibrator(path, tmp_path):
+    encoder = load(path, **CPU)
+    return encoder.calibrate(encoder.raw.encode(TEXT))
+
+
+def by_evaluation(path, tmp_path):
+    opened = open_system(str(path), "cpu")
+    pooled = opened.shared.pooled(opened.shared.own_pooling)
+    return (CalibratedEncoder(pooled, opened.calibrator) if opened.calibrator else pooled).encode(TEXT)
+
+
+def by_langchain(path, tmp_path):
+    pytest.importorskip("langchain_core", reason="the langchain extra is not installed")
+    from bertflow.integrations.langchain import BertflowEmbeddings
+
+    return BertflowEmbeddings(str(path)).embed_documents(TEXT)
+
+
+def by_sklearn(path, tmp_path):
+    from bertflow.integrations.sklearn import SentenceVectorizer
+
+    return SentenceVectorizer(str(path), device="cpu").fit_transform(TEXT)
+
+
+def by_store(path, tmp_path):
+    store = EmbeddingStore.build(load(path, **CPU), TEXT, tmp_path / "store")
+    return store.rows(store.row_ids)
+
+
+WAYS = [by_load, by_recipe, by_raw_and_calibrator, by_evaluation, by_langchain, by_sklearn, by_store]
+NAMES = ["transformers", "st", "st-default", "st-roles", "saved", "saved-roles", "calibrated", "run", "run-bare"]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+@pytest.mark.parametrize("name", [*NAMES, "word vectors"])
+def test_every_way_gives_the_same_vectors(things, tmp_path, name, way):
+    path, expected = things[name]
+    np.testing.assert_allclose(way(path, tmp_path), expected.encode(TEXT), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "word vectors"])
+def test_what_is_opened_knows_what_it_is(things, name):
+    path, expected = things[name]
+    opened = load(path, **CPU)
+    assert [one.key for one in opened.identity.differences(expected.identity)] in ([], ["query_prompt"])
+    assert (opened.calibrator is None) == (expected.calibrator is None)
+    assert load(**opened.recipe).identity == opened.identity
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "run" not in name and name != "calibrated"])
+def test_the_command_embed_gives_the_same_vectors(things, tmp_path, name, capsys):
+    path, expected = things[name]
+    (tmp_path / "text.txt").write_text("\n".join(TEXT))
+    argv = ["embed", str(tmp_path / "text.txt"), "--store", str(tmp_path / "store"), "--model", str(path)]
+    assert main([*argv, "--device", "cpu"]) == 0
+    store = EmbeddingStore.open(tmp_path / "store")
+    np.testing.assert_allclose(store.rows(store.row_ids), expected.encode(TEXT), atol=1e-5)
+
+
+# Prompts
+
+
+def test_queries_and_documents_have_prompts_of_their_own(things, tiny_bert):
+    plain = TransformerEncoder(tiny_bert, "cls", **CPU)
+    encoder = load(things["st-roles"][0], **CPU)
+    document, query = (plain.encode([PROMPTS[name] + text for text in TEXT]) for name in ("passage", "query"))
+    np.testing.assert_allclose(encoder.encode(TEXT), document, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_document(TEXT), document, atol=1e-6)
+    np.testing.assert_allclose(encoder.encode_query(TEXT), query, atol=1e-6)
+    assert (encoder.describe()["prompt"], encoder.describe()["query_prompt"]) == ("a dog ", "the cat ")
+
+
+@pytest.mark.parametrize("name", ["saved-roles", "calibrated"])
+def test_a_saved_encoder_keeps_both_prompts(things, name):
+    path, expected = things[name]
+    np.testing.assert_allclose(load(path, **CPU).encode_query(TEXT), expected.encode_query(TEXT), atol=1e-6)
+    assert not np.allclose(expected.encode_query(TEXT), expected.encode(TEXT), atol=1e-3)
+
+
+def test_evaluation_of_queries_has_their_prompt(things):
+    path, expected = things["st-roles"]
+    opened = open_system(str(path), "cpu")
+    pooled = opened.shared.pooled("cls")
+    np.testing.assert_allclose(pooled.encode(TEXT), expected.encode(TEXT), atol=1e-6)
+    np.testing.assert_allclose(pooled.encode_query(TEXT), load(path, **CPU).encode_query(TEXT), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "text"),
+    [
+        ("", ""),
+        ("query", "the cat "),
+        ("other", "dogs "),
+        ("a red ", "a red "),
+        ({"document": "a red "}, "a red "),
+    ],
+)
+def test_a_prompt_can_be_named_given_or_switched_off(things, tiny_bert, prompt, text):
+    encoder = load(things["st-roles"][0], prompt=prompt, **CPU)
+    expected = TransformerEncoder(tiny_bert, "cls", **CPU).encode([text + sentence for sentence in TEXT])
+    np.testing.assert_allclose(encoder.encode(TEXT), expected, atol=1e-6)
+
+
+def test_a_prompt_for_something_else_is_refused(tiny_bert):
+    with pytest.raises(UsageError) as error:
+        load(tiny_bert, prompt={"answer": "a "}, **CPU)
+    assert str(error.value) == "A prompt is for document or query, got one for 'answer'."
+
+
+def test_the_prompt_of_a_calibrator_wins_and_is_said_once(things, caplog):
+    with caplog.at_level(logging.WARNING):
+        load(things["run-bare"][0], **CPU)
+    assert [message for message in caplog.messages if "prompt" in message] == [
+        f"{things['run-bare'][0]} uses the prompts that its calibrator was fitted with, none; those of the model are "
+        "'a dog ' before each document and 'the cat ' before each query."
+    ]
+
+
+def test_the_prompts_of_a_folder_are_said(things, caplog):
+    with caplog.at_level(logging.INFO):
+        load(things["st-default"][0], **CPU)
+    assert "st-default has prompts, which are used: 'dogs ' before each document and 'dogs ' before each query." in (
+        caplog.messages
+    )
+
+
+# Options
+
+
+@pytest.mark.parametrize("options", [{"max_length": 5}, {"prompt": "the "}, {"pooling": "mean"}])
+@pytest.mark.parametrize("name", ["calibrated", "run"])
+def test_an_option_that_makes_other_embeddings_is_refused_unless_forced(things, name, options):
+    with pytest.raises(DataError, match=f"{next(iter(options))} "):
+        load(things[name][0], **CPU, **options)
+    assert load(things[name][0], **CPU, **options, force=True).calibrator is not None
+
+
+def test_another_dtype_of_a_calibrated_encoder_is_said(things, caplog):
+    with caplog.at_level(logging.WARNING):
+        encoder = load(things["calibrated"][0], dtype="bfloat16", **CPU)
+    assert "dtype 'float32'; this is" in caplog.text
+    assert encoder.describe()["dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize("pooling", ["static", "static-sif", "static-mean"])
+def test_word_embeddings_of_a_transformer_are_a_pooling(tiny_bert, pooling):
+    encoder = load(tiny_bert, pooling=pooling)
+    expected = StaticEncoder(tiny_bert, pooling.removeprefix("static")[1:] or "content")
+    if pooling == "static-sif":
+        encoder.count_tokens(TEXT), expected.count_tokens(TEXT)
+    np.testing.assert_array_equal(encoder.encode(TEXT), expected.encode(TEXT))
+    assert load(**encoder.recipe).describe()["pooling"] == expected.describe()["pooling"]
+
+
+def test_without_a_name_the_packaged_encoder_is_opened(minilm):
+    described = load(**CPU).describe()
+    assert (described["encoder"], described["pooling"]) == (minilm.name, "mean(1,2)")
+    assert load(pooling="cls", **CPU).describe()["pooling"] == "cls"
+
+
+def test_a_hub_id_of_a_calibrated_encoder_is_opened_at_its_revision(things, monkeypatch):
+    asked = []
+
+    def snapshot_download(model, revision=None, allow_patterns=None):
+        asked.append((model, revision))
+        return things["calibrated"][0]
+
+    monkeypatch.setattr("bertflow.encoder.folders.snapshot_download", snapshot_download)
+    encoder = load("me/calibrated", revision="v1", **CPU)
+    assert asked == [("me/calibrated", "v1")]
+    assert encoder.recipe == {"model": "me/calibrated", "device": "cpu", "revision": "v1"}
+    np.testing.assert_array_equal(encoder.encode(TEXT), things["calibrated"][1].encode(TEXT))
+
+
+@pytest.mark.parametrize(
+    ("path", "error", "message"),
+    [
+        (
+            "calibrated/calibrator",
+            UsageError,
+            "{} is a calibrator without an encoder. Give the folder that holds both.",
+        ),
+        ("nothing", DataError, "The model folder {} does not exist. Give an existing folder, or a hub id."),
+        ("no.vec", DataError, "{} is missing. Give the path of an existing file."),
+        ("half", UsageError, "The run {} has no calibrator yet. Finish it with --resume auto."),
+    ],
+)
+def test_what_cannot_be_opened_is_said_in_one_line(things, path, error, message):
+    place = things["calibrated"][0].parent
+    (place / "half").mkdir(exist_ok=True)
+    (place / "half/run.json").write_text(json.dumps({"encoder": {}}))
+    with pytest.raises(error) as refused:
+        load(place / path, **CPU)
+    assert str(refused.value) == message.format(place / path)
+
+
+def test_an_option_that_word_vectors_lack_is_refused(things):
+    path = things["word vectors"][0]
+    with pytest.raises(UsageError) as error:
+        load(path, max_length=4)
+    assert str(error.value) == f"{path} is a file of word vectors, which has no max_length. Leave that option out."
+
+
+def test_every_kind_is_in_the_table(things):
+    found = {find(str(path))[1].called for path, _ in things.values()}
+    assert found == {kind.called for kind in KINDS} - {"calibrator alone"}
