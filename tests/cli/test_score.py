@@ -143,8 +143,10 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
          "Unknown ending of --output '.xlsx'. Known: .tsv, .csv, .jsonl."),
         (["{saved}", "{files}/pairs.tsv", "--save", "x"], 2,
          "--save goes with --fit_on TEXT, which is missing. Add it, or leave --save out."),
-        (["{saved}", "{files}/pairs.tsv", "--pooling", "cls"], 2,
-         "{saved} is calibrated and keeps its own pooling. Leave that option out."),
+        (["{saved}", "{files}/pairs.tsv", "--pooling", "cls"], 3,
+         "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean'; this is tiny-bert with pooling "
+         "'cls' (another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
+         "force=True."),
         (["{saved}", "{files}/pairs.tsv", "--domain", "{files}/new.txt", "--output", "o.csv"], 2,
          "--output holds one table, but both PAIRS and --domain were given. Call the command twice."),
         (["{files}/whitened", "{files}/pairs.tsv"], 2,
