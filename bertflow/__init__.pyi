@@ -35,6 +35,7 @@ from .retrieval.indexing import update_answers as update_answers
 from .retrieval.indexing import write_search_example as write_search_example
 from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
+from .runs.demonstration import demo as demo
 from .runs.encoder_run import finetune as finetune
 from .runs.flow_run import train as train
 from .runs.vectors import embed as embed

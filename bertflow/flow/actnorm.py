@@ -1,11 +1,11 @@
-"""ActNorm: one shift and one scale a coordinate, started where the caller says and never by surprise.
+"""ActNorm: one shift and one scale a coordinate, initialized only where the caller says so.
 
     forward:  z = (x + shift) * exp(factor * log_scale)       logabsdet = factor * sum(log_scale)
     inverse:  x = z * exp(-factor * log_scale) - shift
 
-nflows has an ActNorm that starts itself from the first batch it is trained on: a different one on each rank, infinite
-for a constant coordinate, NaN for a single row. Here the start from data is a call, ``initialize``, and a forward pass
-never looks at whether it was made.
+nflows' ActNorm initializes itself from the first batch that it is trained on: a different one on each rank, infinite
+for a constant coordinate, NaN for a single row. Here the initialization from data is a call, ``initialize``, and a
+forward pass does not check for it.
 """
 
 import math
@@ -97,7 +97,7 @@ class ActNorm(Transform):
 
 @runtime_checkable
 class StartsFromRows(Protocol):
-    """A module with an ActNorm that it starts from the rows that reach the module."""
+    """A module with an ActNorm that is started from the rows that reach the module."""
 
     start: str
 
@@ -112,14 +112,14 @@ def times(factor: float, log_scale: Tensor) -> Tensor:
 
 
 def initialize(transform: nn.Module, x: Tensor) -> None:
-    """Start every ActNorm inside ``transform`` that waits for data, each from the rows ``x`` as they reach it.
+    """Start every ActNorm inside ``transform`` that needs data, each from the rows ``x`` as they reach it.
 
-    One pass, in order, so the first sees ``x`` (n, dim) and the last sees what the others made of it. A transform whose
-    start needs no data is left as it is. Give the same rows on every rank: nothing is communicated.
+    One pass, in order: the first sees ``x`` (n, dim), the last the output of the others. A transform whose start needs
+    no data is left as it is. Give the same rows on every rank: nothing is communicated.
 
     Raises:
         DataError: If there are fewer than two rows, or one holds a NaN or infinity.
-        UsageError: If it was started from data before.
+        UsageError: If it was already started from data.
     """
     waiting = [part for part in transform.modules() if isinstance(part, ActNorm) and part.start == "data"]
     if not waiting:

@@ -17,31 +17,33 @@ class GlowConfig:
     """
 
     levels: int = 2
-    """Levels. Released: 3 (flag flow_model_config = config_l3_d3_w32). Paper: 2 (table 7). Capped where fewer than two
-    coordinates would go on."""
+    """Number of levels; fewer where less than two coordinates would go on. Released: 3 (flag flow_model_config =
+    config_l3_d3_w32). Paper: 2 (table 7)."""
     depth: int = 3
-    """Steps a level. Released and paper: 3."""
+    """Number of steps in a level. Released and paper: 3."""
     hidden: int = 256
     """Width of the coupling networks. Released and paper: 32 (coupling_width)."""
     coupling: str = "additive"
-    """A row of ``COUPLINGS``. Released and paper: additive; affine raises the likelihood and lowers Spearman."""
+    """Coupling: additive, or affine, which raises the likelihood and lowers Spearman. Released and paper: additive."""
     activation: str = "relu"
     """Second activation of the coupling networks: relu, or gatu = tanh(a) sigmoid(b). Released: relu."""
     permutation: str = "random"
-    """A row of ``MIXINGS``; a learned map takes twice the time and makes no better embedding. Released: reversal
-    (``permutation: true``), or lu-rotation (false). Paper: random."""
+    """Map between couplings: reversal, random, or the learned lu and lu-rotation, which take twice the time and give
+    no better embedding. Released: reversal (``permutation: true``), or lu-rotation (false). Paper: random."""
     network: str = "mlp"
-    """A row of ``NETWORKS``. Released: conv-stack, the ActNorms inside the networks included. Paper: the same in words
-    (table 7, "3-layer CNN"), with a residual connection that the released code does not have."""
+    """Coupling network: mlp, or the released conv-stack, with ActNorms inside. Paper: the latter in words (table 7,
+    "3-layer CNN"), with a residual connection that the released code does not have."""
     actnorm_factor: float = 1.0
-    """Multiplies every logarithm of a scale. Released: 3 (logscale_factor)."""
+    """Factor of every logarithm of a scale. Released: 3 (logscale_factor)."""
     initialization: str = "identity"
-    """Start of every ActNorm, a row of ``STARTS``. Released: glorot, since its start from data never runs. Paper: data,
-    by way of Glow."""
+    """Start of every ActNorm: identity, glorot or data. Released: glorot, since its start from data never runs. Paper:
+    data, as in Glow."""
     restore_order: bool = True
-    """Undo a level's fixed reorderings at its end, so that coordinates end where they began. Released: no."""
+    """Whether a level undoes its fixed reorderings at its end, so that coordinates end where they began. Released:
+    no."""
     factored_first: bool = False
-    """Order of z: what was factored out before what went on. Released: yes (z = concat(eps_0, eps_1, ..., top))."""
+    """Whether z begins with the coordinates that were factored out. Released: yes (z = concat(eps_0, eps_1, ...,
+    top))."""
 
     def __post_init__(self) -> None:
         for name in ("levels", "depth", "hidden"):

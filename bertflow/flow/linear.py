@@ -1,4 +1,4 @@
-"""What mixes the coordinates between two couplings: a reversal, a random permutation, or a learned linear map.
+"""Maps that mix the coordinates between two couplings: a reversal, a random permutation, or a learned linear map.
 
 The learned one is W = P L U, kept in factors, so that its log-determinant is a sum and its inverse two triangular
 solves. One square parameter holds both factors: below the diagonal L (whose diagonal is 1), above it U, and on it the
@@ -17,7 +17,7 @@ from bertflow.onednn import linear
 
 
 class Reordering(Permutation):
-    """z = x[:, order]; nflows' own, without its zeros for each row.
+    """z = x[:, order]; as in nflows, but without a log-determinant of zero for each row.
 
     * Forward and inverse: one gather. Log-det: 0.
 

@@ -4,8 +4,8 @@
 
 Reduction keeps the mathematics: coordinates that the flow does not act on, and those that the embedding does not keep,
 are factored out, as a Glow factors out half of its own. So the map stays invertible and its density is one of x, within
-the span that the affine start keeps. A flow that acts on all and keeps k makes a better embedding than one that acts on
-k: what it leaves out has told it how to move what it keeps.
+the span that the affine start keeps. A flow that acts on all coordinates and keeps k makes a better embedding than one
+that acts on k: the coordinates that are left out also determine how the others move.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,8 @@
 """How a flow is fitted: one row a preset, named for what it reproduces.
 
 ``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says, ``default`` what we
-recommend. Where they differ there is a field, and the field says who does what. Sources, unless another is named:
+recommend. Each deviation between them is a field that says what the released code and the paper have. Sources, unless
+another is named:
 
     released   bohanli/BERT-flow@7fa8f6d: run_siamese.py, optimization_bert_flow.py, scripts/train_siamese.sh
     paper      Li et al. 2020, arXiv:2011.05864
@@ -18,58 +19,58 @@ from bertflow.registry import lookup
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a flow is built and trained. What the released code and the paper do stands at each field."""
+    """How a flow is built and trained. Each field also says what the released code and the paper have."""
 
     preset: str = "default"
-    """The row of ``PRESETS`` that the other fields depart from."""
+    """The preset that the other fields depart from: default, paper-tf, paper-tf-nli, paper-text or paper-text-nli."""
     glow: GlowConfig = field(default_factory=GlowConfig)
     """Shape and start of the flow."""
     start: Literal["whitening", "none"] = "whitening"
-    """What comes before the flow: whitening, null directions left out, or nothing. Released and paper: none."""
+    """What comes before the flow: whitening without null directions, or nothing. Released and paper: none."""
     n_components: int | Literal["auto", "all"] = "auto"
-    """Directions that the embedding keeps, largest variance first, of those that the flow acts on, which are all that
-    are not null: a number, "all" (better for search), or "auto" (``bertflow.training.reduction``). Released and paper:
-    all, null directions included."""
+    """Number of directions that the embedding keeps, largest variance first; "all" that are not null, which is better
+    for search; or "auto": all of a steep spectrum, 96 of a spread one, and no change where the embeddings look
+    calibrated already. Released and paper: all, null directions included."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
-    """Released: AdamW without bias correction, eps 1e-6, decay on every variable of the flow. Paper: Adam."""
+    """Optimizer. Released: AdamW without bias correction, eps 1e-6, decay on all variables of the flow. Paper: Adam."""
     learning_rate: float = 1e-3
-    """Released (README) and paper: 1e-3 on the target text, 2e-5 on NLI."""
+    """Learning rate. Released (README) and paper: 1e-3 on the target text, 2e-5 on NLI."""
     linear_rate_share: float = 0.1
-    """Learning rate of learned linear maps, as a share; with the full rate they destroy a whitened start."""
+    """Learning rate of learned linear maps, as a share of the other; the full rate destroys a whitened start."""
     weight_decay: float = 0.0
-    """Released: 0.01, on the ActNorms too, since the names it would leave out match none of theirs."""
+    """Weight decay. Released: 0.01, also on ActNorms, since the names to be left out match none of theirs."""
     warmup_steps: int = 200
-    """Steps until the full learning rate, at most a quarter of all. Released: none, the schedule is commented out."""
+    """Steps until the full learning rate, at most a quarter of all steps. Released: none."""
     decay: Literal["constant", "cosine"] = "cosine"
-    """Learning rate after the warm-up. Released: constant."""
+    """Course of the learning rate after the warm-up. Released: constant."""
     clip_norm: float = 0.0
     """Largest norm of the gradient; 0 for no limit. Released: 1.0, over the flow's variables alone."""
     batch_size: int = 256
-    """Rows of one step, over all ranks. Released: 64, as 32 pairs; what does not fill a batch is dropped."""
+    """Rows of one step, over all ranks; rows that do not fill a last batch wait for another epoch. Released: 64."""
     epochs: float = 4.0
     """Passes over the text. Released (README) and paper: 1 on the target text; paper: 0.15 on NLI."""
     steps: int = 375
-    """Steps at most; 0 for as many as ``epochs`` make. More raise the likelihood and lower Spearman. Whoever changes
-    ``epochs`` alone lifts the limit. Released and paper: none."""
+    """Maximum number of steps; 0 for no limit, also where only the number of epochs is given. More steps raise the
+    likelihood and lower Spearman. Released and paper: no limit."""
     unit: int = 1
-    """Rows in a row that stay in one batch: 2 for sentence pairs, as released."""
+    """Number of neighboring rows that stay in one batch: 2 for sentence pairs, as released."""
     two_sided: bool = False
-    """Loss: the sum of both sides' means, in bits per dimension (released), instead of the mean in nats. It decides
-    what ``clip_norm`` means."""
+    """Whether the loss is the sum of both sides' means in bits per dimension (released), not the mean in nats. It
+    scales the gradient, and so changes the meaning of the clip norm."""
     dropout: bool = False
-    """Encode on the fly, with the encoder's dropout on. Released: yes, "frozen" means the weights alone. The paper does
-    not say."""
+    """Whether to encode on the fly, with the encoder's dropout on. Released: yes, only the weights are frozen. The
+    paper does not say."""
     pooling: str | None = None
-    """Pooling where none is given; None leaves it to the encoder. Released: avg-last-2, whose loop reads block 1 and
-    the last. Paper: the mean of the last two layers."""
+    """Pooling, if none is given for the encoder; by default the encoder's own. Released: avg-last-2, whose loop reads
+    the first and the last block. Paper: the mean of the last two layers."""
     max_length: int | None = None
-    """Tokens a sentence where none are given; None leaves it to the encoder. Released: 64."""
+    """Tokens a sentence, if not given for the encoder; by default the encoder's own. Released: 64."""
     held_out: float = 0.05
-    """Share of the rows that judge the fit. Released and paper: none."""
+    """Share of the rows that are held out to judge the fit. Released and paper: none."""
     ema: float = 0.0
-    """Decay of an exponential average of the weights, which then takes their place; 0 for none. Released: none."""
+    """Decay of an exponential average of the weights, which replaces them; 0 for none. Released: none."""
     keep: Literal["best", "last"] = "best"
-    """Weights in the end: those with the fewest held-out bits, the start among them, or the last. Released: last."""
+    """Weights to keep: those with the fewest held-out bits, the start included, or the last. Released: last."""
 
     def __post_init__(self) -> None:
         for name, least in (("epochs", 0), ("steps", 0), ("batch_size", 1), ("unit", 1), ("learning_rate", 0)):
@@ -142,7 +143,7 @@ PRESETS: Mapping[str, Recipe] = {
     "paper-text": PAPER_TEXT,
     "paper-text-nli": replace(PAPER_TEXT, preset="paper-text-nli", learning_rate=2e-5, epochs=0.15),
 }
-"""Recipes by name. "-nli" is the schedule for fitting on NLI text, the others that for fitting on the target text."""
+"""Recipes by name. "-nli" is the schedule for NLI text, the others are for the target text."""
 
 
 def differences(recipe: Recipe) -> dict[str, Any]:
