@@ -338,14 +338,11 @@ def _encoder(
         options: How to open it.
         read: Starts the text from the top.
     """
-    from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.opening import open_encoder
+    from bertflow.opening import load
     from bertflow.store.text import SpooledText, TextIndex
 
-    if model is None:
-        model, options = embedded_encoder(), {"pooling": RAW_POOLING, **options}
-    encoder = open_encoder(model, **options) if isinstance(model, str | Path) else model
+    encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
     facts = encoder.describe()
     if isinstance(encoder, TransformerEncoder) and "token_counts" in facts and facts["token_counts"] is None:
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
