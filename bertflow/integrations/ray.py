@@ -1,13 +1,13 @@
-"""100 million sentences and more, on a Ray cluster: files of text in, files of vectors out.
+"""Embed 100 million sentences and more on a Ray cluster: files of text in, files of vectors out.
 
-    manifest.json                      what was embedded, and by what
+    manifest.json                      what is embedded, and by which encoder
     vectors/00000-of-00042.parquet     ``row`` of the text, counted over all files, and its ``vector`` (float32)
     done/00000-of-00042.safetensors    written last: the moments of that file's vectors
-    moments.safetensors                those of all: what every closed-form calibrator is fitted from
+    moments.safetensors                the moments of all vectors, from which every closed form can be fitted
 
 The text is cut into pieces before anything runs: row groups of a parquet file, ranges of bytes of a text file. A piece
-is one task and one file, whichever worker does it and however often, so every row comes out once although workers die.
-Called again, only the pieces that are missing are done.
+is one task and one file, whichever worker computes it and however often, so every row is written once even if workers
+die. A second call computes only the pieces that are missing.
 
     from functools import partial
     from bertflow import TransformerEncoder, Whitening
@@ -19,7 +19,7 @@ Called again, only the pieces that are missing are done.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,9 +29,10 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.files import atomic_file, to_json, write_text
+from bertflow.files import atomic_file, write_json
 from bertflow.moments import Moments
 from bertflow.records import read_record
 
@@ -42,7 +43,7 @@ except ImportError:
     raise MissingExtraError("ray", "ray") from None
 
 PIECE = 100_000
-"""Rows of a piece, about: what is lost when a worker dies."""
+"""Rows of a piece, approximately: the work that is lost when a worker dies."""
 BLOCK = 8192
 """Sentences encoded at a time; the memory of a worker grows with this."""
 
@@ -53,10 +54,10 @@ class Piece:
 
     Attributes:
         path: The file.
-        row: The first of them, counted over all files.
-        start: Where they start: the first row group, or the first byte.
-        stop: Before which they end.
-        name: Of what is made of them.
+        row: Number of its first row, counted over all files.
+        start: Its first row group, or its first byte.
+        stop: The row group or byte after its last.
+        name: Name of the files that are made of it.
     """
 
     path: str
@@ -73,6 +74,39 @@ class Piece:
                 yield row, sentence
 
 
+@dataclass(frozen=True)
+class RayManifest:
+    """What is embedded: ``describe()`` of the encoder, the column that holds text, and the pieces."""
+
+    encoder: dict[str, Any]
+    column: str
+    pieces: list[Piece]
+
+    def begin(self, output: Path) -> None:
+        """Write the manifest, or compare it with the one that is there.
+
+        Raises:
+            DataError: If the folder holds vectors of something else; the message says what differs.
+        """
+        path = output / "manifest.json"
+        if path.exists():
+            before = read_record(path, RayManifest, "manifest", "Choose another folder.")
+            others = Identity.from_record(before.encoder).differences(Identity.from_record(self.encoder))
+            changed = [f"the encoder's {one.key}" for one in others]
+            changed += [name for name in ("column", "pieces") if getattr(before, name) != getattr(self, name)]
+            if changed:
+                raise DataError(
+                    f"{output} holds vectors of something else: {', '.join(changed)} "
+                    f"differ{'s' if len(changed) == 1 else ''}. Choose another folder."
+                )
+        else:
+            write_json(path, asdict(self))
+        for folder in (output / "vectors", output / "done"):
+            folder.mkdir(parents=True, exist_ok=True)
+            for leftover in folder.glob(".*"):
+                leftover.unlink()  # of a worker that was killed
+
+
 def embed_with_ray(
     files: Sequence[str | Path],
     output: str | Path,
@@ -85,14 +119,14 @@ def embed_with_ray(
     """Embed every row of some files that holds text.
 
     Args:
-        files: Parquet files, or text files with a sentence a line, on a disk that all nodes see.
+        files: Parquet files, or text files with one sentence a line, on a disk that all nodes see.
         output: A folder that all nodes see; new, or of an earlier call with the same arguments.
-        make: Makes the encoder, in each worker: ``partial(TransformerEncoder, "name")``, or, calibrated,
+        make: Makes the encoder, in each worker: ``partial(TransformerEncoder, "name")``, or, for a calibrated one,
             ``partial(CalibratedEncoder.load, "folder")``.
-        column: Of the parquet files that holds the text.
-        workers: How many encoders there are.
-        resources: What each takes, as ``{"num_gpus": 1}``; a CPU by default.
-        piece: Rows of a task, about.
+        column: Column of the parquet files that holds the text.
+        workers: Number of encoders.
+        resources: Resources of each worker, such as ``{"num_gpus": 1}``; one CPU by default.
+        piece: Rows of a task, approximately.
 
     Returns:
         The moments of all vectors.
@@ -107,7 +141,7 @@ def embed_with_ray(
         )
     output = Path(output).absolute()
     pieces = cut(files, piece)
-    _begin(output, _manifest(make(), column, pieces))
+    RayManifest(make().describe(), column, pieces).begin(output)
     left = [each for each in pieces if not _done(output, each).exists()]
     if left:
         rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
@@ -119,7 +153,7 @@ def embed_with_ray(
             **options,
         )
         for _ in embedded.iter_rows():
-            pass  # what a worker gives back is the name of what it has written
+            pass  # a worker returns the name of the file that it has written
     parts = [load_file(_done(output, each)) for each in pieces]
     moments = Moments.merged(Moments.from_arrays(part) for part in parts if part["n"][0])
     with atomic_file(output / "moments.safetensors") as aside:
@@ -134,29 +168,29 @@ class _Worker:
         self.encoder, self.output, self.column = make(), Path(output), column
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        piece = Piece(**row)
-        dim = self.encoder.dim
+        piece, dim = Piece(**row), self.encoder.dim
         schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), dim))])
         moments = Moments(0, np.zeros(dim), np.zeros((dim, dim)))
-        # Numbers of a vector do not repeat, so a dictionary of them would only cost.
-        kept = {"use_dictionary": False, "compression": "zstd"}
-        with atomic_file(_vectors(self.output, piece)) as aside, pq.ParquetWriter(aside, schema, **kept) as writer:
-            for rows, sentences in _blocks(piece.read(self.column)):
-                x = self.encoder.encode(sentences)
-                part = Moments.of(x)
-                moments = moments.merge(part) if moments.n else part
-                vectors = pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)
-                writer.write_table(pa.table([pa.array(rows, pa.int64()), vectors], schema=schema))
+        # The numbers of a vector do not repeat, so a dictionary of them would take more space.
+        options = {"use_dictionary": False, "compression": "zstd"}
+        vectors = self.output / "vectors" / f"{piece.name}.parquet"
+        with atomic_file(vectors) as aside, pq.ParquetWriter(aside, schema, **options) as writer:
+            for chunk in chunks(piece.read(self.column), BLOCK):
+                numbers, sentences = zip(*chunk, strict=True)
+                x = self.encoder.encode(sentences, progress=False)
+                moments = moments.merge(Moments.of(x))
+                columns = [pa.array(numbers, pa.int64()), pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)]
+                writer.write_table(pa.table(columns, schema=schema))
         with atomic_file(_done(self.output, piece)) as aside:
             save_file(moments.arrays(), aside)
         return {"name": piece.name}
 
 
 def cut(files: Sequence[str | Path], size: int = PIECE) -> list[Piece]:
-    """All pieces of some files, of about ``size`` rows: in a parquet file whole row groups, of which one may be larger.
+    """The pieces of some files, of ``size`` rows approximately: in a parquet file whole row groups.
 
     Raises:
-        DataError: If a file is missing or is no parquet.
+        DataError: If a file is missing or is not parquet, or there are no rows.
     """
     pieces: list[Piece] = []
     row = 0
@@ -164,22 +198,20 @@ def cut(files: Sequence[str | Path], size: int = PIECE) -> list[Piece]:
         path = Path(file).absolute()
         if not path.is_file():
             raise DataError(f"{path} is missing. Give the path of an existing file, on a disk that all nodes see.")
-        bounds = _row_groups(path, size) if path.suffix == ".parquet" else _line_starts(path, size)
-        for start, stop, rows in bounds:
+        for start, stop, rows in _row_groups(path, size) if path.suffix == ".parquet" else _byte_ranges(path, size):
             pieces.append(Piece(str(path), row, start, stop))
             row += rows
     if not pieces:
         raise DataError(f"{', '.join(map(str, files))} should hold rows of text, but there are none. Give text.")
-    names = [f"{number:05d}-of-{len(pieces):05d}" for number in range(len(pieces))]
-    return [Piece(each.path, each.row, each.start, each.stop, name) for each, name in zip(pieces, names, strict=True)]
+    return [replace(each, name=f"{number:05d}-of-{len(pieces):05d}") for number, each in enumerate(pieces)]
 
 
 def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    """First row group, the one after the last, and rows, of each piece."""
+    """First row group, the one after the last, and number of rows, of each piece."""
     try:
         metadata = pq.ParquetFile(path).metadata
     except pa.ArrowException as error:
-        raise DataError(f"{path} is no parquet file: {error}. Fetch it again.") from None
+        raise DataError(f"{path} is not a parquet file: {error}. Fetch it again.") from None
     start = rows = 0
     for group in range(metadata.num_row_groups):
         rows += metadata.row_group(group).num_rows
@@ -188,17 +220,14 @@ def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
             start, rows = group + 1, 0
 
 
-def _line_starts(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
-    """First byte, the one after the last, and lines, of each piece."""
-    start = at = lines = 0
+def _byte_ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
+    """First byte, the one after the last, and number of lines, of each piece."""
+    start = 0
     with path.open("rb") as file:
-        for line in file:
-            at, lines = at + len(line), lines + 1
-            if lines == size:
-                yield start, at, lines
-                start, lines = at, 0
-    if lines:
-        yield start, at, lines
+        for lines in chunks(file, size):
+            stop = start + sum(map(len, lines))
+            yield start, stop, len(lines)
+            start = stop
 
 
 def _parquet_rows(piece: Piece, column: str) -> Iterator[str | None]:
@@ -213,55 +242,8 @@ def _parquet_rows(piece: Piece, column: str) -> Iterator[str | None]:
 def _lines(piece: Piece) -> Iterator[str]:
     with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
-        left = piece.stop - piece.start
-        while left > 0:
-            line = file.readline()
-            left -= len(line)
-            yield line.decode()
-
-
-def _blocks(rows: Iterator[tuple[int, str]]) -> Iterator[tuple[list[int], list[str]]]:
-    numbers: list[int] = []
-    sentences: list[str] = []
-    for number, sentence in rows:
-        numbers.append(number)
-        sentences.append(sentence)
-        if len(numbers) == BLOCK:
-            yield numbers, sentences
-            numbers, sentences = [], []
-    if numbers:
-        yield numbers, sentences
-
-
-def _manifest(encoder: SentenceEncoder, column: str, pieces: Sequence[Piece]) -> dict[str, Any]:
-    return {"encoder": encoder.describe(), "column": column, "pieces": [asdict(piece) for piece in pieces]}
-
-
-def _begin(output: Path, manifest: dict[str, Any]) -> None:
-    """Write down what is to be embedded, or see that it is what was begun."""
-    path = output / "manifest.json"
-    text = to_json(manifest)
-    if path.exists():
-        before = read_record(path, dict[str, Any], "manifest", "Choose another folder.")
-        others = Identity.from_record(before.get("encoder", {})).differences(Identity.from_record(manifest["encoder"]))
-        rest = [name for name in manifest if name != "encoder"]
-        changed = [f"the encoder's {one.key}" for one in others]
-        changed += [name for name in rest if to_json({name: manifest[name]}) != to_json({name: before.get(name)})]
-        if changed:
-            raise DataError(
-                f"{output} holds vectors of something else: {', '.join(changed)} "
-                f"differ{'s' if len(changed) == 1 else ''}. Choose another folder."
-            )
-    else:
-        write_text(path, text)
-    for folder in (output / "vectors", output / "done"):
-        folder.mkdir(parents=True, exist_ok=True)
-        for leftover in folder.glob(".*"):
-            leftover.unlink()  # of a worker that was killed
-
-
-def _vectors(output: Path, piece: Piece) -> Path:
-    return output / "vectors" / f"{piece.name}.parquet"
+        while file.tell() < piece.stop:
+            yield file.readline().decode()
 
 
 def _done(output: Path, piece: Piece) -> Path:

@@ -73,7 +73,7 @@ def test_a_column_that_is_not_there_is_refused(files):
     ("content", "message"),
     [
         (None, "{} is missing. Give the path of an existing file, on a disk that all nodes see."),
-        (b"no parquet", "{} is no parquet file: "),
+        (b"no parquet", "{} is not a parquet file: "),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(content, message, tmp_path):
@@ -93,7 +93,7 @@ def test_no_files_are_refused(tmp_path):
 def test_what_is_done_is_not_done_again(files, tiny_bert, tmp_path):
     encoder = TransformerEncoder(tiny_bert, device="cpu")
     pieces = recipe.cut(files, 50)
-    recipe._begin(tmp_path, recipe._manifest(encoder, "text", pieces))
+    recipe.RayManifest(encoder.describe(), "text", pieces).begin(tmp_path)
     for piece in pieces:
         recipe._Worker(lambda: encoder, str(tmp_path), "text")(vars(piece))
     moments = recipe.embed_with_ray(files, tmp_path, lambda: encoder, piece=50)
@@ -103,11 +103,12 @@ def test_what_is_done_is_not_done_again(files, tiny_bert, tmp_path):
 
 def test_a_folder_with_other_vectors_is_refused(files, tiny_bert, tmp_path):
     for pooling in ("mean", "cls"):
-        manifest = recipe._manifest(TransformerEncoder(tiny_bert, pooling, device="cpu"), "text", recipe.cut(files))
+        encoder = TransformerEncoder(tiny_bert, pooling, device="cpu")
+        manifest = recipe.RayManifest(encoder.describe(), "text", recipe.cut(files))
         if pooling == "mean":
-            recipe._begin(tmp_path, manifest)
+            manifest.begin(tmp_path)
     with pytest.raises(DataError) as caught:
-        recipe._begin(tmp_path, manifest)
+        manifest.begin(tmp_path)
     assert str(caught.value) == (
         f"{tmp_path} holds vectors of something else: the encoder's pooling differs. Choose another folder."
     )
