@@ -13,11 +13,13 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator, Provenance
@@ -29,7 +31,8 @@ from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
 from bertflow.records import read_record
-from bertflow.store.shards import Locks
+from bertflow.store.build import MANIFEST
+from bertflow.store.shards import Locks, counted
 from bertflow.store.store import EmbeddingStore
 
 Source = EmbeddingStore | Vectors
@@ -68,6 +71,11 @@ def provenance_of(source: Source) -> Provenance | None:
     return Provenance(source.recipe, source.text_hashes, tuple(source.recipe.get("labels", ())))
 
 
+def dtype_of(source: Source) -> np.dtype[Any]:
+    """The precision that rows are written in: as they are, but float16 as float32."""
+    return np.dtype("<f8" if isinstance(source, Vectors) and source.dtype.itemsize == 8 else "<f4")
+
+
 @contextmanager
 def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray[Any]]:
     """The same rows, to be read in any order: those of a parquet file are copied into a scratch file for that.
@@ -83,14 +91,9 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     else:
         beside.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".rows.", dir=beside.parent) as folder:
-            dtype = np.float64 if source.dtype.itemsize == 8 else np.float32
-            shape = (source.n, source.dim)
-            rows = np.lib.format.open_memmap(Path(folder) / "rows.npy", mode="w+", dtype=dtype, shape=shape)
-            start = 0
-            for block in source.blocks():
-                rows[start : start + len(block)] = block
-                start += len(block)
-            yield rows
+            path = Path(folder) / "rows.npy"
+            RowFile(path, source.n, source.dim, dtype_of(source), {}).write(lambda start: source.blocks(start=start))
+            yield np.load(path, mmap_mode="r")
 
 
 @contextmanager
@@ -106,8 +109,6 @@ def ranks() -> Iterator[tuple[int, int]]:
             raise UsageError(f"Process {rank} of {world} cannot find the others: MASTER_ADDR is not set. Use torchrun.")
         yield 0, 1
         return
-    import torch.distributed as dist
-
     dist.init_process_group("gloo", rank=rank, world_size=world)
     try:
         yield rank, world
@@ -115,26 +116,20 @@ def ranks() -> Iterator[tuple[int, int]]:
         dist.destroy_process_group()
 
 
-def moments_of_share(source: Source, rank: int, world: int, advance: Advance) -> Moments | None:
-    """Moments of this rank's share of the rows; None if there are fewer rows than ranks."""
+def moments_of_share(source: Source, rank: int, world: int, advance: Advance) -> list[Moments]:
+    """Moments of this rank's share of the rows, as a list of one; empty if there are fewer rows than ranks."""
     start, stop = (source.n * share // world for share in (rank, rank + 1))
-    moments: Moments | None = None
-    for block in source.blocks(start=start, stop=stop):
-        seen = Moments.of(block)
-        moments = seen if moments is None else moments.merge(seen)
-        advance(len(block))
-    return moments
+    blocks = counted(source.blocks(start=start, stop=stop), advance)
+    return [Moments.merged(map(Moments.of, blocks))] if start < stop else []
 
 
-def merged_over_ranks(mine: Moments | None, world: int) -> Moments:
+def merged_over_ranks(mine: list[Moments], world: int) -> Moments:
     """The moments of all rows, on every rank."""
     parts = [mine]
     if world > 1:
-        import torch.distributed as dist
-
-        parts = [None] * world
+        parts = [[] for _ in range(world)]
         dist.all_gather_object(parts, mine)
-    return Moments.merged(part for part in parts if part is not None)
+    return Moments.merged(chain.from_iterable(parts))
 
 
 def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, bare: bool) -> None:
@@ -194,14 +189,12 @@ def check_output(output: Path, source: Source) -> None:
 
 def write_rows(output: Path, source: Source, calibrator: AbstractCalibrator, folder: Path, advance: Advance) -> int:
     """Write calibrated rows into a file; returns how many an interrupted run had written already."""
-    vectors = source if isinstance(source, Vectors) else None
-    dtype = np.dtype("<f8" if vectors and vectors.dtype.itemsize == 8 else "<f4")
-    read = path_of(source) / "store.json" if vectors is None else vectors.path
-    facts = read.stat()
-    rows = {"path": str(read.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
+    path = path_of(source) / MANIFEST if isinstance(source, EmbeddingStore) else source.path
+    facts = path.stat()
+    rows = {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
     job = {"calibrator": file_sha256(folder / RECORD), "rows": rows}
-    file = RowFile(output, source.n, calibrator.dim_out, dtype, job)
-    beside = vectors if vectors and vectors.column is not None else None
+    file = RowFile(output, source.n, calibrator.dim_out, dtype_of(source), job)
+    beside = source if isinstance(source, Vectors) and source.column is not None else None
     return file.write(lambda start: map(calibrator.transform, source.blocks(start=start)), advance, beside)
 
 
@@ -238,7 +231,7 @@ class RowFile:
         journal = read_record(self._journal, Journal, "journal", "Delete it.")
         return journal.rows if journal.job == self._job else 0
 
-    def write(self, blocks: Blocks, advance: Advance, beside: Vectors | None = None) -> int:
+    def write(self, blocks: Blocks, advance: Advance = lambda rows: None, beside: Vectors | None = None) -> int:
         """Write the rows that are missing, and give the file its name; returns how many rows were there.
 
         Args:
