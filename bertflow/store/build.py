@@ -1,9 +1,9 @@
-"""How a store comes to be: begun once, checked by whoever comes later, filled by as many processes as there are.
+"""How a store is made: begun by one process, compared with its plan by those that come later, filled by all of them.
 
-plan                what a store is to hold
-begin               write it down, or see that the store that is there is the same
-StreamedText        sentences that are too many for memory, by their rows
-fill                compute every shard that nobody has computed
+Plan                what a store should hold
+begin               write the plan down, or compare it with the store that exists
+StreamedText        sentences that do not fit into memory, by their rows
+fill                compute every shard that is missing
 """
 
 import logging
@@ -35,12 +35,12 @@ FORMAT = 2
 MANIFEST = "store.json"
 SPOOL = "text"
 OWN = (SPOOL, ROW_IDS, HASHES)
-"""What may lie in a folder before ``store.json`` does."""
+"""What a folder may hold before it has a ``store.json``."""
 CHUNK = 8192
-"""Sentences encoded, or rows read, at a time; memory grows with this, not with the corpus."""
+"""Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
 VERSIONED = ("bertflow", "torch", "transformers")
 Blocks = Callable[[int, int], Iterable[NDArray[np.float32]]]
-"""Rows ``start`` to ``stop`` of a store to be, in blocks."""
+"""Gives rows ``start`` to ``stop`` of a new store, in blocks."""
 Read = Callable[[], Iterable[str]]
 """Starts a text from the top."""
 
@@ -62,16 +62,16 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a store is to hold.
+    """What a store should hold.
 
     Attributes:
-        recipe: What the encoder says of itself.
+        recipe: ``describe()`` of the encoder.
         dim: Width of a row.
-        text: Digest of the distinct sentences; None where only ``corpus`` is known.
-        corpus: Digest of all sentences; None where only ``text`` matters.
-        n: Distinct sentences, where known.
-        shards: Into how many files; None for those of the store that is there, else ``default_shards``.
-        dtype: How rows rest, a row of ``DTYPES``; None for that of the store that is there, else float32.
+        text: Digest of the distinct sentences; None if only ``corpus`` is known.
+        corpus: Digest of all sentences; None if only ``text`` matters.
+        n: Number of distinct sentences; None if unknown.
+        shards: Number of files; None for that of the existing store, else ``default_shards``.
+        dtype: Precision of the rows, a row of ``DTYPES``; None for that of the existing store, else float32.
     """
 
     recipe: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Plan:
             lookup("store dtype", DTYPES, self.dtype)
 
     def manifest(self) -> dict[str, Any]:
-        """What ``store.json`` of a new store says."""
+        """The content of ``store.json`` of a new store."""
         assert self.n is not None, "a store is begun when its text was read"
         return {
             "format": FORMAT,
@@ -102,10 +102,10 @@ class Plan:
         }
 
     def check(self, folder: Path) -> None:
-        """See that the store in ``folder`` is the planned one.
+        """Compare the store in ``folder`` with the plan.
 
         Raises:
-            DataError: If it is another one; the message gives what differs, as it is there and as it is wanted.
+            DataError: If they differ; the message gives both values of everything that differs.
         """
         old = read_manifest(folder)
         finished = all(shard.is_done() for shard in layout(folder, old.n, old.shards))
@@ -124,8 +124,14 @@ class Plan:
             logger.warning("%s was made by another version: %s.", folder, ", ".join(newer))
 
 
+def recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
+    """Everything that decides the numbers of a store: what the encoder says, and which fitted map follows it."""
+    digest = encoder.identity.digest
+    return encoder.describe() | ({"calibrator_digest": digest} if digest else {})
+
+
 def read_manifest(folder: Path) -> Manifest:
-    """What ``store.json`` says.
+    """The content of ``store.json``.
 
     Raises:
         DataError: If the folder is not a store, or one of another format.
@@ -139,16 +145,16 @@ def is_begun(folder: Path) -> bool:
 
 
 def begin(folder: Path, locks: Locks, create: Callable[[], Plan], check: Callable[[], Plan]) -> None:
-    """Write down a new store, or check the one that is there.
+    """Begin a new store, or compare the existing one with its plan.
 
     Args:
-        folder: Of the store.
-        locks: Of the store.
-        create: Writes the corpus of a new store and says what it will hold.
-        check: Says what a store that is there should hold.
+        folder: Folder of the store.
+        locks: Locks of the store.
+        create: Writes the corpus of a new store and returns its plan.
+        check: Returns the plan to compare an existing store with.
 
     Raises:
-        DataError: If it holds something else, or the folder other files.
+        DataError: If the store holds something else, or the folder holds other files.
     """
     with locks.waiting(TEXT, "begins the store"):
         new = not is_begun(folder)
@@ -160,29 +166,28 @@ def begin(folder: Path, locks: Locks, create: Callable[[], Plan], check: Callabl
 
 
 def _require_empty(folder: Path) -> None:
-    """A new store is not put between other files; what a store that was begun and killed left is its own."""
+    """Refuse to begin a store among other files; those that a killed process left of a store are none."""
     others = sorted(path.name for path in folder.iterdir() if path.name not in OWN and path.name[0] != ".")
     if others:
         raise DataError(f"{folder} should be a store, new or begun, but holds {others[0]}. Name another folder.")
 
 
 class StreamedText:
-    """A text that is read as a stream, once; and its distinct sentences by their rows.
+    """A text that is read once, as a stream, and its distinct sentences by their rows.
 
-    The first process to come writes the sentences into the folder, for all; those that come later only see whether
-    theirs is the same text.
+    The first process writes the sentences into the folder, for all. Later ones only compare their text with it.
 
     Args:
         read: Starts the text from the top.
-        folder: Of the store.
-        locks: Of the store.
+        folder: Folder of the store.
+        locks: Locks of the store.
     """
 
     def __init__(self, read: Read, folder: Path, locks: Locks) -> None:
         self.read, self.folder, self.locks = read, folder, locks
 
     def spool(self) -> TextIndex:
-        """Write the sentences into the folder; only for whoever holds the lock ``TEXT``."""
+        """Write the sentences into the folder; the caller holds the lock ``TEXT``."""
         for leftover in self.folder.glob(f".{SPOOL}.*"):
             shutil.rmtree(leftover)  # of a process that was killed while it read
         with atomic_folder(self.folder / SPOOL) as aside:
@@ -205,20 +210,20 @@ class StreamedText:
 
 
 def encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
-    """The blocks of a store that ``encoder`` makes of ``sentences(start, stop)``."""
+    """The embeddings of ``sentences(start, stop)``, in blocks."""
 
     def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
         for chunk in chunks(sentences(start, stop), CHUNK):
-            yield encoder.encode(chunk)
+            yield encoder.encode(chunk, progress=False)
 
     return blocks
 
 
 def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
-    """Compute the shards that are not there, and wait for those that other processes compute.
+    """Compute the missing shards, and wait for those that other processes compute.
 
-    A shard that was there before is read and checked, by the process whose share it is; a damaged one is computed
-    again.
+    A shard that existed before is compared with its checksum by the process whose share it is; a damaged one is
+    computed again.
     """
     manifest = read_manifest(folder)
     shards = layout(folder, manifest.n, manifest.shards)
@@ -227,7 +232,7 @@ def fill(folder: Path, locks: Locks, blocks: Blocks, advance: Advance) -> None:
     left = sorted(range(len(shards)), key=lambda number: ((number - rank) % world, number))
 
     def finish(number: int) -> bool:
-        """Whether a shard is there at last; False if another process is at it."""
+        """Compute or check one shard; False if another process holds it."""
         if not locks.take(number):
             return False
         shard: Shard = shards[number]

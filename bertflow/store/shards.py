@@ -38,22 +38,21 @@ POLL = 0.2
 TEXT = "text"
 """The lock for reading the text; the lock of a shard has its number."""
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-"""How rows may rest."""
+"""Precisions of rows on disk."""
 SHARD_ROWS = 65536
-"""Rows of a shard, where nobody says how many shards there are: with an encoder of 300 sentences a second, 4 minutes of
-work that a killed run loses at most."""
+"""Largest default size of a shard, in rows: at 300 sentences a second, a killed run loses at most 4 minutes of work."""
 SHARDS_LEAST = 8
-"""Shards of a small store, so that some processes can share it."""
+"""Number of shards of a small store, so that several processes can share it."""
 
 
 def default_shards(n: int) -> int:
-    """How many shards ``n`` rows are kept in: a function of the rows alone, whoever computes them."""
+    """Number of shards for ``n`` rows; it does not depend on the number of processes."""
     return max(SHARDS_LEAST, -(-n // SHARD_ROWS))
 
 
 @dataclass(frozen=True)
 class Marker:
-    """What the marker of a finished shard says of its file."""
+    """What the marker of a finished shard says about its file."""
 
     bytes: int
     sha256: str
@@ -62,7 +61,7 @@ class Marker:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some consecutive rows of a store: ``start`` to ``stop``, in a file, with a marker once it is done."""
+    """Rows ``start`` to ``stop`` of a store, in one file; it has a marker when it is finished."""
 
     start: int
     stop: int
@@ -71,35 +70,35 @@ class Shard:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """Number of rows."""
         return self.stop - self.start
 
     def is_done(self) -> bool:
-        """Whether the file is there, as long as its marker says."""
+        """Whether the file exists and has the length that its marker gives."""
         if not (self.marker.exists() and self.path.exists()):
             return False
         return self._read_marker().bytes == self.path.stat().st_size
 
     def is_whole(self) -> bool:
-        """Whether the file is the one that the marker speaks of, byte for byte; reads all of it."""
+        """Whether the file has the checksum that its marker gives; reads all of it."""
         return self.is_done() and self._read_marker().sha256 == file_sha256(self.path)
 
     def mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The rows as they lie on disk, and their center."""
+        """The rows as they are on disk, memory-mapped, and their center."""
         return np.load(self.path, mmap_mode="r"), np.array(self._read_marker().center, dtype=np.float32)
 
     def _read_marker(self) -> "Marker":
         return read_record(self.marker, Marker, "marker of a shard", "Delete it and build the store again.")
 
     def write(self, blocks: Iterable[NDArray[np.float32]], dim: int, dtype: np.dtype[Any]) -> None:
-        """Write file and marker; only for whoever holds the shard's lock.
+        """Write file and marker; the caller holds the lock of the shard.
 
         Raises:
             DataError: If a row does not fit the dtype, or is not finite.
         """
         for leftover in self.path.parent.glob(f".{self.path.name}.*"):
             leftover.unlink()  # of a run that was killed
-        self.marker.unlink(missing_ok=True)  # from here on there is no shard, until the new one is whole
+        self.marker.unlink(missing_ok=True)  # until the new file is complete, the shard is missing
         center, sha, written = np.zeros(dim, dtype=np.float32), hashlib.sha256(), 0
         with atomic_file(self.path) as aside, aside.open("wb") as file:
             header = {"descr": dtype.str, "fortran_order": False, "shape": (self.rows, dim)}
@@ -113,13 +112,13 @@ class Shard:
                 sha.update(block)
                 file.write(block)
                 written += len(x)
-        assert written == self.rows, "a shard is given all of its rows"
+        assert written == self.rows, "a shard gets all of its rows"
         facts = {"rows": self.rows, "bytes": self.path.stat().st_size, "sha256": sha.hexdigest()}
         write_json(self.marker, facts | {"center": center.tolist()})
 
 
 def layout(folder: Path, n: int, count: int) -> list[Shard]:
-    """``n`` rows in ``count`` files of equal length, or nearly."""
+    """The shards of ``n`` rows in ``count`` files, of equal length or nearly."""
     bounds = [n * number // count for number in range(count + 1)]
     names = [f"{number:05d}-of-{count:05d}" for number in range(count)]
     return [
@@ -129,7 +128,7 @@ def layout(folder: Path, n: int, count: int) -> list[Shard]:
 
 
 def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator[NDArray[np.float32]]:
-    """The same blocks; ``advance`` is told the rows of each once it was used."""
+    """The same blocks; ``advance`` is told the rows of each block after it was used."""
     for block in blocks:
         yield block
         advance(len(block))
@@ -191,8 +190,8 @@ class Locks:
 
 
 def _narrow(x: NDArray[np.float32], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """``x`` in the dtype of the store."""
+    """The rows in the precision of the store."""
     largest = np.abs(x).max(initial=0)
     if not largest <= np.finfo(dtype).max:
-        raise DataError(f"Embeddings reach {largest:g}, more than {dtype.name} holds. Use a store of float32.")
+        raise DataError(f"Embeddings reach {largest:g}, more than {dtype.name} can hold. Use a store of float32.")
     return x.astype(dtype, copy=False)

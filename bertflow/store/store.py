@@ -1,19 +1,19 @@
-"""Embeddings at rest: computed once, read many times, never half written.
+"""Embeddings on disk: computed once, read many times, never half written.
 
-    store.json                     the recipe (all that decides the numbers), versions, sizes, digests of the text
+    store.json                     recipe (everything that decides the numbers), versions, sizes, digests of the text
     row_ids.npy                    the corpus as rows of the store: row_ids[i] is the row of sentence i
-    text_hashes.npy                what the corpus was, for provenance (``bertflow.text_keys``)
+    text_hashes.npy                hashes of the corpus, for provenance (``bertflow.text_keys``)
     shards/00000-of-00008.npy      the embeddings of distinct sentences, in order of first appearance
-    done/00000-of-00008.json       written last: how many rows, their checksum, and the center of a float16 shard
-    text/                          the sentences, while a store that is made of a stream is not finished
+    done/00000-of-00008.json       written last: number of rows, their checksum, and the center of a float16 shard
+    text/                          the sentences, until a store that is made of a stream is finished
 
-The number of shards is fixed when a store is begun, whoever computes them. A run that was killed is continued by
-building again: shards with a valid marker are kept, the others are computed. Any number of processes may build one
-store at the same time: each takes shards that nobody else holds (``bertflow.store.shards``), its own share
-first where torchrun or SLURM have given it a rank. Reading maps the files into memory.
+The number of shards is fixed when a store is begun. Building again continues a run that was killed: shards with a valid
+marker are kept, the others are computed. Any number of processes may build one store at the same time. Each takes
+shards that no other process holds (``bertflow.store.shards``), those of its own share first if torchrun or SLURM gave
+it a rank. Reading maps the files into memory.
 
-``float16`` halves the disk: a shard is then kept around a center of its own, so that the common mean of all embeddings,
-often most of their length, does not eat the precision of what tells them apart.
+``float16`` halves the size on disk. Each shard is then kept around its own center, so that the common mean of all
+embeddings, often most of their length, does not use up the precision of the differences between them.
 """
 
 import functools
@@ -42,6 +42,7 @@ from bertflow.store.build import (
     fill,
     is_begun,
     read_manifest,
+    recipe_of,
 )
 from bertflow.store.shards import Locks, Shard, layout
 from bertflow.store.text import (
@@ -56,15 +57,15 @@ from bertflow.text_keys import hash_texts
 
 
 class EmbeddingStore:
-    """A folder of embeddings, one row a distinct sentence.
+    """A folder of embeddings, one row for each distinct sentence.
 
     Made by ``build``, ``build_streamed`` or ``open``.
 
     Attributes:
-        folder: Where it lies.
-        n: Rows, that is, distinct sentences.
+        folder: The folder.
+        n: Number of rows, that is, of distinct sentences.
         dim: Width of a row.
-        recipe: What the encoder said of itself.
+        recipe: ``describe()`` of the encoder.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -82,19 +83,19 @@ class EmbeddingStore:
         folder: str | Path,
         shards: int | None = None,
         dtype: str | None = None,
-        progress: bool = False,
+        progress: bool | None = False,
     ) -> Self:
-        """Encode each distinct sentence once; what is there already is kept.
+        """Encode each distinct sentence once; what exists already is kept.
 
         Args:
             encoder: Makes the embeddings.
             sentences: The corpus.
-            folder: New, or begun by an earlier call with the same arguments, or by another process just now.
-            shards: Into how many files; also how finely a killed run is resumed. By default those of the store that is
-                there, else enough that none has more than 65,536 rows, and at least 8.
-            dtype: ``float32``, or ``float16`` around each shard's center. By default as the store that is there, else
+            folder: A new folder, or one that an earlier call with the same arguments or another process began.
+            shards: Number of files; a killed run loses at most one for each process. By default that of the existing
+                store, else 8 or more, so that none has more than 65,536 rows.
+            dtype: ``float32``, or ``float16`` around each shard's center. By default that of the existing store, else
                 float32.
-            progress: Show a bar on stderr.
+            progress: Show a bar; None shows one in a terminal or a notebook.
 
         Returns:
             The finished store; its ``row_ids`` are those of ``sentences``.
@@ -110,7 +111,7 @@ class EmbeddingStore:
             )
         distinct, row_ids = distinct_rows(sentences)
         text, n = text_digest([exact_hashes(distinct)]), len(distinct)
-        plan = Plan(encoder.describe(), encoder.dim, text, n=n, shards=shards, dtype=dtype)
+        plan = Plan(recipe_of(encoder), encoder.dim, text, n=n, shards=shards, dtype=dtype)
 
         def create() -> Plan:
             save_array(folder / ROW_IDS, row_ids)
@@ -118,7 +119,7 @@ class EmbeddingStore:
             return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
 
         if not os.access(folder, os.W_OK) and is_begun(folder):
-            plan.check(folder)  # a finished store may lie where nothing can be written
+            plan.check(folder)  # a finished store may be in a folder where nothing can be written
         else:
             locks = Locks(folder)
             with bar(n, "encoding", progress) as advance:
@@ -138,17 +139,17 @@ class EmbeddingStore:
         dtype: str | None = None,
         begun: Callable[["EmbeddingStore"], Advance] | None = None,
     ) -> Self:
-        """As ``build``, for more text than memory holds.
+        """As ``build``, for text that does not fit into memory.
 
-        The text is read once, as a stream, and lies in the folder until the store is finished.
+        The text is read once, as a stream, and kept in the folder until the store is finished.
 
         Args:
             encoder: Makes the embeddings.
-            read: Starts the text from the top; sentences of one line. A store that is there is checked against it.
-            folder: New, or begun by an earlier call with the same arguments, or by another process just now.
+            read: Starts the text from the top; sentences have one line. An existing store is compared with it.
+            folder: As for ``build``.
             shards: As for ``build``.
             dtype: As for ``build``.
-            begun: Is given the store, still empty, when the text was read; returns what is told of rows that are done.
+            begun: Gets the store, still empty, when the text was read; returns a function that is told of new rows.
 
         Raises:
             DataError: If the folder holds a store of something else; the message names what differs.
@@ -156,7 +157,7 @@ class EmbeddingStore:
         folder = Path(folder)
         if shards is not None and shards < 1:
             raise UsageError(f"A store needs shards, got {shards}. Give one at least.")
-        plan = Plan(encoder.describe(), encoder.dim, shards=shards, dtype=dtype)
+        plan = Plan(recipe_of(encoder), encoder.dim, shards=shards, dtype=dtype)
         locks = Locks(folder)
         text = StreamedText(read, folder, locks)
 
@@ -178,12 +179,12 @@ class EmbeddingStore:
         dim: int,
         advance: Advance = lambda rows: None,
     ) -> "EmbeddingStore":
-        """A store of the same text that holds ``function`` of each block of rows; resumes as ``build`` does.
+        """Make a store of the same text that holds ``function`` of each block of rows; it resumes as ``build`` does.
 
         Args:
-            function: Row by row, (n, self.dim) -> (n, dim).
-            folder: New, or begun by an earlier call with the same arguments.
-            recipe: What decides the new numbers.
+            function: Maps rows (n, self.dim) to (n, dim), each by itself.
+            folder: A new folder, or one that an earlier call with the same arguments began.
+            recipe: Everything that decides the new numbers.
             dim: Width of a new row.
             advance: Is told how many more rows are done.
 
@@ -210,10 +211,10 @@ class EmbeddingStore:
 
     @classmethod
     def open(cls, folder: str | Path) -> Self:
-        """A finished store.
+        """Open a finished store.
 
         Raises:
-            DataError: If it is no store, or not finished.
+            DataError: If it is not a store, or not finished.
         """
         store = cls(folder)
         shards = store._shards
@@ -239,7 +240,7 @@ class EmbeddingStore:
             )
 
     def describe_rows(self) -> str:
-        """How many rows of what, and how much disk: "1,000 x 384 float32 in 8 shards, 2 MB"."""
+        """Sizes in one line: "1,000 x 384 float32 in 8 shards, 2 MB"."""
         size = sum(shard.path.stat().st_size for shard in self._shards) / 1e6
         facts = self._manifest
         return f"{self.n:,} x {self.dim} {facts.storage} in {facts.shards} shards, {size:,.1f} MB"
@@ -249,23 +250,25 @@ class EmbeddingStore:
 
     @functools.cached_property
     def row_ids(self) -> NDArray[np.int64]:
-        """The row of each sentence of the corpus, in the corpus' order."""
+        """The row of each sentence of the corpus, in the order of the corpus."""
         return np.load(self.folder / ROW_IDS, mmap_mode="r")
 
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64]:
-        """Hashes of the corpus, sorted."""
+        """Sorted hashes of the corpus."""
         return np.load(self.folder / HASHES)
 
     def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> NDArray[np.float32]:
-        """Some rows, in any order; (len(indices), dim).
+        """Some rows (len(indices), dim), in the order of ``indices``.
 
         Raises:
             UsageError: If an index is out of range.
         """
         wanted = np.asarray(indices, dtype=np.int64)
         if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.n:
-            raise UsageError(f"Rows go from 0 to {self.n - 1}, got {wanted.min()} to {wanted.max()}. Mind the row ids.")
+            raise UsageError(
+                f"Rows go from 0 to {self.n - 1}, got {wanted.min()} to {wanted.max()}. Use row_ids for sentences."
+            )
         found = np.empty((len(wanted), self.dim), dtype=np.float32)
         starts = [shard.start for shard in self._shards]
         owner = np.searchsorted(starts, wanted, side="right") - 1
@@ -275,7 +278,7 @@ class EmbeddingStore:
         return found
 
     def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
-        """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size``: for what streams."""
+        """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size`` rows."""
         stop = self.n if stop is None else min(stop, self.n)
         for number, shard in enumerate(self._shards):
             first, last = max(start, shard.start), min(stop, shard.stop)

@@ -1,13 +1,12 @@
-"""Text on its way into a store: read once as a stream, each distinct sentence kept track of by a 64-bit hash.
+"""The text of a store: read once as a stream; a distinct sentence is known by its 64-bit hash.
 
-    sentences.txt     the text as it came, one sentence a line; read again shard by shard, then deleted
+    sentences.txt     the text, one sentence a line; read again shard by shard, then deleted
     starts.npy        where each distinct sentence starts in it, in order of first appearance
-    row_ids.npy       for each sentence of the text, which distinct one it is
+    row_ids.npy       for each sentence of the text, the number of its distinct sentence
     text_hashes.npy   sorted hashes of the text's keys, for provenance (``bertflow.text_keys``)
 
-What grows with the text is written to files and mapped, so memory does not: 48 bytes a sentence on disk, besides
-the text. Two different sentences among ten million share a hash, and so an embedding, with a probability of 3e-6, among
-a billion of 0.03.
+Whatever grows with the text is kept in memory-mapped files: 48 bytes a sentence, besides the text. The probability that
+two different sentences share a hash, and so an embedding, is 3e-6 among ten million sentences and 0.03 among a billion.
 """
 
 import hashlib
@@ -26,22 +25,22 @@ from bertflow.files import atomic_file
 from bertflow.text_keys import hash_text
 
 CHUNK = 65536
-"""Sentences, or numbers, that are held in memory at a time."""
+"""Sentences, or numbers, in memory at a time."""
 BUCKET = 2**20
-"""Hashes that are compared at a time, up to ``BUCKETS`` buckets of them."""
+"""Hashes that are sorted at a time, as long as there are at most ``BUCKETS`` buckets."""
 BUCKETS = 64
 RAW = ("hashes.raw", "offsets.raw", "keys.raw")
 SENTENCES, STARTS, ROW_IDS, HASHES = "sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"
 
 
 def exact_hashes(sentences: Iterable[str]) -> NDArray[np.uint64]:
-    """64-bit hashes of some sentences as they stand: equal text, equal hash."""
+    """64-bit hashes of sentences as they are written: equal text, equal hash."""
     digests = (hashlib.blake2b(sentence.encode(), digest_size=8).digest() for sentence in sentences)
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def text_digest(hashes: Iterable[NDArray[np.uint64]]) -> str:
-    """One fingerprint for the same distinct sentences in the same order, from their hashes, chunk by chunk."""
+    """One fingerprint of some sentences in their order, from chunks of their hashes."""
     sha = hashlib.sha256()
     for chunk in hashes:
         sha.update(chunk.astype("<u8").tobytes())
@@ -49,7 +48,7 @@ def text_digest(hashes: Iterable[NDArray[np.uint64]]) -> str:
 
 
 def save_array(path: Path, array: NDArray[Any]) -> None:
-    """Write an array, whole or not at all; one that is mapped is not loaded."""
+    """Write an array, whole or not at all; a memory-mapped array is not loaded."""
     with atomic_file(path) as aside, aside.open("wb") as file:
         np.save(file, array)
 
@@ -59,9 +58,9 @@ class TextIndex:
     """A text that was read.
 
     Attributes:
-        n: Distinct sentences.
+        n: Number of distinct sentences.
         text: ``text_digest`` of the distinct sentences.
-        corpus: ``text_digest`` of all of them, repeats included.
+        corpus: ``text_digest`` of all sentences, repeats included.
     """
 
     n: int
@@ -103,20 +102,20 @@ class SpooledText:
 
 
 def first_appearances(hashes: NDArray[np.uint64], first: NDArray[np.int64]) -> None:
-    """Write to ``first``, for each hash, the position where it stands first; memory grows with a bucket."""
+    """Write to ``first``, for each hash, the position of its first appearance; memory grows with a bucket."""
     for where in _buckets(hashes):
         _, index, inverse = np.unique(hashes[where], return_index=True, return_inverse=True)
         first[where] = where[index][inverse]
 
 
 def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
-    """Write to ``row_ids`` the rank of each sentence among the distinct ones; returns how many these are."""
+    """Write to ``row_ids`` the number of each sentence's distinct sentence; returns the number of distinct ones."""
     n = 0
     for start in range(0, len(first), CHUNK):
         part = first[start : start + CHUNK]
         new = part == np.arange(start, start + len(part))
         rank = n - 1 + np.cumsum(new)
-        # A repeat looks up the row of its first appearance, which stands before it: written already, or in this part.
+        # The first appearance of a repeated sentence is written already, or in this part.
         here = part >= start
         ids = np.where(here, rank[np.where(here, part - start, 0)], 0)
         ids[~here] = row_ids[part[~here]]
@@ -126,7 +125,7 @@ def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
 
 
 def _spool(sentences: Iterable[str], folder: Path) -> int:
-    """Write the text, and what is known of each sentence; returns how many there are."""
+    """Write the text, and hash, offset and key of each sentence; returns the number of sentences."""
     total = offset = 0
     with ExitStack() as stack:
         text = stack.enter_context((folder / SENTENCES).open("wb"))
@@ -150,7 +149,7 @@ def _require_lines(lines: list[bytes], first: int) -> None:
 
 
 def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
-    """Positions of the hashes of each bucket, rising; hashes of a later bucket are larger."""
+    """Ascending positions of the hashes of each bucket; hashes of a later bucket are larger."""
     bits = min(BUCKETS, max(1, len(hashes) // BUCKET)).bit_length() - 1
     shift = np.uint64(64 - bits)
     for bucket in range(2**bits):
@@ -163,7 +162,7 @@ def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
 
 
 def _write_distinct(keys: NDArray[np.uint64], path: Path) -> None:
-    """The distinct ones of ``keys``, sorted, as a .npy file; a bucket at a time."""
+    """Write the distinct ``keys``, sorted, as a .npy file; a bucket at a time."""
     raw = path.with_suffix(".raw")
     with raw.open("wb") as file:
         for where in _buckets(keys):
@@ -172,7 +171,7 @@ def _write_distinct(keys: NDArray[np.uint64], path: Path) -> None:
 
 
 def _at_first(values: NDArray[Any], first: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
-    """Those of ``values`` that belong to a first appearance, in order, chunk by chunk."""
+    """The ``values`` of first appearances, in order, in chunks."""
     for start in range(0, len(first), CHUNK):
         part = first[start : start + CHUNK]
         yield values[start : start + len(part)][part == np.arange(start, start + len(part))]
@@ -198,6 +197,6 @@ def _scratch(path: Path, n: int) -> NDArray[np.int64]:
 
 
 def distinct_rows(sentences: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
-    """The distinct ones of sentences in memory, and the row of each sentence among them."""
+    """The distinct sentences of a list, and the row of each sentence among them."""
     rows = {sentence: row for row, sentence in enumerate(dict.fromkeys(sentences))}
     return list(rows), np.array([rows[sentence] for sentence in sentences], dtype=np.int64)

@@ -8,7 +8,7 @@ import pytest
 
 import bertflow
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.runs import vectors
 
 SENTENCES = [f"the {a} {b} sleeps ." for a in ("big", "small", "red", "green") for b in ("man", "dog", "cat", "bird")]
@@ -44,6 +44,9 @@ def test_a_calibrated_encoder_is_embedded_like_any_other(tiny_bert, text, tmp_pa
     np.testing.assert_allclose(store.rows(range(16)), calibrated.encode(SENTENCES), rtol=1e-4, atol=1e-4)
     again = bertflow.embed([text], store=tmp_path / "store", model=calibrated).store
     assert again.n == 16
+    other = bertflow.CalibratedEncoder.fit(raw, bertflow.Whitening(3), SENTENCES[:10])
+    with pytest.raises(DataError, match="holds a store of something else: calibrator_digest '"):
+        bertflow.embed([text], store=tmp_path / "store", model=other)
 
 
 def test_counts_that_an_encoder_has_are_kept(tiny_bert, text, tmp_path):

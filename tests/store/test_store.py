@@ -121,7 +121,7 @@ def test_half_precision_is_kept_around_a_center(tmp_path):
 def test_what_float16_cannot_hold_is_refused(tmp_path):
     with pytest.raises(DataError) as caught:
         EmbeddingStore.build(CountingEncoder(scale=1e5), ["a", "a longer text"], tmp_path / "store", 1, "float16")
-    assert str(caught.value) == "Embeddings reach 600000, more than float16 holds. Use a store of float32."
+    assert str(caught.value) == "Embeddings reach 600000, more than float16 can hold. Use a store of float32."
 
 
 # What is damaged, missing or different
@@ -192,7 +192,7 @@ def test_a_store_of_another_format_is_refused(tmp_path):
 def test_a_row_out_of_range_gives_the_range(built, indices, got):
     with pytest.raises(UsageError) as caught:
         built.rows(indices)
-    assert str(caught.value) == f"Rows go from 0 to 35, got {got}. Mind the row ids."
+    assert str(caught.value) == f"Rows go from 0 to 35, got {got}. Use row_ids for sentences."
 
 
 @pytest.mark.parametrize(("sentences", "shards"), [([], 8), (["a"], 0)])
