@@ -21,7 +21,7 @@ from material import MIXTURE, Embedder, Material, Vectors
 from numpy.typing import NDArray
 
 from bertflow.correlation import percentile_interval, spearman
-from bertflow.data.frequencies import read_frequencies
+from bertflow.data.corpus import read_frequencies
 from bertflow.data.pairs import unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES

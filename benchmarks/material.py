@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from bertflow.correlation import spearman
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.docstrings import sentences as sentences_of
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.data.prose import sentences as sentences_of
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.encoder.embedded import embedded_encoder

@@ -15,16 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.data.columns import COLUMNS
 from bertflow.data.corpus import load_sentences
-from bertflow.data.lines import read_lines
-from bertflow.data.pairs import COLUMNS, Pairs, unique_pairs
-from bertflow.data.prose import sentences as complete_sentences
-from bertflow.data.tables import open_table, table_suffix
+from bertflow.data.docstrings import sentences as complete_sentences
+from bertflow.data.pairs import Pairs, unique_pairs
+from bertflow.data.tables import open_table, read_lines, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import text_key
 
-PAIRED_COLUMNS = (*COLUMNS["retrieval"], ("title", "text"), ("title", "body"), ("anchor", "positive"))
-"""Names of two columns of a table whose cells belong together."""
 LEAST_WORDS = 3
 """Fewest words of each text of a pair."""
 HELD_OUT = 1 / 3
@@ -87,8 +85,7 @@ def read_documents(source: str | Path | Sequence[str], whole_lines: bool = False
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not source.startswith("hub:") and table_suffix(path):
         table = open_table(path)
-        columns = next((names for choice in PAIRED_COLUMNS if (names := table.find(choice))), None)
-        if columns:
+        if columns := table.known(COLUMNS["documents"]):
             rows = ([" ".join(str(cell or "").split()) for cell in cells] for _, cells in table.read(columns))
             return [_pair(*row) for row in rows if any(row)]
     return [Document((sentence,)) for sentence in load_sentences(source)]

@@ -14,9 +14,8 @@ from rich.console import Console
 
 from bertflow.calibration.spelling import parse_systems
 from bertflow.cli.printing import print_lines, print_table
-from bertflow.data.corpus import load_sentences
+from bertflow.data.corpus import count_words, load_sentences, read_frequencies
 from bertflow.data.docstrings import docstring_corpus
-from bertflow.data.frequencies import count_words, read_frequencies
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import UsageError

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertflow.data.columns import COLUMNS
 from bertflow.data.tables import TextTable, open_table
 from bertflow.errors import DataError
 
 SEPARATOR = "||"
 """Between the past questions in one cell."""
-ANSWER_COLUMNS, PAST_COLUMNS, LABEL_COLUMNS = ("id", "text"), ("id", "text", "questions"), ("question", "id")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def load_answers(path: str | Path) -> list[Answer]:
         DataError: If the file or a column is missing, a cell is empty, or an id stands twice.
     """
     table = open_table(path)
-    columns = table.find(PAST_COLUMNS) or table.require((ANSWER_COLUMNS,))
+    columns = table.require(COLUMNS["answers"])
     lines: dict[str, int] = {}
     answers = []
     for number, (name, text, *past) in table.read(columns):
@@ -71,7 +71,7 @@ def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
     """
     table = open_table(path)
     labels: dict[str, set[str]] = {}
-    for number, (question, name) in table.read(table.require((LABEL_COLUMNS,))):
+    for number, (question, name) in table.read(table.require(COLUMNS["answered"])):
         labels.setdefault(_cell(table, number, "question", question), set()).add(_cell(table, number, "id", name))
     if not labels:
         raise DataError(f"{path} holds no questions. Give lines with a question and the id of its right answer.")

@@ -1,36 +1,35 @@
-"""Sentences to fit on: any file of text in, a clean list out.
+"""Sentences to fit on, and texts with a label each: any file of text in, a clean list out.
 
     .txt                          one sentence a line (also .gz)
     .tsv .csv .jsonl .parquet     the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 
-Clean means: white space collapsed, nothing empty, no sentence twice, the order kept.
+Clean means: white space collapsed, nothing empty, no sentence twice, the order kept. Labelled texts are a table with
+the columns text (or sentence, word) and label, or lines ``sentence<TAB>label`` without a header.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from bertflow.data.hub import load_hub_table, parse_hub_split
-from bertflow.data.lines import read_lines
-from bertflow.data.tables import TextTable, open_table, spell_choices, table_suffix
+from bertflow.data.columns import COLUMNS
+from bertflow.data.tables import (
+    TextTable,
+    load_hub_table,
+    open_table,
+    parse_hub_split,
+    read_lines,
+    spell_choices,
+    table_suffix,
+)
 from bertflow.errors import DataError, UsageError
 
 logger = logging.getLogger(__name__)
-
-TEXT_COLUMNS = (
-    ("query", "text"),
-    ("text",),
-    ("sentence",),
-    ("sentence1", "sentence2"),
-    ("sentence_A", "sentence_B"),
-    ("premise", "hypothesis"),
-    ("question", "answer"),
-    ("anchor", "positive"),
-)
-"""A row is a set of columns that hold text; of several in one table the first row counts. Case does not matter."""
 
 
 def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None) -> list[str]:
@@ -38,7 +37,7 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
 
     Args:
         paths: Files, or hub datasets as ``hub:owner/name[@revision][#config][:split]``.
-        columns: The columns of tables that hold text; found by ``TEXT_COLUMNS`` if None. Numbers ("1", "2", counted
+        columns: The columns of tables that hold text; found by their names if None. Numbers ("1", "2", counted
             from 1) choose columns of a tsv or csv without a header line.
 
     Returns:
@@ -142,9 +141,11 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
 
 
 def _read_columns(table: TextTable, columns: Sequence[str] | None) -> Iterator[str]:
-    names = _find_text(table) if columns is None else table.find(columns)
+    names = table.known(COLUMNS["sentences"] if columns is None else [columns])
+    if names and columns is None:
+        logger.info("%s: text is read from %s.", table.name, " + ".join(names))
     if names is None:
-        wanted = spell_choices(TEXT_COLUMNS) if columns is None else " + ".join(columns or ())
+        wanted = spell_choices(COLUMNS["sentences"]) if columns is None else " + ".join(columns or ())
         raise DataError(
             f"{table.name} should have text in the columns {wanted}, but its columns are "
             f"{table.spell_columns()}. Name those that hold text with the option columns "
@@ -162,9 +163,69 @@ def _read_columns(table: TextTable, columns: Sequence[str] | None) -> Iterator[s
             yield cell
 
 
-def _find_text(table: TextTable) -> tuple[str, ...] | None:
-    for choice in TEXT_COLUMNS:
-        if names := table.find(choice):
-            logger.info("%s: text is read from %s.", table.name, " + ".join(names))
-            return names
-    return None
+@dataclass(frozen=True)
+class LabelledText:
+    """Some texts and the label of each, in the order of the file.
+
+    Attributes:
+        texts: Sentences, or words.
+        labels: As long as ``texts``.
+        source: The file.
+    """
+
+    texts: tuple[str, ...]
+    labels: tuple[str, ...]
+    source: str
+
+
+def load_labels(path: str | Path) -> LabelledText:
+    """Read a file of labelled text.
+
+    Raises:
+        DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
+    """
+    table = open_table(path)
+    columns = table.known(COLUMNS["labelled"])
+    if columns is None and len(table.columns) == 2 and table_suffix(path) == ".tsv":
+        table = open_table(path, header=False)
+        columns = table.columns
+    columns = columns or table.require(COLUMNS["labelled"])
+    texts, labels = [], []
+    for number, (text, label) in table.read(columns):
+        if not isinstance(text, str) or not text.strip() or label is None or not str(label).strip():
+            raise DataError(f"{table.where(number)}: a text and its label are wanted, got {text!r} and {label!r}.")
+        texts.append(" ".join(text.split()))
+        labels.append(str(label).strip())
+    if len(set(labels)) < 2:
+        raise DataError(f"{table.name} should hold two labels or more, but holds {len(set(labels))}. Give more text.")
+    return LabelledText(tuple(texts), tuple(labels), Path(path).name)
+
+
+_WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
+
+
+def read_frequencies(path: str | Path) -> dict[str, int]:
+    """Read a list of "word count" lines, also compressed (.gz), in its order.
+
+    Raises:
+        DataError: If the file is missing or empty, a line is no word and whole number, or a word comes twice.
+    """
+    counts: dict[str, int] = {}
+    for number, line in read_lines(path):
+        cells = line.split()
+        if not cells:
+            continue
+        if len(cells) != 2 or not cells[1].isdecimal():
+            raise DataError(f"{path}, line {number}: a word and its count are wanted, got {line!r}. Repair the line.")
+        if cells[0] in counts:
+            raise DataError(f"{path}, line {number}: the word {cells[0]!r} stood before. Add its counts up.")
+        counts[cells[0]] = int(cells[1])
+    if not counts:
+        raise DataError(f"{path} should hold words and counts, but holds none. Give a list of words.")
+    return counts
+
+
+def count_words(sentences: Iterable[str]) -> dict[str, int]:
+    """Count the words of some sentences, by falling count and then by the alphabet."""
+    counts = Counter(word.replace("\u2019", "'") for sentence in sentences for word in _WORD.findall(sentence.lower()))
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

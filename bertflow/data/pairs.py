@@ -6,21 +6,22 @@
     retrieval    query, text                       the one right text of a query
     texts        two columns of text               nothing else is known
 
-``COLUMNS`` lists what the columns may be called; they tell the kind. A pair that cannot be used is refused with its
+The columns tell the kind: ``bertflow.data.columns`` lists their names. A pair that cannot be used is refused with its
 file and line, not left out.
 """
 
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.columns import COLUMNS, PAIR_KINDS
 from bertflow.data.tables import FORMATS, TextTable, open_table, table_suffix
 from bertflow.errors import DataError, UsageError
 from bertflow.registry import lookup
@@ -28,41 +29,6 @@ from bertflow.text_keys import hash_text, text_key
 
 logger = logging.getLogger("bertflow")
 
-COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "graded": (
-        ("sentence1", "sentence2", "score"),
-        ("sentence_A", "sentence_B", "relatedness_score"),
-    ),
-    "binary": (
-        ("a", "b", "label"),
-        ("sentence1", "sentence2", "label"),
-        ("question", "sentence", "label"),
-    ),
-    "classes": (
-        ("sentence1", "sentence2", "gold_label"),
-        ("premise", "hypothesis", "label"),
-        ("premise", "hypothesis", "gold_label"),
-        ("sentence1", "sentence2", "label"),
-        ("sentence_A", "sentence_B", "entailment_judgment"),
-    ),
-    "retrieval": (
-        ("query", "text"),
-        ("question", "answer"),
-    ),
-    "texts": (
-        ("query", "text"),
-        ("question", "answer"),
-        ("text", "paraphrase"),
-        ("anchor", "positive"),
-        ("sentence1", "sentence2"),
-        ("sentence_A", "sentence_B"),
-        ("premise", "hypothesis"),
-        ("a", "b"),
-        ("text1", "text2"),
-    ),
-}
-"""By kind, what the columns of the first text, the second text and the target may be called. Case does not matter; the
-first kind, and in it the first row, that a table has all columns of is taken."""
 LABELS: Mapping[str, int] = {"0": 0, "1": 1, "not_entailment": 0, "entailment": 1}
 """How a binary label may be written. QNLI's copies on the hub number them the other way round: 0 is entailment."""
 NLI_CLASSES = ("contradiction", "entailment", "neutral")
@@ -79,11 +45,11 @@ class Pairs:
     """Pairs of texts in the order of their file; all sequences have one length.
 
     Attributes:
-        task: What tables call them.
+        task: Their name in tables.
         first: First sentences, premises, queries.
         second: Second sentences, hypotheses, the texts that answer the queries.
         target: The score (float), the label or the class (int64) of each pair; None for retrieval and texts.
-        kind: A row of ``COLUMNS``.
+        kind: One of ``PAIR_KINDS``.
         split: Which part of the task.
         subsets: The sub-set of each pair; "all" where there are none.
         classes: Names of the classes, by their numbers.
@@ -103,7 +69,7 @@ class Pairs:
     classes: tuple[str, ...] = ()
     text_form: str = "raw"
     source: str = ""
-    tasks: tuple[str, ...] = field(default=())
+    tasks: tuple[str, ...] = ()
     dropped: int = 0
 
     def __post_init__(self) -> None:
@@ -207,7 +173,7 @@ def load_pairs(
 
     Args:
         paths: tsv (also .txt, as SNLI, MNLI and SICK call theirs), csv, jsonl (each also .gz) or parquet.
-        kind: A row of ``COLUMNS``, or several that are allowed; by default the columns tell the kind.
+        kind: One of ``PAIR_KINDS``, or several that are allowed; by default the columns tell the kind.
         columns: The two columns of text, where they have other names; numbers from 1 for a table without a header.
             The pairs are then of the kind ``texts``. A tsv of two columns with other names is taken to have no header.
         classes: Names of the classes that are wanted, in their order; case does not matter.
@@ -218,12 +184,17 @@ def load_pairs(
         UsageError: If ``columns`` are not two.
     """
     given = [paths] if isinstance(paths, str | Path) else paths
-    kinds = list(COLUMNS) if kind is None else [kind] if isinstance(kind, str) else list(kind)
+    kinds = list(PAIR_KINDS) if kind is None else [kind] if isinstance(kind, str) else list(kind)
     names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     if names is not None and len(names) != 2:
         raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")
-    parts = [_read_file(Path(path).expanduser(), kinds, names, classes) for path in given]
-    return _CHECKS[parts[0].kind](joined(parts), _spelled(paths))
+    pairs = joined([_read_file(Path(path).expanduser(), kinds, names, classes) for path in given])
+    if pairs.dropped:
+        logger.info(
+            "%d pairs have no gold label (%s) and are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs)
+        )
+    pairs = checked(pairs, _spelled(paths))
+    return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
 
 def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
@@ -246,8 +217,11 @@ def pairs_of_table(
     scale: Scale = ANY_SCALE,
 ) -> Pairs:
     """The rows of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
-    kind, names = ("texts", table.require([columns])) if columns else _recognized(table, kinds)
-    subset = (table.find(["subset"]) or ()) if kind == "graded" else ()
+    kind = "texts" if columns else next((kind for kind in kinds if table.known(COLUMNS[kind])), kinds[0])
+    names = table.require([columns] if columns else [names for kind in kinds for names in COLUMNS[kind]])
+    graded = kind == "graded"
+    subset = (table.find(["subset"]) or ()) if graded else ()
+    known = LABELS if kind == "binary" else {name.casefold(): number for number, name in enumerate(classes)}
     first: list[str] = []
     second: list[str] = []
     targets: list[float] = []
@@ -258,8 +232,8 @@ def pairs_of_table(
         if kind == "classes" and more[0] == NO_GOLD:
             dropped += 1
             continue
-        if kind in _TARGETS:
-            targets.append(_TARGETS[kind](more[0], where, scale, classes))
+        if more:
+            targets.append(parse_score(more[0], scale, where) if graded else _numbered(more[0], known, where))
         for cell, name, side in ((one, names[0], first), (other, names[1], second)):
             if not isinstance(cell, str) or not cell.strip():
                 raise DataError(f"{where}: the column {name} should hold text, got {cell!r}. Leave the pair out.")
@@ -270,7 +244,7 @@ def pairs_of_table(
         task=name.removesuffix(".gz").rpartition(".")[0],
         first=tuple(first),
         second=tuple(second),
-        target=np.array(targets, dtype=np.float64 if kind == "graded" else np.int64) if kind in _TARGETS else None,
+        target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,
         kind=kind,
         subsets=tuple(subsets),
         classes=tuple(classes) if kind == "classes" else (),
@@ -280,12 +254,7 @@ def pairs_of_table(
 
 
 def parse_score(score: Any, scale: Scale, where: str) -> float:
-    """A gold score as a number.
-
-    Args:
-        score: What stands in the file.
-        scale: The lowest and the highest score allowed.
-        where: File and line, for the message.
+    """A gold score as a number; ``where`` is its file and line.
 
     Raises:
         DataError: If it is not a finite number, or lies outside the scale.
@@ -303,23 +272,6 @@ def parse_score(score: Any, scale: Scale, where: str) -> float:
     return value
 
 
-def require_graded(pairs: Pairs, place: str) -> Pairs:
-    """Refuse scored pairs that have no correlation.
-
-    Raises:
-        DataError: If there are fewer than three pairs, or all have one score.
-    """
-    gold = pairs.target
-    if len(gold) < 3:
-        raise DataError(f"{place} holds {len(gold)} pairs, but a correlation needs at least 3. Give more pairs.")
-    if gold.min() == gold.max():
-        raise DataError(
-            f"{place} scores all {len(gold)} pairs {gold[0]:g}: without variance there is no correlation. "
-            "Give pairs with different scores."
-        )
-    return pairs
-
-
 def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
     return ", ".join(str(Path(path).expanduser()) for path in ([paths] if isinstance(paths, str | Path) else paths))
 
@@ -329,99 +281,63 @@ def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, 
         return pairs_of_table(FORMATS[".tsv"](path, True), kinds, columns, classes)
     table = open_table(path, header=columns is None or not all(name.isdecimal() for name in columns))
     alone = columns is None and "texts" in kinds and len(table.columns) == 2 and table_suffix(path) == ".tsv"
-    if alone and not any(table.find(names) for kind in kinds for names in COLUMNS[kind]):
+    if alone and not any(table.known(COLUMNS[kind]) for kind in kinds):
         table, columns = open_table(path, header=False), ("1", "2")
     return pairs_of_table(table, kinds, columns, classes)
 
 
-def _recognized(table: TextTable, kinds: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """The kind that the columns tell, and the columns as the table spells them."""
-    for kind in kinds:
-        for names in COLUMNS[kind]:
-            if found := table.find(names):
-                return kind, found
-    return kinds[0], table.require([names for kind in kinds for names in COLUMNS[kind]])
-
-
-def _label(label: Any, where: str, _scale: Scale, _classes: Sequence[str]) -> int:
-    if str(label) not in LABELS:
-        raise DataError(f"{where}: a label should be one of {', '.join(LABELS)}, got {label!r}. Repair the label.")
-    return LABELS[str(label)]
-
-
-def _class(label: Any, where: str, _scale: Scale, classes: Sequence[str]) -> int:
-    """The number of a class. Numbers in the file are refused: copies number the classes differently."""
-    known = {name.casefold(): index for index, name in enumerate(classes)}
-    found = known.get(label.strip().casefold()) if isinstance(label, str) else None
-    if found is None:
+def _numbered(label: Any, known: Mapping[str, int], where: str) -> int:
+    """The number of a label or a class. Classes have no other numbers, since copies number them differently."""
+    if (name := str(label).strip().casefold()) not in known:
         raise DataError(
-            f"{where}: a label should be one of {', '.join(classes)}, or {NO_GOLD} for none, got {label!r}. "
-            "Name the labels with data.classes, or leave the pair out."
+            f"{where}: a label should be one of {', '.join(known)}, got {label!r}. Repair the label, leave the pair "
+            "out, or name the classes with data.classes."
         )
-    return found
+    return known[name]
 
 
-_TARGETS: Mapping[str, Callable[[Any, str, Scale, Sequence[str]], float]] = {
-    "graded": lambda score, where, scale, _: parse_score(score, scale, where),
-    "binary": _label,
-    "classes": _class,
-}
-"""How the target of a pair is read, by kind; the others have none."""
+def checked(pairs: Pairs, place: str) -> Pairs:
+    """The pairs, once they are known to have together what their kind needs; ``place`` names them in messages.
 
-
-def _require_labels(pairs: Pairs, place: str) -> Pairs:
-    if len(set(pairs.target.tolist())) < 2:
+    Raises:
+        DataError: If there are too few, or all have one target.
+    """
+    n, values = len(pairs), [] if pairs.target is None else sorted(set(pairs.target.tolist()))
+    if pairs.kind == "graded" and n < 3:
+        raise DataError(f"{place} holds {n} pairs, but a correlation needs at least 3. Give more pairs.")
+    if pairs.kind == "graded" and len(values) < 2:
         raise DataError(
-            f"{place} should hold pairs of both labels, but {int(pairs.target.sum())} of its {len(pairs)} are labelled "
-            "1. Give pairs of both kinds."
+            f"{place} scores all {n} pairs {values[0]:g}: without variance there is no correlation. "
+            "Give pairs with different scores."
         )
-    return pairs
-
-
-def _require_classes(pairs: Pairs, place: str) -> Pairs:
-    if pairs.dropped:
-        logger.info(
-            "%d pairs have no gold label (%s) and are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs)
+    if pairs.kind == "binary" and len(values) < 2:
+        raise DataError(
+            f"{place} should hold pairs of both labels, but {int(pairs.target.sum())} of its {n} are labelled 1. "
+            "Give pairs of both kinds."
         )
-    if len(set(pairs.target.tolist())) < 2:
-        only = f"only {pairs.classes[pairs.target[0]]}" if len(pairs) else "none"
+    if pairs.kind == "classes" and len(values) < 2:
+        only = f"only {pairs.classes[values[0]]}" if values else "none"
         raise DataError(
             f"{place} should hold two classes or more of {', '.join(pairs.classes)}, but holds {only}. "
             "Give pairs of the others."
         )
-    return _collapsed(pairs)
+    if pairs.kind == "texts" and not n:
+        raise DataError(f"{place} should hold pairs of text, but holds none. Give a filled table.")
+    return _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
 
 
-def _require_unique(pairs: Pairs, place: str) -> Pairs:
+def _each_once(pairs: Pairs, place: str) -> Pairs:
     kept = unique_pairs(zip(pairs.first, pairs.second, strict=True))
     if dropped := len(pairs) - len(kept):
         logger.warning(
-            "%s: %d of %d pairs are left out, since their query or text stood before and one right text a query is "
-            "scored.",
-            place,
-            dropped,
-            len(pairs),
+            "%s: %d of %d pairs are left out: their query or text occurs before, and only one right text of a query "
+            "is scored.",
+            *(place, dropped, len(pairs)),
         )
     if len(kept) < 2:
         raise DataError(f"{place} holds {len(kept)} different pairs, but a ranking needs at least 2. Give more pairs.")
     first, second = zip(*kept, strict=True)
     return replace(pairs, first=first, second=second, subsets=())
-
-
-def _require_some(pairs: Pairs, place: str) -> Pairs:
-    if not len(pairs):
-        raise DataError(f"{place} should hold pairs of text, but holds none. Give a filled table.")
-    return pairs
-
-
-_CHECKS: Mapping[str, Callable[[Pairs, str], Pairs]] = {
-    "graded": require_graded,
-    "binary": _require_labels,
-    "classes": _require_classes,
-    "retrieval": _require_unique,
-    "texts": _require_some,
-}
-"""What all pairs of a kind must have together, and what becomes of them."""
 
 
 def _collapsed(pairs: Pairs) -> Pairs:

@@ -26,11 +26,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bertflow.data.hub import load_hub_table
-from bertflow.data.lines import read_lines
-from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, joined, pairs_of_table, parse_score, require_graded
+from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, checked, joined, pairs_of_table, parse_score
 from bertflow.data.sts_tasks import SUITES, TASKS, StsTask
-from bertflow.data.tables import FORMATS, open_table, table_suffix
+from bertflow.data.tables import FORMATS, load_hub_table, open_table, read_lines, table_suffix
 from bertflow.errors import DataError, UnknownNameError
 from bertflow.text_keys import text_key
 
@@ -204,7 +202,7 @@ def _checked(pairs: Pairs, row: StsTask | None, source: str, place: str) -> Pair
         _require_counts(pairs.task, row.pairs, counts, place)
     elif row and len(pairs) != row.n:
         raise DataError(f"The task {pairs.task} has {row.n} pairs, but {place} gives {len(pairs)}. Fetch it again.")
-    require_graded(pairs, place)
+    checked(pairs, place)
     # SentEval's copies have the files and names of the originals, but not one upper-case letter.
     lowered = row and not any(character.isupper() for text in pairs.first for character in text)
     return replace(

@@ -8,7 +8,7 @@ score (the test pairs), ``sickr-all`` what mteb calls SICK-R.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bertflow.data.hub import HubSplit
+from bertflow.data.tables import HubSplit
 
 STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
 

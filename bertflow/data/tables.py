@@ -1,32 +1,69 @@
-"""Files of text in columns.
+"""Files of text in lines and columns, and splits of datasets of the Hugging Face hub.
 
-Every format becomes one thing, a ``TextTable``: its column names, and a way to read some of them row by row, so that a
-large file never stands in memory. Whatever cannot be read is refused with the file and the line.
+A line is UTF-8 or refused. It ends at LF or CRLF alone, since other characters that Unicode counts as line ends occur
+in sentences; a byte-order mark is removed. Every table becomes a ``TextTable``: its column names, and a way to read
+some of them row by row, so that a large file is never held in memory. What cannot be read is refused with file and
+line.
 
     .tsv      split on tabs, without quoting: sentences hold unbalanced quotation marks
-    .csv      commas and double quotes, strictly: a quotation mark left open is an error, not half a file in one cell
+    .csv      commas and double quotes, strictly: an open quotation mark is an error, not half a file in one cell
     .jsonl    one object a line
     .parquet  through ``datasets``
+    hub       ``datasets`` fetches a split once and keeps it in its cache; a folder in the hub's own format
+              (``<root>/owner/name/`` with a ``test.jsonl.gz``, say) can stand in for the hub
 
 All but parquet may be compressed (``.gz``).
 """
 
 import csv
+import gzip
 import io
 import itertools
 import json
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertflow.data.lines import read_lines
 from bertflow.errors import DataError
 from bertflow.files import write_text
 from bertflow.registry import lookup
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
+
+
+def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """The lines of a file with their numbers from 1, without their line ends.
+
+    Raises:
+        DataError: If the file is missing, is damaged or is no UTF-8; the message gives line and byte, both from 1.
+    """
+    path = Path(path)
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            for number, raw in enumerate(file, start=1):
+                text = _decode(raw, path, number)
+                yield number, text.removeprefix("\ufeff") if number == 1 else text
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Give the path of an existing file.") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder. Name the files in it.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        reason = str(error).rstrip(".")
+        raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None
+
+
+def _decode(raw: bytes, path: Path, number: int) -> str:
+    try:
+        return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path}, line {number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is no UTF-8. "
+            "Save the file as UTF-8."
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -57,15 +94,18 @@ class TextTable:
         found = tuple(spelled[name.casefold()] for name in names if name.casefold() in spelled)
         return found if len(found) == len(names) else None
 
+    def known(self, choices: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+        """The first of several sets of column names that is here, as the table spells it; None if none is."""
+        return next((found for names in choices if (found := self.find(names))), None)
+
     def require(self, choices: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """The first of several sets of column names that is here.
+        """The same, refused if none is here.
 
         Raises:
-            DataError: If none is; the message lists what was looked for and what there is.
+            DataError: Its message lists the columns that are wanted and those of the table.
         """
-        for names in choices:
-            if found := self.find(names):
-                return found
+        if found := self.known(choices):
+            return found
         raise DataError(
             f"{self.name} should have the columns {spell_choices(choices)}, but has {self.spell_columns()}. "
             "Rename its columns."
@@ -254,3 +294,54 @@ WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]]], str]] =
     ".jsonl": to_jsonl,
 }
 """A row is a file ending and how a table becomes such text."""
+
+
+@dataclass(frozen=True)
+class HubSplit:
+    """Where a split stands on the hub."""
+
+    path: str
+    """``owner/name``, or the path of a folder in the hub's format."""
+    split: str
+    revision: str | None = None
+    """A commit, for numbers that can be repeated; the newest if None."""
+    config: str | None = None
+
+    def __str__(self) -> str:
+        """The spelling ``owner/name[@revision][#config]:split``."""
+        revision = f"@{self.revision}" if self.revision else ""
+        config = f"#{self.config}" if self.config else ""
+        return f"{self.path}{revision}{config}:{self.split}"
+
+
+def parse_hub_split(spelling: str) -> HubSplit:
+    """Read ``owner/name[@revision][#config][:split]``; the split is ``train`` unless named."""
+    rest, _, split = spelling.partition(":")
+    rest, _, config = rest.partition("#")
+    path, _, revision = rest.partition("@")
+    return HubSplit(path, split or "train", revision or None, config or None)
+
+
+def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: bool = False) -> TextTable:
+    """Fetch one split, or take it from the cache.
+
+    Args:
+        where: Dataset, revision and split.
+        root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if None.
+        streaming: Read it as it comes, each time it is read, and keep nothing of it on disk.
+
+    Raises:
+        DataError: If there is no such dataset, revision or split, or no way to the hub.
+    """
+    from datasets import load_dataset
+
+    path = where.path if root is None else str(Path(root) / where.path)
+    try:
+        rows = load_dataset(path, where.config, split=where.split, revision=where.revision, streaming=streaming)
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split()).rstrip(".")
+        raise DataError(
+            f"The dataset {where} could not be loaded: {reason}. "
+            "Check its name, revision and split, and the way to the hub."
+        ) from None
+    return dataset_table(rows, str(where))

@@ -26,8 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.corpus import load_sentences
-from bertflow.data.labels import LabelledText, load_labels
+from bertflow.data.corpus import LabelledText, load_labels, load_sentences
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.errors import DataError, UsageError

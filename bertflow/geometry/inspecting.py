@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.data.frequencies import count_words
+from bertflow.data.corpus import count_words
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError

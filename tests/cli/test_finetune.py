@@ -177,8 +177,8 @@ HINT = "`bertflow finetune --print_config` shows all options with their values."
         (["--encoder.pooling=mean(9)"], 2, "Pooling mean(9) reads layer 9, but the encoder has 4 blocks. Layers go "
          "from 0 (embedding layer) to 4, or from -1 (last) to -5."),
         (["--data.pairs=none.tsv"], 3, "none.tsv is missing. Give the path of an existing file."),
-        (["--data.classes=[good,bad]"], 3, "{path}, line 2: a label should be one of good, bad, or - for none, "
-         "got 'entailment'. Name the labels with data.classes, or leave the pair out."),
+        (["--data.classes=[good,bad]"], 3, "{path}, line 2: a label should be one of good, bad, "
+         "got 'entailment'. Repair the label, leave the pair out, or name the classes with data.classes."),
         (["--finetune.learning_rate=1e30", "--finetune.warmup=0", "--trainer.log_every_n_steps=1"], 3, "The loss "
          "should stay finite, but after "),
     ],
@@ -194,7 +194,8 @@ def test_what_cannot_be_used_is_one_line(given, code, message, arguments, pairs,
 
 BAD = {
     "unknown label": ("the dog\ta dog\tperhaps\n", "{path}, line 74: a label should be one of contradiction, "
-     "entailment, neutral, or - for none, got 'perhaps'. Name the labels with data.classes, or leave the pair out."),
+     "entailment, neutral, got 'perhaps'. Repair the label, leave the pair out, or name the classes with "
+     "data.classes."),
     "empty premise": ("\ta dog\tneutral\n", "{path}, line 74: the column premise should hold text, got ''. Leave the "
      "pair out."),
     "mismatched columns": ("the dog\tneutral\n", "{path}, line 74: 3 cells are wanted, as in line 1, but 2 are there. "

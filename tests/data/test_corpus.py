@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from bertflow.data.corpus import load_sentences, require_corpus, split_held_out
-from bertflow.data.hub import HubSplit, parse_hub_split
+from bertflow.data.tables import HubSplit, parse_hub_split
 from bertflow.errors import DataError, UsageError
 
 TABLES = {
@@ -105,9 +105,10 @@ def test_an_empty_corpus_is_refused(write, content):
 
 REFUSED = {
     "no text column": ("a.tsv", "id\tlabel\n1\t0\n", None, "{} should have text in the columns query + text | text | "
-                       "sentence | sentence1 + sentence2 | sentence_A + sentence_B | premise + hypothesis | question + "
-                       "answer | anchor + positive, but its columns are id, label. Name those that hold text with the "
-                       "option columns (by number, from 1, if the file has no header)."),
+                       "sentence | question + answer | text + paraphrase | anchor + positive | sentence1 + sentence2 | "
+                       "sentence_A + sentence_B | premise + hypothesis | a + b | text1 + text2, but its columns are "
+                       "id, label. Name those that hold text with the option columns (by number, from 1, if the file "
+                       "has no header)."),
     "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have text in the columns body, but its "
                        "columns are id, text. Name those that hold text with the option columns (by number, from 1, if "
                        "the file has no header)."),

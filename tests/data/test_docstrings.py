@@ -6,8 +6,7 @@ import warnings
 import pytest
 
 from bertflow.data import docstrings
-from bertflow.data.docstrings import docstring_corpus, docstring_pairs, docstring_sentences, read_docstrings
-from bertflow.data.prose import sentences
+from bertflow.data.docstrings import docstring_corpus, docstring_pairs, docstring_sentences, read_docstrings, sentences
 from bertflow.errors import DataError
 from bertflow.text_keys import text_key
 

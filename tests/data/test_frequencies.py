@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from bertflow.data.frequencies import count_words, read_frequencies
+from bertflow.data.corpus import count_words, read_frequencies
 from bertflow.errors import DataError
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from bertflow.data.labels import load_labels
+from bertflow.data.corpus import load_labels
 from bertflow.errors import DataError
 
 

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from bertflow.data.lines import read_lines
+from bertflow.data.tables import read_lines
 from bertflow.errors import DataError
 
 

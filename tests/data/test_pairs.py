@@ -108,10 +108,10 @@ def test_other_classes_can_be_named(write):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("A cat.\tA dog.\tmaybe\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, or - "
-         "for none, got 'maybe'. Name the labels with data.classes, or leave the pair out."),
-        ("A cat.\tA dog.\t1\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, or - "
-         "for none, got '1'. Name the labels with data.classes, or leave the pair out."),
+        ("A cat.\tA dog.\tmaybe\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, got "
+         "'maybe'. Repair the label, leave the pair out, or name the classes with data.classes."),
+        ("A cat.\tA dog.\t1\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, got "
+         "'1'. Repair the label, leave the pair out, or name the classes with data.classes."),
         (" \tA dog.\tneutral\n", "{path}, line 4: the column premise should hold text, got ' '. Leave the pair out."),
         ("A cat.\t\tneutral\n", "{path}, line 4: the column hypothesis should hold text, got ''. Leave the pair out."),
         ("A cat.\tneutral\n", "{path}, line 4: 3 cells are wanted, as in line 1, but 2 are there. Repair the line."),
@@ -275,7 +275,7 @@ def test_labels_of_jsonl_are_numbers(write):
 
 NOT_BINARY = {
     "label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, entailment, got "
-              "'2'. Repair the label."),
+              "'2'. Repair the label, leave the pair out, or name the classes with data.classes."),
     "empty cell": ("a\tb\tlabel\nx\t\t1\n", "{}, line 2: the column b should hold text, got ''. Leave the pair out."),
     "one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} should hold pairs of both labels, but 2 of its 2 are labelled "
                   "1. Give pairs of both kinds."),
@@ -306,8 +306,8 @@ def test_a_query_or_text_that_comes_again_is_left_out_and_counted(write, caplog)
         pairs = load_pairs(path, "retrieval")
     assert list(zip(pairs.first, pairs.second, strict=True)) == [("How?", "So."), ("When?", "Now.")]
     assert caplog.messages == [
-        f"{path}: 3 of 5 pairs are left out, since their query or text stood before and one right text a query is "
-        "scored."
+        f"{path}: 3 of 5 pairs are left out: their query or text occurs before, and only one right text of a query "
+        "is scored."
     ]
 
 

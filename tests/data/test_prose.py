@@ -1,6 +1,6 @@
 import pytest
 
-from bertflow.data.prose import is_summary, paragraphs, plain, sentences
+from bertflow.data.docstrings import is_summary, paragraphs, plain, sentences
 
 DOCSTRING = """Compute the mean of the rows.
 

@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from bertflow.calibration.linear import Whitening
-from bertflow.data.labels import LabelledText
+from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.data.docstrings import read_docstrings
-from bertflow.data.prose import is_sentence, paragraphs, sentences
+from bertflow.data.docstrings import is_sentence, paragraphs, read_docstrings, sentences
 from bertflow.errors import NullDirectionWarning
 from bertflow.export.golden import PLAIN
 

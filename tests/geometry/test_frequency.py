@@ -137,7 +137,7 @@ def test_the_vocabulary_holds_rows_of_the_embedding_matrix(tiny_bert):
 
 @pytest.mark.slow
 def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
-    from bertflow.data.frequencies import read_frequencies
+    from bertflow.data.corpus import read_frequencies
 
     vocabulary = read_vocabulary(minilm)
     found = words_by_rank(vocabulary.vectors, vocabulary.words, read_frequencies(shared_data / "text/en_50k.txt.gz"))

@@ -95,7 +95,7 @@ def test_an_encoder_without_a_head_is_refused(tiny_bert):
 
 @pytest.mark.slow
 def test_a_masked_language_model_holds_log_frequency(shared_data):
-    from bertflow.data.frequencies import read_frequencies
+    from bertflow.data.corpus import read_frequencies
     from bertflow.data.sts import load_sts
 
     sentences = list(dict.fromkeys(load_sts("stsb-dev", shared_data / "sts").first))[:200]
