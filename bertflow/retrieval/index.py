@@ -9,6 +9,7 @@ encoder has a prompt for queries, questions are embedded with it; what is kept i
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -30,7 +31,7 @@ ROWS = 8192
 """Phrases that are calibrated at a time."""
 
 
-class AnswerIndex:
+class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     """Answers in one file, found by what they say and by the questions they answered before.
 
     Made by ``create`` or ``open``. A change is written completely or not at all, even after ``kill -9``. Several
@@ -116,9 +117,6 @@ class AnswerIndex:
             index.close()
             raise
         return index
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None

@@ -16,6 +16,8 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Self
 
@@ -46,6 +48,13 @@ CREATE TABLE phrases (
 );
 CREATE INDEX phrases_of_answer ON phrases (answer, number);
 """
+VIEW = """
+CREATE TEMP VIEW known AS
+SELECT phrases.number, id, text, raw,
+    phrases.number = (SELECT min(number) FROM phrases WHERE answer = answers.number) AS own_text
+FROM phrases JOIN answers ON answer = answers.number
+"""
+"""A row a phrase: its number, the id of its answer, its text and embedding, and whether it is the answer itself."""
 Float32 = NDArray[np.float32]
 
 
@@ -73,6 +82,7 @@ class Storage:
         if marks != (APPLICATION, FORMAT):
             self.close()
             raise DataError(f"{path} is not an index of format {FORMAT}. Was it written by a later bertflow?")
+        self._connection.execute(VIEW)
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
@@ -161,16 +171,15 @@ class Storage:
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
-        for number, name in self._rows("SELECT number, id FROM answers ORDER BY number"):
-            texts = [
-                text for (text,) in self._rows("SELECT text FROM phrases WHERE answer = ? ORDER BY number", number)
-            ]
-            yield Answer(name, texts[0], tuple(texts[1:]))
+        rows = self._rows("SELECT id, text FROM known JOIN answers USING (id) ORDER BY answers.number, known.number")
+        for name, group in groupby(rows, key=itemgetter(0)):
+            own, *questions = (text for _, text in group)
+            yield Answer(name, own, tuple(questions))
 
     def raw_of(self, names: Sequence[str]) -> dict[str, Float32]:
         """Each phrase of some answers, and its raw embedding."""
-        query = "SELECT text, raw FROM phrases JOIN answers ON answer = answers.number WHERE id IN"
-        return {text: np.frombuffer(data, dtype="<f4") for text, data in self._among(query, names)}
+        rows = self._among("SELECT text, raw FROM known WHERE id IN", names)
+        return {text: np.frombuffer(data, dtype="<f4") for text, data in rows}
 
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of all phrases, rising."""
@@ -178,11 +187,8 @@ class Storage:
 
     def owners(self) -> tuple[NDArray[np.int64], list[str]]:
         """The number of each phrase and of its answer (n, 2), in order of the answers' ids; and the ids."""
-        pairs = self._rows(
-            "SELECT phrases.number, answers.id FROM phrases JOIN answers ON answer = answers.number "
-            "ORDER BY answers.id, phrases.number"
-        )
         names: dict[str, int] = {}
+        pairs = self._rows("SELECT number, id FROM known ORDER BY id, number")
         rows = [(number, names.setdefault(name, len(names))) for number, name in pairs]
         return np.array(rows, dtype=np.int64).reshape(-1, 2), list(names)
 
@@ -194,19 +200,12 @@ class Storage:
 
     def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
         """The id of the answer and the text of some phrases, by their number."""
-        query = (
-            "SELECT phrases.number, id, text FROM phrases JOIN answers ON answer = answers.number "
-            "WHERE phrases.number IN"
-        )
-        return {number: (name, text) for number, name, text in self._among(query, numbers)}
+        rows = self._among("SELECT number, id, text FROM known WHERE number IN", numbers)
+        return {number: (name, text) for number, name, text in rows}
 
     def texts(self, names: Sequence[str]) -> dict[str, str]:
         """The text of some answers, by id."""
-        query = (
-            "SELECT id, text FROM answers JOIN phrases ON phrases.number = "
-            "(SELECT min(number) FROM phrases WHERE answer = answers.number) WHERE id IN"
-        )
-        return dict(self._among(query, names))
+        return dict(self._among("SELECT id, text FROM known WHERE own_text AND id IN", names))
 
     def _rows(self, query: str, *values: Any) -> sqlite3.Cursor:
         return self._connection.execute(query, values)
