@@ -74,6 +74,7 @@ class Golden:
         precision: A dtype -> its median distance from float32, as a share of a row's length.
         tolerance: Accepted distance, as a share of a row's length.
         describe: ``describe()`` of the encoder.
+        format: Version of the file's form.
     """
 
     sentences: list[str]
@@ -83,6 +84,7 @@ class Golden:
     precision: Mapping[str, float]
     tolerance: float
     describe: Mapping[str, Any]
+    format: int = FORMAT
 
     @property
     def max_length(self) -> int:
@@ -92,7 +94,7 @@ class Golden:
     def write(self, folder: Path) -> None:
         """Write ``golden.json`` into a folder."""
         arrays = {"vectors": _rounded(self.vectors), "suspects": {k: _rounded(v) for k, v in self.suspects.items()}}
-        write_json(folder / GOLDEN, {"format": FORMAT, **{**asdict(self), **arrays}})
+        write_json(folder / GOLDEN, {**asdict(self), **arrays})
 
     @classmethod
     def read(cls, path: str | Path) -> "Golden":
@@ -104,15 +106,9 @@ class Golden:
         path = Path(path)
         path = path / GOLDEN if path.is_dir() else path
         record = read_record(path, GoldenRecord, "file of golden vectors", "Write it again with `bertflow export`.")
-        return cls(
-            record.sentences,
-            record.tokens,
-            np.array(record.vectors, np.float32),
-            {name: np.array(rows, np.float32) for name, rows in record.suspects.items()},
-            record.precision,
-            record.tolerance,
-            record.describe,
-        )
+        suspects = {name: np.array(rows, np.float32) for name, rows in record.suspects.items()}
+        arrays = {"vectors": np.array(record.vectors, np.float32), "suspects": suspects}
+        return cls(**{**vars(record), **arrays})
 
 
 def make_golden(system: SentenceEncoder, written: Path) -> Golden:
