@@ -117,6 +117,7 @@ def export_encoder(
     pooling: str | None = None,
     max_length: int | None = None,
     dtype: str | None = None,
+    prompt: str | None = None,
     progress: bool | None = None,
 ) -> Exported:
     """Write an encoder, calibrated or raw, for other tools.
@@ -141,6 +142,7 @@ def export_encoder(
         pooling: Pooling of a raw encoder (default: its own, else mean).
         max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
         dtype: float32, float16 or bfloat16 (default: the encoder's own).
+        prompt: Prompt of a raw encoder, put in front of every sentence (default: its own).
         progress: Whether to show progress bars (default: in a terminal or a notebook).
 
     Raises:
@@ -156,13 +158,18 @@ def export_encoder(
     from bertflow.data.sts import expand_tasks, load_sts
     from bertflow.export.approximation import add_int8, linearized
     from bertflow.export.card import push_export, read_results
+    from bertflow.opening import load
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []
-    system, cost = _open(model, pooling, max_length, dtype), list[str]()
+    if isinstance(model, str | Path):
+        model = load(model, device="cpu", pooling=pooling, max_length=max_length, dtype=dtype, prompt=prompt)
+    system, cost = model, list[str]()
     if linearize:
         if not isinstance(system, CalibratedEncoder):
-            raise UsageError(f"--linearize is for a flow, but {model} is a raw encoder. Leave it out.")
+            raise UsageError(
+                f"--linearize is for a flow, but {system.describe()['encoder']} is a raw encoder. Leave it out."
+            )
         system, cost = linearized(system, text, sets, bool(progress))
     written = write_export(
         system,
@@ -210,36 +217,6 @@ def _check(
 
         require_onnx()
     require_replaceable(folder)
-
-
-def _open(
-    model: "str | Path | SentenceEncoder", pooling: str | None, max_length: int | None, dtype: str | None
-) -> "SentenceEncoder":
-    """The encoder that was named, on the CPU."""
-    if not isinstance(model, str | Path):
-        return model
-    from bertflow.calibrated import RECORD as CALIBRATED
-    from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.saving import load_calibrator
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.evaluation.systems import open_system
-
-    folder, given = Path(model), {"pooling": pooling, "max_length": max_length}
-    given = {name: value for name, value in given.items() if value is not None}
-    if (folder / CALIBRATED).is_file():
-        encoder = TransformerEncoder(folder / "encoder", dtype=dtype, device="cpu")
-        calibrator = load_calibrator(folder / "calibrator")
-    else:
-        opened = open_system(str(model), "cpu", **given, **({"dtype": dtype} if dtype else {}))
-        own, calibrator = opened.shared.own, opened.calibrator
-        if not isinstance(own, TransformerEncoder):
-            raise UsageError(f"{model} is a file of word vectors, which has no transformer to export.")
-        encoder = own
-    if calibrator is None:
-        return encoder
-    if given:
-        raise UsageError(f"{model} is calibrated and keeps its own {next(iter(given))}. Leave that option out.")
-    return CalibratedEncoder(encoder, calibrator)
 
 
 def write_export(

@@ -23,9 +23,9 @@ from bertflow.opening import load
 
 
 @functools.lru_cache(maxsize=2)
-def _opened(model: str, device: str, options: tuple[tuple[str, Any], ...]) -> SentenceEncoder:
+def _opened(model: str, device: str, pooling: str | None, max_length: int | None) -> SentenceEncoder:
     """The clones of a grid search share one encoder."""
-    return load(model, device=device, **dict(options))
+    return load(model, device=device, pooling=pooling, max_length=max_length)
 
 
 class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -60,9 +60,7 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     @property
     def encoder(self) -> SentenceEncoder:
         """The encoder, opened."""
-        given = {"pooling": self.pooling, "max_length": self.max_length}
-        options = tuple((name, value) for name, value in given.items() if value is not None)
-        return _opened(str(self.model), self.device, options)
+        return _opened(str(self.model), self.device, self.pooling, self.max_length)
 
     def fit(self, X: Iterable[str], y: Any = None) -> Self:
         """Open the encoder and fit the calibrator, if there is one; ``y`` is ignored.

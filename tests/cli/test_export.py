@@ -99,9 +99,9 @@ REFUSALS = {
     ),
     "private for nothing": ((*ST, "--private"), "--private is for --push. Add --push OWNER/NAME, or leave it out."),
     "a name without owner": ((*ST, "--push", "mine"), "--push wants OWNER/NAME, got 'mine'."),
-    "a pooling of its own": (
+    "a pooling that is not in the folder": (
         (*ST, "--pooling", "cls"),
-        "{saved} is calibrated and keeps its own pooling. Leave that option out.",
+        "{saved}/encoder keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from.",
     ),
 }
 
