@@ -178,7 +178,10 @@ class CalibratedEncoder(AbstractEncoder):
 
 
 def encode_systems(
-    systems: Mapping[str, SentenceEncoder], sentences: Sequence[str], progress: bool | None = None
+    systems: Mapping[str, SentenceEncoder],
+    sentences: Sequence[str],
+    progress: bool | None = None,
+    role: Role = "document",
 ) -> dict[str, Float32]:
     """Embed ``sentences`` by every system; systems whose encoders are alike share one pass.
 
@@ -190,6 +193,7 @@ def encode_systems(
     for name, system in systems.items():
         key = system.raw.identity.key
         if key not in raw:
-            raw[key] = system.raw.encode(sentences, progress=progress)
+            encode = system.raw.encode_query if role == "query" else system.raw.encode
+            raw[key] = encode(sentences, progress=progress)
         embeddings[name] = system.calibrate(raw[key])
     return embeddings

@@ -10,10 +10,12 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import AllButTheTop, Center
 from bertflow.cli import main
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.encoding import encode_pairs, encode_sets
 from bertflow.evaluation.systems import open_system
 from bertflow.files import write_json
 from bertflow.opening import KINDS, find, load
@@ -161,6 +163,11 @@ def test_a_saved_encoder_keeps_both_prompts(things, name):
 
 def test_evaluation_of_queries_has_their_prompt(things):
     path, expected = things["st-roles"]
+    encoder, pairs = load(path, **CPU), Pairs("faq", tuple(TEXT), tuple(TEXT[::-1]), kind="retrieval")
+    wanted = encoder.encode_query(TEXT), encoder.encode(TEXT[::-1])
+    [sides] = encode_sets({"it": encoder}, [pairs])
+    for found in (encode_pairs(encoder, pairs), next(iter(sides))[1:]):
+        np.testing.assert_allclose(found, wanted, atol=1e-6)
     opened = open_system(str(path), "cpu")
     pooled = opened.shared.pooled("cls")
     np.testing.assert_allclose(pooled.encode(TEXT), expected.encode(TEXT), atol=1e-6)

@@ -151,9 +151,9 @@ class TransformerEncoder(AbstractEncoder):
         """The blocks in use, in eval mode; for who fine-tunes them in place."""
         return self._stack.model
 
-    def tokenized(self, sentences: Sequence[str]) -> TokenizedText:
+    def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
-        text = self._tokenize(sentences)
+        text = self._tokenize(sentences, role)
         _report(text, self._max_length)
         return text
 

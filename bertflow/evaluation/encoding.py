@@ -26,11 +26,17 @@ CHUNK_BYTES = 2**28
 
 
 def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> tuple[Embeddings, Embeddings]:
-    """Embeddings of the first and of the second texts, each (n, dim)."""
+    """Embeddings of the first and of the second texts, each (n, dim); the first texts of retrieval are queries."""
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
     x = encoder.encode(sentences, progress=progress)
-    return x[first], x[second]
+    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    return asked[first], x[second]
+
+
+def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
+    """Whether the first texts have another prompt than the second ones."""
+    return pairs.kind == "retrieval" and "query_prompt" in system.identity.facts
 
 
 def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> NDArray[np.float64]:
@@ -54,14 +60,23 @@ def encode_sets(
     sentences = unique_sentences(sets)
     rows = row_numbers(sentences)
     embeddings = encode_systems(systems, sentences, progress=progress)
-    return (_sides(pairs, pairs.rows(rows), embeddings, similarity) for pairs in sets)
+    asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
+    queries = encode_systems(asking, sentences, progress, role="query")
+    return (
+        _sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind == "retrieval" else {}, similarity)
+        for pairs in sets
+    )
 
 
 def _sides(
-    pairs: Pairs, rows: NDArray[np.intp], embeddings: Mapping[str, Embeddings], similarity: str
+    pairs: Pairs,
+    rows: NDArray[np.intp],
+    embeddings: Mapping[str, Embeddings],
+    queries: Mapping[str, Embeddings],
+    similarity: str,
 ) -> Iterator[tuple[str, Embeddings, Embeddings]]:
     for name, x in embeddings.items():
-        first, second = x[rows[0]], x[rows[1]]
+        first, second = queries.get(name, x)[rows[0]], x[rows[1]]
         require_usable(name, first, pairs.first, similarity, f"task {pairs.task}")
         require_usable(name, second, pairs.second, similarity, f"task {pairs.task}")
         yield name, first, second

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.encoder.abstract import Role
 from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
 
@@ -97,11 +98,13 @@ class Wanted:
         texts: The texts to embed.
         encoding: A row of ``ENCODINGS``.
         dimensions: Number of leading coordinates.
+        role: What the texts are.
     """
 
     texts: tuple[str, ...]
     encoding: str
     dimensions: int
+    role: Role = "document"
 
 
 @dataclass(frozen=True)
@@ -128,6 +131,16 @@ ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {
 """How an embedding is written, by its name in ``encoding_format``."""
 
 
+ROLES: Mapping[str, Role] = {
+    "document": "document",
+    "passage": "document",
+    "search_document": "document",
+    "query": "query",
+    "search_query": "query",
+}
+"""What the texts are, by ``input_type``: OpenAI has no such field, other services call it so."""
+
+
 def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
     """Read a request.
 
@@ -145,8 +158,11 @@ def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
         raise RequestError(
             f"encoding_format should be one of {', '.join(ENCODINGS)}, got {encoding!r}.", param="encoding_format"
         )
+    kind = request.get("input_type") or "document"
+    if not isinstance(kind, str) or kind not in ROLES:
+        raise RequestError(f"input_type should be one of {', '.join(ROLES)}, got {kind!r}.", param="input_type")
     texts = _parse_input(request.get("input"), limits)
-    return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served))
+    return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
 
 
 def answer_body(served: Served, wanted: Wanted, found: Found) -> bytes:

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.abstract import Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, MissingExtraError, UsageError
 from bertflow.serve.protocol import (
@@ -58,6 +58,10 @@ IDLE = 1.0
 BUSY = "The server is overloaded. Try again in a second."
 
 
+Asked = tuple[Role, Sequence[str]]
+"""What the texts of a request are, and the texts."""
+
+
 class ServedModel:
     """An encoder that answers several requests in one pass.
 
@@ -78,29 +82,29 @@ class ServedModel:
         self.encoder, self._raw, self._truncate = encoder, raw, truncate
         self.max_tokens = int(raw.describe()["max_length"])
 
-    def answer(self, requests: Sequence[Sequence[str]]) -> list[Found | RequestError]:
-        """Embed the texts of several requests in one pass."""
-        checked = [self._checked(texts) for texts in requests]
-        good = [texts for texts, tokens in zip(requests, checked, strict=True) if isinstance(tokens, int)]
-        embeddings = iter(self._embedded(good))
+    def answer(self, requests: Sequence[Asked]) -> list[Found | RequestError]:
+        """Embed the texts of several requests; those of one role in one pass."""
+        checked = [self._checked(role, texts) for role, texts in requests]
+        embedded: dict[int, Float32 | RequestError] = {}
+        roles: tuple[Role, ...] = ("document", "query")
+        for role in roles:
+            good = [n for n, tokens in enumerate(checked) if isinstance(tokens, int) and requests[n][0] == role]
+            embedded |= dict(zip(good, self._embedded(role, [requests[n][1] for n in good]), strict=True))
         found: list[Found | RequestError] = []
-        for tokens in checked:
-            if isinstance(tokens, RequestError):
-                found.append(tokens)
-            else:
-                x = next(embeddings)
-                found.append(x if isinstance(x, RequestError) else Found(x, tokens))
+        for n, tokens in enumerate(checked):
+            x = tokens if isinstance(tokens, RequestError) else embedded[n]
+            found.append(x if isinstance(x, RequestError) else Found(x, int(tokens)))
         return found
 
-    def _checked(self, texts: Sequence[str]) -> int | RequestError:
+    def _checked(self, role: Role, texts: Sequence[str]) -> int | RequestError:
         """The number of tokens that are read, or why the request is refused."""
         try:
-            tokenized = self._raw.tokenized(texts)
+            tokenized = self._raw.tokenized(texts, role)
         except BertflowError as error:
             return RequestError(str(error), param="input")
         if tokenized.truncated and not self._truncate:
             long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
-            index = next(index for index in long if self._raw.tokenized([texts[index]]).truncated)
+            index = next(index for index in long if self._raw.tokenized([texts[index]], role).truncated)
             return RequestError(
                 f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
                 "start the server with --truncate.",
@@ -109,14 +113,15 @@ class ServedModel:
             )
         return int(tokenized.lengths.sum())
 
-    def _embedded(self, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
+    def _embedded(self, role: Role, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
         """The embeddings of each request. If the joined pass fails, each is tried alone, to find the one at fault."""
+        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
         try:
-            x = self.encoder.encode([text for request in requests for text in request])
+            x = encode([text for request in requests for text in request])
         except BertflowError as error:
             if len(requests) == 1:
                 return [RequestError(str(error), param="input")]
-            return [self._embedded([one])[0] for one in requests]
+            return [self._embedded(role, [one])[0] for one in requests]
         bounds = accumulate(map(len, requests), initial=0)
         return [x[start:stop] for start, stop in pairwise(bounds)]
 
@@ -127,7 +132,7 @@ class WaitingLoop(BatchedLoop):
     def get_batch_requests(
         self, lit_api: LitAPI, request_queue: Any, transport: MessageTransport
     ) -> tuple[list[Any], list[Any]]:
-        """Requests as (response queue, id, texts), and those that waited too long, as (response queue, id)."""
+        """Requests as (response queue, id, what is asked), and those that waited too long, as (response queue, id)."""
         taken: list[Any] = []
         with suppress(Empty):  # when all that waited is taken
             taken.append(request_queue.get(timeout=IDLE))
@@ -162,8 +167,8 @@ class EmbeddingSpec(LitSpec):
         """``GET /v1/models``."""
         return _json(models_body(self._served))
 
-    def decode_request(self, request: Sequence[str], context_kwargs: Any = None) -> Sequence[str]:
-        """The texts as they were queued."""
+    def decode_request(self, request: Asked, context_kwargs: Any = None) -> Asked:
+        """What was queued, as it is."""
         return request
 
     def encode_response(self, output: Found | RequestError, context_kwargs: Any = None) -> Found | RequestError:
@@ -176,7 +181,7 @@ class EmbeddingSpec(LitSpec):
         name, event = uuid.uuid4(), asyncio.Event()
         self.response_buffer[name] = ResponseBufferItem(event=event)
         try:
-            self.request_queue.put_nowait((self.response_queue_id, name, time.monotonic(), wanted.texts))
+            self.request_queue.put_nowait((self.response_queue_id, name, time.monotonic(), (wanted.role, wanted.texts)))
             await asyncio.wait_for(event.wait(), self._limits.seconds)
             response, status = self.response_buffer[name].response
         except TimeoutError:
@@ -207,7 +212,7 @@ class EmbeddingApi(LitAPI):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         self._model = self._open_model()
 
-    def predict(self, x: Sequence[Sequence[str]], **_: Any) -> list[Found | RequestError]:
+    def predict(self, x: Sequence[Asked], **_: Any) -> list[Found | RequestError]:
         """The answers to a batch of requests."""
         return self._model.answer(x)
 

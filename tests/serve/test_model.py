@@ -29,34 +29,38 @@ def folder(tiny_bert, tmp_path_factory):
     return folder
 
 
+def documents(requests):
+    return [("document", texts) for texts in requests]
+
+
 def opened(folder, truncate=False):
     return open_served(str(folder), "cpu", truncate)
 
 
 def test_joined_requests_are_answered_as_the_encoder_does(folder):
     encoder = CalibratedEncoder.load(folder, device="cpu")
-    for found, texts in zip(opened(folder).answer(REQUESTS), REQUESTS, strict=True):
+    for found, texts in zip(opened(folder).answer(documents(REQUESTS)), REQUESTS, strict=True):
         np.testing.assert_allclose(found.embeddings, encoder.encode(texts), atol=1e-5)
 
 
 def test_tokens_are_those_of_the_tokenizer(folder):
     # Every word is a token; [CLS] and [SEP] come on top.
-    assert [found.tokens for found in opened(folder).answer(REQUESTS)] == [5, 4 + 9, 5 + 4]
+    assert [found.tokens for found in opened(folder).answer(documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
 
 
 def test_a_text_that_is_too_long_spoils_no_other_request(folder):
     model = opened(folder)
-    found = model.answer([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]])
+    found = model.answer(documents([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]]))
     assert [type(one) for one in found] == [Found, RequestError, Found]
     assert (found[1].status, found[1].code) == (400, "context_length_exceeded")
     assert found[1].message == (
         "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
     )
-    np.testing.assert_allclose(found[2].embeddings, model.answer([REQUESTS[2]])[0].embeddings, atol=1e-5)
+    np.testing.assert_allclose(found[2].embeddings, model.answer(documents([REQUESTS[2]]))[0].embeddings, atol=1e-5)
 
 
 def test_with_truncate_it_is_cut(folder):
-    long, cut = opened(folder, truncate=True).answer([["dog " * 50], ["dog " * 14]])
+    long, cut = opened(folder, truncate=True).answer(documents([["dog " * 50], ["dog " * 14]]))
     np.testing.assert_allclose(long.embeddings, cut.embeddings, atol=1e-5)
     assert long.tokens == 16
 
@@ -71,7 +75,7 @@ def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch)
         return encode(texts)
 
     monkeypatch.setattr(model.encoder, "encode", picky)
-    found = model.answer(REQUESTS)
+    found = model.answer(documents(REQUESTS))
     assert [type(one) for one in found] == [Found, Found, RequestError]
     assert found[2].message == "No men."
 
@@ -102,3 +106,15 @@ def test_leading_coordinates_of_whitening_are_whitening_to_as_many(tiny_bert):
     whole, few = Whitening(n_components=6).fit(x), Whitening(n_components=3).fit(x)
     assert isinstance(whole.map, AffineMap)
     np.testing.assert_allclose(whole.transform(x)[:, :3], few.transform(x), atol=1e-5)
+
+
+def test_queries_are_embedded_with_their_own_prompt(tiny_bert):
+    from bertflow.serve.server import ServedModel
+
+    encoder = TransformerEncoder(tiny_bert, prompt={"query": "the cat ", "document": "a "}, device="cpu")
+    asked = [("query", REQUESTS[0]), ("document", REQUESTS[1]), ("query", REQUESTS[2])]
+    found = ServedModel(encoder).answer(asked)
+    for one, (role, texts) in zip(found, asked, strict=True):
+        encode = encoder.encode_query if role == "query" else encoder.encode
+        np.testing.assert_allclose(one.embeddings, encode(texts), atol=1e-5)
+        assert one.tokens == encoder.tokenized(texts, role).lengths.sum()

@@ -35,6 +35,8 @@ def parse(request, served=SERVED):
         ({"input": "text", "encoding_format": "base64"}, Wanted(("text",), "base64", 4)),
         ({"input": "text", "encoding_format": None, "dimensions": None}, Wanted(("text",), "float", 4)),
         ({"input": "text", "dimensions": 2}, Wanted(("text",), "float", 2)),
+        ({"input": "text", "input_type": "query"}, Wanted(("text",), "float", 4, "query")),
+        ({"input": "text", "input_type": "passage"}, Wanted(("text",), "float", 4, "document")),
     ],
 )
 def test_what_is_wanted_is_read(request_, expected):
