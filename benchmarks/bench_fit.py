@@ -13,7 +13,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.training.batches import ShuffledBatches
-from bertflow.training.fit import FlowFit, fit_flow
+from bertflow.training.fitting import FlowFit, fit_flow
 from bertflow.training.optimizer import build_optimizer
 from bertflow.training.presets import PRESETS, Recipe
 

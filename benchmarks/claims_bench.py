@@ -35,7 +35,7 @@ from bertflow.geometry.token_states import read_token_states
 from bertflow.geometry.vocabulary import Vocabulary, read_vocabulary
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
-from bertflow.training.fit import FittedFlow, fit_flow
+from bertflow.training.fitting import FittedFlow, fit_flow
 from bertflow.words.compare import StudyResult, run_study
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import load_study

@@ -16,7 +16,7 @@ from bertflow.correlation import spearman
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
 from bertflow.evaluation.lexical import LEVELS, edit_distance
-from bertflow.training.fit import fit_flow
+from bertflow.training.fitting import fit_flow
 
 STANDINS = Path(__file__).parent / "standins.json"
 NOT_TUNED = Untested("the claim is about layers that were tuned for sentences, and these were not")

@@ -22,7 +22,7 @@ from material import SETTINGS, STAND_INS, Embedded, Material
 from bertflow.affine import whitening_map
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
-from bertflow.training.fit import fit_flow
+from bertflow.training.fitting import fit_flow
 
 HERE = Path(__file__).parent
 WIDTHS = (None, 192, 160, 128, 96)

@@ -39,7 +39,7 @@ from bertflow.evaluation.figures import suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.evaluation.tasks import right_ranks
 from bertflow.moments import Moments
-from bertflow.training.fit import FittedFlow, fit_flow
+from bertflow.training.fitting import FittedFlow, fit_flow
 from bertflow.training.reduction import CALIBRATED, participation_ratio
 
 HERE = Path(__file__).parent

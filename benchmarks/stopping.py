@@ -24,7 +24,7 @@ from bertflow.files import write_json, write_text
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
-from bertflow.training.fit import fit_flow
+from bertflow.training.fitting import fit_flow
 
 HERE = Path(__file__).parent
 STEPS = (0, 90, 180, 250, 375, 500, 750)

@@ -184,7 +184,7 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
 
     from bertflow.store.store import EmbeddingStore
     from bertflow.training.batches import ShuffledBatches
-    from bertflow.training.fit import FlowFit, threads_for
+    from bertflow.training.fitting import FlowFit, threads_for
     from bertflow.training.presets import resolve
 
     store = EmbeddingStore.open(folder / "store")

@@ -1,7 +1,7 @@
 """What is judged: the encoder as it is, and what could improve it.
 
     Source        the encoder with every pooling that is asked for, each sentence through it once
-    Candidates    raw, and whitening or a flow on top of it, fitted to the same sentences
+    Candidates    raw, and calibrators on top of it, fitted to the same sentences
 
 A candidate is spelled as a baseline of ``bertflow evaluate``. "flow" keeps all directions and "flow(128)" the first 128
 of the same flow, so both cost one fit. A few sentences and a few steps of the flow are timed before the work starts.
@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.advise.verdict import ADVICE
+from bertflow.advise.verdict import advice_for
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import SystemSpec, parse_systems
@@ -30,7 +30,6 @@ from bertflow.evaluation.shared_pass import SharedPass
 from bertflow.files import file_sha256
 from bertflow.flow.map import FlowMap
 from bertflow.progress import unsaid
-from bertflow.registry import lookup
 from bertflow.training.presets import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
@@ -139,15 +138,15 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """Read a list of candidates, separated by commas.
 
     Raises:
-        UsageError: If one is neither whitening nor a flow.
+        UsageError: If one is misspelled, or has no calibrator.
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
         if row.calibrator is None or row.value == "auto" or row.pooling not in (None, *COUNTED):
             raise UsageError(
-                f"A candidate is whitening or flow, as whitening(64) or sif+whitening; got {row.spelling!r}."
+                f"A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got "
+                f"{row.spelling!r}."
             )
-        lookup("candidate", ADVICE, row.calibrator)
     if not rows:
         raise UsageError("There is nothing to try. Leave candidates out, or name some.")
     return rows
@@ -195,7 +194,7 @@ def fit_candidates(
                 systems[row.spelling] = CalibratedEncoder(encoder, row.fitted(encoder, sentences))
     return Candidates(
         systems=systems,
-        advice={row.spelling: ADVICE[row.calibrator or ""] for row in rows},
+        advice={row.spelling: advice_for(row.calibrator or "") for row in rows},
         poolings={"raw": source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},
         left_out=dict(left_out),
     )

@@ -3,7 +3,7 @@
 ``decide`` reads figures and computes nothing else, so each of its rules can be checked with a few numbers:
 
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
-                  on the judging half; a flow is preferred only if it beats the best whitening in the same way
+                  on the judging half; a flow is preferred only if it beats the best closed form in the same way
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it
     no pairs      nothing is known about ranking: rescale the scores, or you need labels
 
@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 WHITEN, FLOW = "whiten", "use the flow"
 LEAVE, RESCALE, LABELS = "leave it", "rescale the scores", "you need labels"
-ADVICE: Mapping[str, str] = {"whitening": WHITEN, "flow": FLOW}
-"""What is advised where a candidate with this calibrator is best."""
 UNCHANGED: Mapping[tuple[bool, bool], str] = {
     (True, True): LEAVE,
     (True, False): LABELS,
@@ -140,24 +138,27 @@ class Verdict:
     reasons: tuple[str, ...]
 
 
+def advice_for(calibrator: str) -> str:
+    """What is advised where a candidate with this row of ``CALIBRATORS`` is best."""
+    return {"whitening": WHITEN, "flow": FLOW}.get(calibrator, f"use {calibrator}")
+
+
 def choose(figures: Figures, advice: Mapping[str, str]) -> str | None:
-    """The candidate that the choosing half prefers: the best whitening, or a flow that is better by more than chance.
+    """The candidate that the choosing half prefers: the best closed form, or a flow that is better by more than chance.
 
     Args:
         figures: The evidence.
-        advice: Candidate -> ``WHITEN`` or ``FLOW``.
+        advice: Candidate -> its ``advice_for``.
 
     Returns:
         A candidate; None if there is none.
     """
-    best = {
-        word: max(names, key=lambda name: figures.choosing[name])
-        for word in (WHITEN, FLOW)
-        if (names := [name for name in advice if advice[name] == word])
-    }
+    closed, flows = ([name for name in advice if (advice[name] == FLOW) is flow] for flow in (False, True))
+    best = [max(names, key=lambda name: figures.choosing[name]) for names in (closed, flows) if names]
     if len(best) < 2:
-        return next(iter(best.values()), None)
-    return best[FLOW if figures.leads[best[FLOW], best[WHITEN]].proven else WHITEN]
+        return best[0] if best else None
+    simple, flow = best
+    return flow if figures.leads[flow, simple].proven else simple
 
 
 def decide(
@@ -172,7 +173,7 @@ def decide(
     Args:
         raw: Geometry of the raw embeddings.
         evidence: The figures of each kind of evidence, the one that decides first.
-        advice: Candidate -> ``WHITEN`` or ``FLOW``.
+        advice: Candidate -> its ``advice_for``.
         missing: Why there is no evidence, if there is none.
         purpose: What the encoder is used for: similarity or search.
     """

@@ -20,7 +20,7 @@ from bertflow.training.presets import Recipe, differences
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.training.fit import FittedFlow
+    from bertflow.training.fitting import FittedFlow
 
 
 class FlowCalibrator(AbstractCalibrator):
@@ -88,7 +88,7 @@ class FlowCalibrator(AbstractCalibrator):
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
-        from bertflow.training.fit import fit_flow
+        from bertflow.training.fitting import fit_flow
         from bertflow.training.reduction import plain_spread
 
         fitted = fit_flow(

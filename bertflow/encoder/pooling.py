@@ -121,8 +121,9 @@ class Pooling:
 
     def __str__(self) -> str:
         """The one spelling of this row: its name where it has one, else written out."""
-        if self in _NAMES:
-            return _NAMES[self]
+        for name, row in POOLINGS.items():
+            if row == self:
+                return name
         prefixes = [] if self.join == "mean" else [self.join]
         if self.tokens != "mean" or not prefixes:
             prefixes.append(self.tokens)
@@ -168,7 +169,6 @@ POOLINGS: Mapping[str, Pooling] = {
     "sum-last-4": Pooling(layers=(-4, -3, -2, -1), join="sum"),
     "concat-last-4": Pooling(layers=(-4, -3, -2, -1), join="concat"),
 }
-_NAMES = {pooling: name for name, pooling in POOLINGS.items()}
 
 _WRITTEN_OUT = re.compile(
     rf"(?:(?P<join>sum|concat)(?:-(?={'|'.join(TOKEN_REDUCTIONS)})|(?=\()))?"

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 
     Scores = list[NDArray[np.float64]]  # similarities (n,) of the pairs of each task
 
-MULTI_LAYER = ("last-2-avg", "first-last-avg", "emb-last-avg", "sum-last-4", "concat-last-4")
 NOT_OF_THE_SWEEP = ("pooling", "layers", "token_counts")
 """Parts of an encoder's description that each candidate has its own of."""
 ALL_BLOCKS = "sif"
@@ -162,13 +161,14 @@ def candidates(blocks: int, layers: Sequence[int] | None = None, tokens: Sequenc
         layers: For the candidates of one layer, from 0; all by default.
         tokens: Their token reductions; all by default.
     """
-    from bertflow.encoder.pooling import TOKEN_REDUCTIONS, Pooling
+    from bertflow.encoder.pooling import POOLINGS, TOKEN_REDUCTIONS, Pooling
     from bertflow.evaluation.encoding import readable
 
     wanted = range(blocks + 1) if layers is None else layers
     reductions = list(TOKEN_REDUCTIONS) if tokens is None else tokens
     single = [str(Pooling((layer,), tokens=name)) for name in reductions for layer in wanted]
-    return [*single, *readable([*MULTI_LAYER, str(Pooling(tuple(range(blocks + 1))))], blocks)]
+    several = [name for name, row in POOLINGS.items() if len(row.layers) > 1]
+    return [*single, *readable([*several, str(Pooling(tuple(range(blocks + 1))))], blocks)]
 
 
 def sweep_poolings(

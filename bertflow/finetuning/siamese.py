@@ -35,7 +35,7 @@ from bertflow.training.checkpoints import DivergenceError, is_due
 from bertflow.training.module import Borrowed, planned_steps
 
 if TYPE_CHECKING:
-    from bertflow.finetuning.fit import PairBatch
+    from bertflow.finetuning.fitting import PairBatch
 
 
 @dataclass(frozen=True)

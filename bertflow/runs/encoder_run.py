@@ -87,7 +87,7 @@ def finetune(
         DivergenceError: If the loss or a weight is no longer finite.
     """
     from bertflow.data.pairs import Pairs
-    from bertflow.finetuning.fit import SiameseFit, recipe_callbacks, trainer_options
+    from bertflow.finetuning.fitting import SiameseFit, recipe_callbacks, trainer_options
     from bertflow.finetuning.siamese import require_float32_weights
 
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator, Provenance
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.training.batches import Embeddings
-    from bertflow.training.fit import FlowFit
+    from bertflow.training.fitting import FlowFit
     from bertflow.training.record import FitRecord
 
 
@@ -94,7 +94,7 @@ def train(
     from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.text_keys import digest, hash_texts
-    from bertflow.training.fit import FlowFit, recipe_callbacks, trainer_options
+    from bertflow.training.fitting import FlowFit, recipe_callbacks, trainer_options
     from bertflow.training.module import require_precision
 
     recipe = _recipe(flow)

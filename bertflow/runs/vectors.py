@@ -375,7 +375,7 @@ def _fitted_flow(
 ) -> "AbstractCalibrator":
     """A flow fitted to rows that are read in any order."""
     from bertflow.calibration.flow import FlowCalibrator
-    from bertflow.training.fit import fit_flow
+    from bertflow.training.fitting import fit_flow
     from bertflow.training.presets import resolve
 
     assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"

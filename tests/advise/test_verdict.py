@@ -103,8 +103,13 @@ def test_the_verdict(row):
 
 @pytest.mark.parametrize(
     ("advice", "word"),
-    [({"flow": "use the flow"}, "use the flow"), ({"whitening": "whiten"}, "whiten"), ({}, "rescale the scores")],
-    ids=["only a flow", "only whitening", "nothing could be fitted"],
+    [
+        ({"flow": "use the flow"}, "use the flow"),
+        ({"whitening": "whiten"}, "whiten"),
+        ({"abtt": "use abtt"}, "use abtt"),
+        ({}, "rescale the scores"),
+    ],
+    ids=["only a flow", "only whitening", "another closed form", "nothing could be fitted"],
 )
 def test_what_was_not_tried_is_not_chosen(advice, word):
     evidence = [figures(gains=BETTER, advice=tuple(advice))]

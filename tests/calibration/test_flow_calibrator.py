@@ -14,7 +14,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.calibration.saving import load_calibrator
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.moments import Moments
-from bertflow.training.fit import fit_flow
+from bertflow.training.fitting import fit_flow
 from bertflow.training.presets import resolve
 
 QUICK = {"epochs": 3, "batch_size": 64, "learning_rate": 5e-3, "glow": {"hidden": 16}}

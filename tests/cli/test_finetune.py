@@ -128,7 +128,7 @@ def test_an_interrupted_run_goes_on_to_the_same_end(arguments, tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys
-import bertflow.finetuning.fit as siamese
+import bertflow.finetuning.fitting as siamese
 from bertflow.cli import main
 
 class Module(siamese.Siamese):

@@ -8,7 +8,7 @@ from scipy import stats
 
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.training.checkpoints import DivergenceError
-from bertflow.training.fit import FlowFit, fit_flow
+from bertflow.training.fitting import FlowFit, fit_flow
 from bertflow.training.presets import PRESETS, resolve
 
 SMALL = {"glow": {"hidden": 32}, "batch_size": 64, "warmup_steps": 20, "learning_rate": 5e-3}

@@ -8,7 +8,7 @@ import torch
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.training.fit import FlowFit
+from bertflow.training.fitting import FlowFit
 from bertflow.training.module import BertFlow
 from bertflow.training.presets import resolve
 from bertflow.training.trainer import known_warnings

@@ -2,7 +2,7 @@ import re
 
 import pytorch_lightning as pl
 
-from bertflow.training.fit import FlowFit
+from bertflow.training.fitting import FlowFit
 from bertflow.training.presets import resolve
 from bertflow.training.trainer import WholeRunBar
 

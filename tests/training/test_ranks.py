@@ -10,7 +10,7 @@ import torch
 WORKER = """
 import os, sys
 import numpy as np, pytorch_lightning as pl, torch
-from bertflow.training.fit import FlowFit
+from bertflow.training.fitting import FlowFit
 from bertflow.training.presets import resolve
 
 folder, world = sys.argv[1], int(sys.argv[2])

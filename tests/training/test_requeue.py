@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 from bertflow.training.checkpoints import RequeueBetweenSteps
-from bertflow.training.fit import FlowFit
+from bertflow.training.fitting import FlowFit
 from bertflow.training.presets import resolve
 
 RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})

@@ -5,8 +5,8 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.training import fit as fitting
-from bertflow.training.fit import SMALL, fit_flow, threads_for
+from bertflow.training import fitting
+from bertflow.training.fitting import SMALL, fit_flow, threads_for
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,142 @@
+"""The rules of the house: one of each idea, one door to each library, small files, imports that wait until used."""
+
+import ast
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+import bertflow
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "bertflow"
+FILES = sorted(PACKAGE.rglob("*.py"))
+OUTSIDE_CLI = [path for path in FILES if PACKAGE / "cli" not in path.parents]
+LONGEST = 350
+"""Lines that a file may have."""
+
+OWN_VALUES = {
+    "FORMAT": "each is the version of another file format",
+    "ROWS": "each is a number of rows that fits the memory of another computation",
+    "BLOCK": "as ROWS",
+    "CHUNK": "as ROWS",
+}
+"""Constants that have one name and one value in several modules, and are not one idea: why."""
+
+DOORS = {
+    "argparse": ("cli",),
+    "filelock": ("store",),
+    "jsonargparse": ("cli",),
+    "langchain_core": ("integrations/langchain.py",),
+    "litserve": ("serve",),
+    "matplotlib": ("plots.py",),
+    "mteb": ("integrations/mteb.py",),
+    "nflows": ("flow",),
+    "onnx": ("export",),
+    "onnxruntime": ("export",),
+    "pydantic": ("records.py",),
+    "pytorch_lightning": ("training", "finetuning", "runs", "cli/command.py"),
+    "ray": ("integrations/ray.py",),
+    "rich": ("cli",),
+    "sentence_transformers": ("export",),
+    "usearch": ("integrations/usearch.py",),
+}
+"""Library -> the only files and folders that import it."""
+
+HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "matplotlib", "datasets")
+FIT = "import bertflow, numpy; bertflow.Whitening().fit(numpy.random.default_rng(0).normal(size=(50, 4)))"
+LOADED = {
+    "import bertflow": (),
+    "import bertflow.training": (),
+    "import bertflow.runs": (),
+    "import bertflow; bertflow.TransformerEncoder": ("torch", "transformers"),
+    FIT: ("torch", "sklearn"),
+    "import bertflow; bertflow.load_calibrator": ("torch", "sklearn"),
+    "import bertflow; bertflow.CalibratedEncoder": ("torch", "sklearn", "transformers"),
+    "import bertflow; bertflow.evaluate_sts": ("torch", "sklearn", "transformers"),
+}
+"""Code -> the heavy libraries that it may load."""
+
+
+def statements(path):
+    return ast.parse(path.read_text("utf-8")).body
+
+
+def places(found):
+    """What is found in several files: {name: files}."""
+    return {name: sorted(paths) for name, paths in found.items() if len(paths) > 1}
+
+
+SECOND_PASS = pytest.mark.xfail(reason="rooms are still being merged", strict=False)
+
+
+@SECOND_PASS
+def test_no_public_class_or_function_is_defined_twice():
+    found = defaultdict(list)
+    for path in OUTSIDE_CLI:
+        for one in statements(path):
+            if isinstance(one, ast.ClassDef | ast.FunctionDef) and not one.name.startswith("_"):
+                found[one.name].append(str(path.relative_to(PACKAGE)))
+    assert places(found) == {}
+
+
+def constants(path):
+    for one in statements(path):
+        target = (
+            one.target if isinstance(one, ast.AnnAssign) else one.targets[0] if isinstance(one, ast.Assign) else None
+        )
+        if isinstance(target, ast.Name) and target.id.isupper() and not target.id.startswith("_") and one.value:
+            yield target.id, ast.dump(one.value)
+
+
+@SECOND_PASS
+def test_no_constant_is_written_down_twice():
+    found = defaultdict(list)
+    for path in OUTSIDE_CLI:
+        for name, value in constants(path):
+            found[name, value].append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for (name, _), paths in places(found).items() if name not in OWN_VALUES} == {}
+
+
+def test_no_public_name_is_the_name_of_a_module():
+    modules = {path.parent.name if path.stem == "__init__" else path.stem for path in OUTSIDE_CLI}
+    assert modules & set(bertflow.__all__) == set()
+
+
+@SECOND_PASS
+def test_no_file_is_long():
+    lines = {str(path.relative_to(ROOT)): len(path.read_text("utf-8").splitlines()) for path in FILES}
+    assert {path: n for path, n in lines.items() if n > LONGEST} == {}
+
+
+def imports(path):
+    """Every module that a file imports, wherever in the file it does so."""
+    for one in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(one, ast.Import):
+            yield from (name.name for name in one.names)
+        elif isinstance(one, ast.ImportFrom):
+            yield one.module
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_a_library_has_one_door(library):
+    inside = [PACKAGE / door for door in DOORS[library]]
+    assert all(door.exists() for door in inside)
+    others = [path for path in FILES if not any(door == path or door in path.parents for door in inside)]
+    assert [path.name for path in others for name in imports(path) if name.split(".")[0] == library] == []
+
+
+@SECOND_PASS
+def test_benchmarks_import_the_package_and_not_its_commands():
+    paths = sorted((ROOT / "benchmarks").glob("*.py"))
+    assert [path.name for path in paths for name in imports(path) if name.startswith("bertflow.cli")] == []
+
+
+@pytest.mark.parametrize("code", LOADED)
+def test_imports_wait_until_they_are_used(code):
+    script = f"import sys\n{code}\nprint([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert set(ast.literal_eval(done.stdout)) <= set(LOADED[code])
