@@ -20,6 +20,7 @@ from bertflow.runs.resume import read_run
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder
 
 
@@ -91,9 +92,8 @@ def finetune(
     from bertflow.finetuning.siamese import require_float32_weights
 
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
-    data = (
-        pairs if isinstance(pairs, PairOptions) else PairOptions(str(pairs) if isinstance(pairs, str | Path) else None)
-    )
+    path = str(pairs) if isinstance(pairs, str | Path) else None
+    data = pairs if isinstance(pairs, PairOptions) else PairOptions(path)
     named = EncoderOptions.of(encoder)
     if named.dtype not in (None, "float32"):
         raise UsageError(
@@ -111,7 +111,7 @@ def finetune(
     given, left_out = (pairs, 0) if isinstance(pairs, Pairs) else read_pairs(data, recipe, seed)
     asked = trainer_options(recipe, len(given))
     engine = run.trainer(trainer, asked, recipe_callbacks(recipe, run.path / "checkpoints"), {})
-    opened = run.open_encoder(encoder, None, recipe.max_length)
+    opened = run.open_encoder(encoder, max_length=recipe.max_length, dtype="float32")
     fit = SiameseFit(opened, given, recipe, seed)
     run.say(f"pairs     {len(fit.data.units):,} to train on, {len(fit.data.held_out):,} held out")
     if not engine.is_global_zero:
@@ -132,11 +132,11 @@ class EncoderRun(Run):
     """A run folder with a fine-tuned encoder."""
 
     @cached_property
-    def encoder(self) -> "TransformerEncoder":
+    def encoder(self) -> "SentenceEncoder":
         """The fine-tuned encoder."""
-        from bertflow.encoder.transformer import TransformerEncoder
+        from bertflow.opening import load
 
-        return TransformerEncoder(self.folder / "encoder")
+        return load(self.folder / "encoder")
 
     @cached_property
     def record(self) -> Mapping[str, Any]:

@@ -19,8 +19,8 @@ from bertflow.runs.resume import require_same_inputs
 from bertflow.training.presets import Recipe, resolve
 
 if TYPE_CHECKING:
-    from bertflow.calibrated import CalibratedEncoder
     from bertflow.calibration.base import AbstractCalibrator, Provenance
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.training.batches import Embeddings
     from bertflow.training.fitting import FlowFit
@@ -122,7 +122,7 @@ def train(
     asked = trainer_options(recipe, len(sentences))
     engine = run.trainer(trainer, asked, recipe_callbacks(recipe), {"--data.store": data.store})
     pl.seed_everything(seed, verbose=False)
-    opened = run.open_encoder(encoder, recipe.pooling, recipe.max_length)
+    opened = run.open_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
     if parse_pooling(opened.describe()["pooling"]).counted:
         opened.count_tokens(sentences)
     hashes = hash_texts(sentences)
@@ -165,11 +165,12 @@ class FlowRun(Run):
         return load_calibrator(self.folder / "calibrator")
 
     @cached_property
-    def encoder(self) -> "CalibratedEncoder":
+    def encoder(self) -> "SentenceEncoder":
         """The calibrated encoder."""
         from bertflow.calibrated import CalibratedEncoder
+        from bertflow.opening import load
 
-        return CalibratedEncoder(self.raw, self.calibrator) if self.raw else CalibratedEncoder.load(self.folder)
+        return CalibratedEncoder(self.raw, self.calibrator) if self.raw else load(self.folder)
 
     @cached_property
     def record(self) -> "FitRecord":
@@ -277,8 +278,10 @@ def _write_result(
 
 def _write_report(run: RunFolder, fit: "FlowFit", result: FlowRun, sentences: Sequence[str]) -> None:
     """The geometry before and after, in pictures; a run whose text is too short for them is complete without."""
+    from bertflow.calibrated import CalibratedEncoder
     from bertflow.geometry.inspecting import write_run_report
 
+    assert isinstance(result.encoder, CalibratedEncoder)
     try:
         write_run_report(run.path, result.encoder, fit.x, sentences, run.facts["encoder"])
     except BertflowError as error:

@@ -62,14 +62,23 @@ class EncoderOptions:
             return given or cls()
         if isinstance(given, str | Path):
             return cls(str(given))
-        from bertflow.encoder.transformer import TransformerEncoder
-
-        if not isinstance(given, TransformerEncoder):
-            raise UsageError(
-                f"A transformer is trained or calibrated, got a {type(given).__name__}. "
-                "Give its raw encoder, or the name of one."
-            )
+        require_transformer(given)
         return cls(**given.recipe)
+
+
+def require_transformer(encoder: object) -> None:
+    """Refuse what can neither be trained nor be written into a run folder.
+
+    Raises:
+        UsageError: If it is not a transformer without a calibrator.
+    """
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    if not isinstance(encoder, TransformerEncoder):
+        raise UsageError(
+            f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
+            "or the name of one."
+        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -239,39 +248,27 @@ class RunFolder:
         return status
 
     def open_encoder(
-        self,
-        given: "EncoderOptions | TransformerEncoder | str | Path | None",
-        pooling: str | None,
-        max_length: int | None,
+        self, given: "EncoderOptions | TransformerEncoder | str | Path | None", **recipe: Any
     ) -> "TransformerEncoder":
         """The encoder to train, or to calibrate.
 
         Args:
-            given: What names it, or the encoder itself.
-            pooling: The recipe's, where none is given.
-            max_length: The recipe's, where none is given.
+            given: Its name with options, or the encoder itself.
+            **recipe: Options of the recipe, for those that are not given.
+
+        Raises:
+            UsageError: If it is not a transformer without a calibrator.
         """
-        from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
         from bertflow.encoder.transformer import TransformerEncoder
         from bertflow.opening import load
 
         if isinstance(given, TransformerEncoder):
-            encoder, self.arguments = given, given.recipe
+            encoder: Any = given
         else:
-            options = EncoderOptions.of(given)
-            own = RAW_POOLING if options.model is None else None
-            self.arguments = {
-                **asdict(options),
-                "model": options.model or embedded_encoder(),
-                "pooling": options.pooling or pooling or own,
-                "max_length": options.max_length or max_length,
-            }
-            opened = load(**self.arguments)
-            if not isinstance(opened, TransformerEncoder):
-                raise UsageError(
-                    f"{options.model} is a {type(opened).__name__}, but a transformer without a calibrator is needed."
-                )
-            encoder = opened
+            options: dict[str, Any] = asdict(EncoderOptions.of(given))
+            encoder = load(**{name: recipe.get(name) if value is None else value for name, value in options.items()})
+        require_transformer(encoder)
+        self.arguments = encoder.recipe
         self.say(f"encoder   {self.arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
         return encoder
 

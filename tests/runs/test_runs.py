@@ -101,7 +101,8 @@ def test_a_calibrated_encoder_is_refused(run, tmp_path):
     with pytest.raises(UsageError) as caught:
         bertflow.train(run.encoder, SENTENCES, FLOW, TRAINER, output=tmp_path / "again", report=False)
     assert str(caught.value) == (
-        "A transformer is trained or calibrated, got a CalibratedEncoder. Give its raw encoder, or the name of one."
+        "A raw transformer is needed, got a CalibratedEncoder. Give the encoder before the calibrator, or the name of "
+        "one."
     )
 
 
