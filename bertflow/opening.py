@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertflow.encoder.abstract import Role, SentenceEncoder
+from typing_extensions import TypedDict, Unpack
+
 from bertflow.errors import UsageError
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator
+    from bertflow.encoder.abstract import Role, SentenceEncoder
 
 logger = logging.getLogger("bertflow")
 
@@ -25,6 +27,28 @@ WORD_VECTORS = (".vec", ".txt", ".gz")
 """How the name of a file of word vectors ends."""
 CALIBRATOR = "calibrator"
 """Where a calibrated encoder and a run keep their calibrator."""
+
+
+class EncoderOptions(TypedDict, total=False):
+    """How an encoder is opened; None, or leaving an option out, is the encoder's own choice.
+
+    Attributes:
+        pooling: How tokens become a vector, as mean(1,2); static or static-sif for the word embeddings of a
+            transformer (default: the encoder's own, else mean).
+        max_length: Longest sentence, in tokens; longer ones are cut (default: the encoder's own, else 128).
+        dtype: float32, float16 or bfloat16 (default: the encoder's own, else float32).
+        device: cpu, cuda, mps (default: the first of cuda, mps and cpu that is there).
+        revision: Branch, tag or commit, for a hub id.
+        prompt: Text in front of every sentence, or the name of a prompt of a sentence-transformers folder; from Python
+            also one for each role (default: the encoder's own). An empty text switches prompts off.
+    """
+
+    pooling: str | None
+    max_length: int | None
+    dtype: str | None
+    device: str | None
+    revision: str | None
+    prompt: "str | Mapping[Role, str] | None"
 
 
 @dataclass(frozen=True)
@@ -52,36 +76,21 @@ class Kind:
 
     called: str
     known: Callable[[Path], bool]
-    open: Callable[[Named], SentenceEncoder]
+    open: "Callable[[Named], SentenceEncoder]"
     calibrated: bool = False
 
 
 def load(
-    model: str | Path | None = None,
-    *,
-    device: str = "auto",
-    revision: str | None = None,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    dtype: str | None = None,
-    prompt: str | Mapping[Role, str] | None = None,
-    force: bool = False,
-) -> SentenceEncoder:
+    model: str | Path | None = None, *, force: bool = False, **options: Unpack[EncoderOptions]
+) -> "SentenceEncoder":
     """Open an encoder, raw or calibrated.
 
     Args:
         model: A hub id, also of a calibrated encoder; the folder of a transformers model, a
             sentence-transformers model, a saved or calibrated encoder, or a run; or a file of word vectors. None is the
             encoder that comes as a package (``bertflow.encoder.embedded``), with its inner layers.
-        device: cpu, cuda, mps; auto takes the first of cuda, mps and cpu that is there.
-        revision: Branch, tag or commit, for a hub id.
-        pooling: How tokens become a vector, as mean(1,2); static or static-sif for the word embeddings of a
-            transformer. By default the folder's own, else mean.
-        max_length: Longest sentence, in tokens; longer ones are cut. By default the folder's own, else 128.
-        dtype: float32, float16 or bfloat16. By default the folder's own, else float32.
-        prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
-            or one for each role. By default the folder's own; an empty text switches prompts off.
         force: Accept a calibrator with an encoder that it was not fitted on, as one with another ``max_length``.
+        options: ``EncoderOptions``.
 
     Returns:
         The encoder; ``load(**encoder.recipe)`` opens it again.
@@ -90,15 +99,15 @@ def load(
         UsageError: If the hub does not give it, an option cannot be used, or it is a calibrator alone.
         DataError: If it is missing, incomplete or damaged.
     """
-    given = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "prompt": prompt, "revision": revision}
-    options = {name: value for name, value in given.items() if value is not None}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    device = given.pop("device", "auto")
     if model is None:
         from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 
-        model, options = embedded_encoder(), {"pooling": RAW_POOLING, **options}
+        model, given = embedded_encoder(), {"pooling": RAW_POOLING, **given}
     name = str(model)
-    place, kind = find(name, revision)
-    return kind.open(Named(name, place, device, force, options))
+    place, kind = find(name, given.get("revision"))
+    return kind.open(Named(name, place, device, force, given))
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
@@ -116,7 +125,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
     return place, next(kind for kind in KINDS if kind.known(place))
 
 
-def _word_vectors(named: Named) -> SentenceEncoder:
+def _word_vectors(named: Named) -> "SentenceEncoder":
     from bertflow.encoder.word_vectors import WordVectorEncoder
 
     if unused := [name for name in named.options if name != "pooling"]:
@@ -124,11 +133,11 @@ def _word_vectors(named: Named) -> SentenceEncoder:
     return WordVectorEncoder(named.place, **named.options)
 
 
-def _no_encoder(named: Named) -> SentenceEncoder:
+def _no_encoder(named: Named) -> "SentenceEncoder":
     raise UsageError(f"{named.name} is a calibrator without an encoder. Give the folder that holds both.")
 
 
-def _transformer(named: Named) -> SentenceEncoder:
+def _transformer(named: Named) -> "SentenceEncoder":
     from bertflow.encoder.static import StaticEncoder
     from bertflow.encoder.transformer import TransformerEncoder
 
@@ -141,7 +150,7 @@ def _transformer(named: Named) -> SentenceEncoder:
     return StaticEncoder(named.name, **{**options, "pooling": pooling.removeprefix(STATIC)[1:] or "content"})
 
 
-def _calibrated(named: Named) -> SentenceEncoder:
+def _calibrated(named: Named) -> "SentenceEncoder":
     from bertflow.calibrated import CalibratedEncoder
 
     options = {name: value for name, value in named.options.items() if name != "revision"}
@@ -150,7 +159,7 @@ def _calibrated(named: Named) -> SentenceEncoder:
     return encoder
 
 
-def _run(named: Named) -> SentenceEncoder:
+def _run(named: Named) -> "SentenceEncoder":
     """A run whose encoder lies elsewhere: opened as the run says, else as the calibrator has recorded."""
     from typing_extensions import TypedDict
 

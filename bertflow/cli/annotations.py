@@ -22,6 +22,7 @@ from typing import Any, ForwardRef, Literal, Union, get_args, get_origin
 
 ORDER = (bool, int, float)
 """Tried first, in this order; a Path and a str, which take anything, come last."""
+PYTHON_ONLY = (collections.abc.Sequence, collections.abc.Mapping)
 CONTAINERS = (list, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
 
 
@@ -34,8 +35,8 @@ def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | No
     """
     names = {**vars(typing), **vars(collections.abc), "Path": Path, **namespace}
     found = [kind for kind in _members(annotation, names) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
-    if str in found or Path in found:  # then a Sequence is one of sentences, for Python
-        found = [kind for kind in found if get_origin(kind) is not collections.abc.Sequence]
+    if str in found or Path in found:  # then a Sequence is one of sentences and a Mapping one of texts, for Python
+        found = [kind for kind in found if get_origin(kind) not in PYTHON_ONLY]
     if str in found:
         found = [kind for kind in found if kind is not Path]
     found = [list[get_args(kind)] if get_origin(kind) is collections.abc.Sequence else kind for kind in found]  # type: ignore[misc]

@@ -199,9 +199,12 @@ class Command:
         for name, parameter in self._parameters.items():
             if name in (*FILLED, *self.python_only, self.record, "trainer" if self.trainer else ""):
                 continue
+            if parameter.kind is parameter.VAR_KEYWORD:
+                options += _named_by(parameter.annotation)
+                continue
             kind = command_line_type(parameter.annotation, self.function.__globals__)
             required = parameter.default is inspect.Parameter.empty
-            if kind is None or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            if kind is None or parameter.kind is parameter.VAR_POSITIONAL:
                 assert not required, f"{self.name}: no command line can say the parameter {name}"
                 continue
             default = None if required else parameter.default
@@ -369,6 +372,17 @@ class Actions:
             f"usage: bertflow {self.name} ACTION [options]\n\n{self.about}\n\n{rows}\n\n"
             f"`bertflow {self.name} ACTION --help` lists the options of one.{examples}"
         )
+
+
+def _named_by(annotation: Any) -> list[Option]:
+    """The options of ``**options: Unpack[SomeTypedDict]``, whose docstring explains them."""
+    (shape,) = get_args(annotation)
+    described = docstring_parser.parse(inspect.getdoc(shape) or "", DocstringStyle.GOOGLE)
+    kinds, names = inspect.get_annotations(shape), vars(sys.modules[shape.__module__])
+    return [
+        Option(one.arg_name, command_line_type(kinds[one.arg_name], names), None, plain(one.description))
+        for one in described.params
+    ]
 
 
 def _parser_class(trains: bool) -> type[ArgumentParser]:

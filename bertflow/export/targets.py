@@ -14,9 +14,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.export.onnx_encoder import RECORD, write_record
 from bertflow.files import atomic_folder
+from bertflow.opening import EncoderOptions, load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 
@@ -114,11 +117,8 @@ def export_encoder(
     license: str | None = None,  # noqa: A002 - the hub's word
     push: str | None = None,
     private: bool = False,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    dtype: str | None = None,
-    prompt: str | None = None,
     progress: bool | None = None,
+    **options: Unpack[EncoderOptions],
 ) -> Exported:
     """Write an encoder, calibrated or raw, for other tools.
 
@@ -139,11 +139,8 @@ def export_encoder(
         license: License for the model card, as the hub spells it; it depends on the encoder's own.
         push: Repository OWNER/NAME on the hub to upload to afterwards.
         private: With push: make a new repository private.
-        pooling: Pooling of a raw encoder (default: its own, else mean).
-        max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
-        dtype: float32, float16 or bfloat16 (default: the encoder's own).
-        prompt: Prompt of a raw encoder, put in front of every sentence (default: its own).
         progress: Whether to show progress bars (default: in a terminal or a notebook).
+        options: ``EncoderOptions``.
 
     Raises:
         UnknownNameError: For an unknown target or layout.
@@ -158,12 +155,11 @@ def export_encoder(
     from bertflow.data.sts import expand_tasks, load_sts
     from bertflow.export.approximation import add_int8, linearized
     from bertflow.export.card import push_export, read_results
-    from bertflow.opening import load
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []
     if isinstance(model, str | Path):
-        model = load(model, device="cpu", pooling=pooling, max_length=max_length, dtype=dtype, prompt=prompt)
+        model = load(model, **{**options, "device": "cpu"})
     system, cost = model, list[str]()
     if linearize:
         if not isinstance(system, CalibratedEncoder):

@@ -10,8 +10,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from bertflow.errors import UsageError
 from bertflow.files import write_text
+from bertflow.opening import EncoderOptions, load
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
@@ -93,11 +96,8 @@ def build_index(
     answers: "str | Path | Iterable[Answer]",
     model: str | Path,
     *,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    dtype: str | None = None,
-    device: str = "auto",
     progress: bool | None = None,
+    **options: Unpack[EncoderOptions],
 ) -> IndexInfo:
     """Embed answers into a new index.
 
@@ -105,21 +105,18 @@ def build_index(
         index: File to write.
         answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
         model: An encoder (hub id or folder), raw or calibrated.
-        pooling: Pooling of a raw encoder, as a name or written out: mean(1,2).
-        max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
-        dtype: float32, float16 or bfloat16, for a raw encoder.
-        device: cpu, cuda, ... or auto.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``EncoderOptions``.
 
     Raises:
         UsageError: If there is a file at ``index``.
         DataError: If the answers cannot be used.
     """
-    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
-    given, source = _answers(answers), _source(model, pooling=pooling, max_length=max_length, dtype=dtype)
-    encoder = load(**{**source, "device": device})
+    kept = {name: value for name, value in options.items() if name != "device"}
+    given, source = _answers(answers), _source(model, **kept)
+    encoder = load(**{**source, "device": options.get("device")})
     with AnswerIndex.create(index, encoder, given, source, progress=bool(progress)) as made:
         return replace(describe_index(made), brief=True)
 
@@ -204,7 +201,6 @@ def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "au
     Raises:
         DataError: If the raw encoder is another one, or the index cannot be used.
     """
-    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
     held = describe_index(index).source
@@ -288,7 +284,6 @@ def open_index(
 ) -> "Iterator[AnswerIndex]":
     """An index with its encoder; one that is open already stays open."""
     from bertflow.encoder.folders import recorded_prompts
-    from bertflow.opening import load
     from bertflow.retrieval.index import AnswerIndex
 
     if isinstance(index, AnswerIndex):

@@ -5,7 +5,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from typing_extensions import Unpack
+
 from bertflow.errors import UsageError
+from bertflow.opening import EncoderOptions, load
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
@@ -100,12 +103,9 @@ def score(
     density: str | None = None,
     save: str | Path | None = None,
     max_sentences: int = 5000,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    prompt: str | None = None,
-    device: str = "auto",
     seed: int = 0,
     progress: bool | None = None,
+    **options: Unpack[EncoderOptions],
 ) -> ScoredPairs:
     """Score pairs of sentences, or say how ordinary the sentences of a text are.
 
@@ -125,12 +125,9 @@ def score(
         density: With fit_on and domain: gaussian (default) or flow.
         save: With fit_on: folder to write the encoder with its scores to.
         max_sentences: Size of the random sample of fit_on.
-        pooling: Pooling of a raw encoder (default: its own, else mean).
-        max_length: Longest sentence of a raw encoder, in tokens (default: its own, else 128).
-        prompt: Prompt of a raw encoder, put in front of every sentence.
-        device: cpu, cuda, ... or auto.
         seed: Random seed for the sample and the random pairs.
         progress: Whether to show progress bars (default: in a terminal or a notebook).
+        options: ``EncoderOptions``.
 
     Raises:
         UsageError: If options contradict each other, or the text is too small for the false-match rate.
@@ -140,7 +137,6 @@ def score(
     from bertflow.data.pairs import load_pairs
     from bertflow.data.tables import write_rows
     from bertflow.evaluation.encoding import pair_cosines
-    from bertflow.opening import load
     from bertflow.scoring.random_pairs import unseen_sample
 
     bars = bool(progress)
@@ -148,7 +144,7 @@ def score(
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
     if isinstance(encoder, str | Path):
-        encoder = load(encoder, device=device, pooling=pooling, max_length=max_length, prompt=prompt)
+        encoder = load(encoder, **options)
     if text is not None:
         name = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
         text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)
