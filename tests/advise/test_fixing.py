@@ -1,6 +1,7 @@
 """``bertflow.fix`` from Python: encoders and sentences in, advice out."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -130,3 +131,36 @@ def test_what_cannot_be_judged_is_refused_in_one_line(encoder, advice):
         bertflow.fix(encoder, text, purpose="poetry")
     with pytest.raises(UsageError, match=r"An encoder and a text are needed"):
         bertflow.fix(encoder)
+
+
+PROMPTS = {"query": "big red ", "passage": "small ", "other": "dog "}
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default", "given"),
+    [
+        ({"other": "dog "}, "other", None),
+        ({"other": "dog "}, "other", ""),
+        ({"other": "dog "}, None, "other"),
+        (PROMPTS, None, None),
+        ({}, None, "in "),
+    ],
+    ids=["the folder's default", "switched off", "by its name", "of both roles", "as text"],
+)
+def test_the_prompt_is_that_of_every_other_command(tiny_bert, tmp_path, prompts, default, given):
+    folder = tmp_path / "model"
+    shutil.copytree(tiny_bert, folder)
+    config = {"prompts": prompts, "default_prompt_name": default}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(config))
+    (folder / "modules.json").write_text(
+        json.dumps([{"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"}])
+    )
+    text = lines_of(neighbors(350))
+    how = {"candidates": "whitening(8)", "resamples": 100, "device": "cpu"}
+    advice = bertflow.fix(str(folder), text, prompt=given, **how)
+    expected = bertflow.load(folder, prompt=given, device="cpu")
+    assert advice.encoder.raw.identity == expected.identity
+    sentences = [a for a, _ in neighbors(10, seed=3)]
+    raw = advice.candidates.systems["raw"]
+    np.testing.assert_allclose(raw.encode(sentences), expected.encode(sentences), atol=1e-6)
+    np.testing.assert_allclose(raw.encode_query(sentences), expected.encode_query(sentences), atol=1e-6)
