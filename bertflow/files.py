@@ -1,7 +1,7 @@
-"""Files that are whole or absent.
+"""Files and folders that are complete or absent.
 
-What is written goes aside first and is renamed when it is complete, so that a run that is killed leaves either the
-old file or the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
+They are written under another name and renamed when they are complete, so a run that is killed leaves the old file or
+the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     os.close(handle)
     aside = Path(name)
-    # mkstemp gives 0600; the finished file gets what an ordinary open() would have given.
+    # mkstemp sets mode 0600; the finished file gets the mode that open() would have set.
     umask = os.umask(0)
     os.umask(umask)
     aside.chmod(0o666 & ~umask)
@@ -44,7 +44,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
-    """Give an empty folder to fill; it becomes ``folder`` (replacing one of that name) when the block ends well."""
+    """Give an empty folder to fill; it becomes ``folder``, or replaces it, when the block ends without an error."""
     folder = Path(folder)
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
@@ -64,7 +64,7 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
 
 
 def _swap(aside: Path, folder: Path) -> None:
-    """Put ``aside`` in the place of ``folder``; a non-empty folder cannot be replaced in one call, so it steps out."""
+    """Replace ``folder`` by ``aside``; the system cannot do that in one call if ``folder`` is not empty."""
     if not folder.exists():
         aside.rename(folder)
         return
@@ -75,7 +75,7 @@ def _swap(aside: Path, folder: Path) -> None:
 
 
 def file_sha256(path: Path) -> str:
-    """Checksum of a file's bytes, read a block at a time."""
+    """SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
