@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 from bertflow.errors import UsageError
@@ -20,6 +20,8 @@ RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
 """Where torchrun and SLURM give the rank and the number of processes; the first pair that is set counts."""
 EVERY = 15.0
 """Seconds between two log lines."""
+READ = 1_000_000
+"""Sentences between two log lines while text is read."""
 DELAY = 1.0
 """Seconds of work after which a bar appears that was not asked for."""
 
@@ -46,6 +48,14 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
             yield shown.update
     else:
         yield Lines(total, label, unit).advance if first and show is None else lambda units: None
+
+
+def reading(sentences: Iterable[str]) -> Iterator[str]:
+    """The same sentences; how many were read is logged from time to time, as the length of the text is unknown."""
+    for number, sentence in enumerate(sentences, start=1):
+        yield sentence
+        if number % READ == 0:
+            logger.info("reading: %s sentences", f"{number:,}")
 
 
 class Lines:

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.progress import Lines, bar, place
+from bertflow.progress import Lines, bar, place, reading
 
 
 def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
@@ -73,3 +73,10 @@ def test_an_impossible_rank_is_refused(rank):
     assert str(caught.value) == (
         f"RANK should be a number from 0 to below WORLD_SIZE, got {rank} of 2. Set both, or neither."
     )
+
+
+def test_reading_a_long_text_is_logged(caplog, monkeypatch):
+    caplog.set_level(logging.INFO, "bertflow")
+    monkeypatch.setattr("bertflow.progress.READ", 5)
+    assert list(reading(map(str, range(12)))) == [str(k) for k in range(12)]
+    assert caplog.messages == ["reading: 5 sentences", "reading: 10 sentences"]

@@ -9,7 +9,9 @@ The next run of the same job cuts the file back to what the journal says, and co
 its name; OUT.parquet is made of it, by reading it once more.
 """
 
+import logging
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator, Provenance
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.saving import RECORD
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
@@ -34,9 +37,12 @@ from bertflow.records import read_record
 from bertflow.store.build import MANIFEST
 from bertflow.store.shards import Locks, counted
 from bertflow.store.store import EmbeddingStore
+from bertflow.training.presets import resolve
 
 Source = EmbeddingStore | Vectors
 """Both have n, dim and blocks(size, start, stop)."""
+logger = logging.getLogger("bertflow")
+
 EVERY = 256 * 2**20
 """Bytes between two entries of the journal."""
 Blocks = Callable[[int], Iterator[NDArray[np.floating]]]
@@ -132,6 +138,19 @@ def merged_over_ranks(mine: list[Moments], world: int) -> Moments:
     return Moments.merged(chain.from_iterable(parts))
 
 
+def fitted_flow(
+    flow: AbstractCalibrator, rows: Any, moments: Moments, preset: str, seed: int, progress: bool | None
+) -> AbstractCalibrator:
+    """A flow fitted to rows that are read in any order."""
+    from bertflow.training.fitting import fit_flow
+
+    assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"
+    recipe = resolve(preset, {} if flow.n_components == "auto" else {"n_components": flow.n_components})
+    shown = sys.stderr.isatty() if progress is None else progress
+    fitted = fit_flow(rows, recipe, random_state=seed, trainer={"enable_progress_bar": shown})
+    return FlowCalibrator.of(fitted, recipe, moments, None)
+
+
 def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, bare: bool) -> None:
     """Refuse rows that a calibrator was not fitted for.
 
@@ -196,6 +215,16 @@ def write_rows(output: Path, source: Source, calibrator: AbstractCalibrator, fol
     file = RowFile(output, source.n, calibrator.dim_out, dtype_of(source), job)
     beside = source if isinstance(source, Vectors) and source.column is not None else None
     return file.write(lambda start: map(calibrator.transform, source.blocks(start=start)), advance, beside)
+
+
+@contextmanager
+def resumable(kept: str) -> Iterator[None]:
+    """If the user interrupts the work, say that it can be continued."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        logger.warning("%s: run the same command again to continue.", kept)
+        raise
 
 
 @dataclass(frozen=True)

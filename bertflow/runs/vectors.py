@@ -8,30 +8,22 @@ All read and write in blocks, so that memory does not grow with the rows, and co
 Several processes that a launcher started share the work of ``embed``, of ``fit``, and of ``transform`` into a store.
 """
 
-import logging
-import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from bertflow.errors import DataError, UsageError
-from bertflow.progress import bar, place
+from bertflow.progress import bar, place, reading
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.moments import Moments
     from bertflow.store.store import EmbeddingStore
-
-logger = logging.getLogger("bertflow")
-
-READ = 1_000_000
-"""Sentences between two log lines while text of unknown length is read."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -161,13 +153,13 @@ def embed(
         text: Text to embed: txt, tsv, csv, jsonl or parquet files, or hub:owner/name.
         store: Folder of the store; made if it is missing, else continued.
         columns: Columns of tables that hold text, as a,b; found by their names by default.
-        model: Encoder: a hub id or a folder; the embedded one by default.
+        model: Encoder: anything that bertflow.load opens; the embedded one by default.
         pooling: Name of a pooling, or written out as 'mean(1,2)'; the encoder's own by default.
-        max_length: Length at which sentences are truncated, in tokens; 128 by default.
-        dtype: Precision of the encoder's weights: float32, float16 or bfloat16; float32 by default.
+        max_length: Length at which sentences are truncated, in tokens; the encoder's own by default, else 128.
+        dtype: Precision of the encoder's weights: float32, float16 or bfloat16; the encoder's own by default.
         device: cpu, cuda, ...; auto chooses the fastest one.
         revision: Branch, tag or commit of a hub id.
-        prompt: Text in front of every sentence.
+        prompt: Text in front of every sentence; the encoder's own by default, none if it is empty.
         storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
         shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
         verify: Only compare the store with its checksums.
@@ -181,6 +173,7 @@ def embed(
         DataError: If text cannot be read, the folder holds another store, or the store is damaged.
     """
     from bertflow.data.corpus import stream_sentences
+    from bertflow.runs import rows
     from bertflow.store.store import EmbeddingStore
 
     if verify:
@@ -194,12 +187,11 @@ def embed(
     named = columns.split(",") if columns else None
     begin = time.monotonic()
     options = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "revision": revision, "prompt": prompt}
-    given = {"device": device} | {name: value for name, value in options.items() if value is not None}
-    encoder = _encoder(model, given, lambda: stream_sentences(text, named))
-    with ExitStack() as stack, _resumable(f"What is done is kept in {store}"):
+    encoder = _encoder(model, {"device": device, **options}, lambda: stream_sentences(text, named))
+    with ExitStack() as stack, rows.resumable(f"What is done is kept in {store}"):
         made = EmbeddingStore.build_streamed(
             encoder,
-            lambda: _counted(stream_sentences(text, named)),
+            lambda: reading(stream_sentences(text, named)),
             store,
             shards,
             storage,
@@ -244,15 +236,7 @@ def fit(
     """
     from bertflow.calibration.linear import AbstractLinearCalibrator
     from bertflow.calibration.spelling import parse_calibrator
-    from bertflow.runs.rows import (
-        any_order,
-        merged_over_ranks,
-        moments_of_share,
-        open_source,
-        path_of,
-        provenance_of,
-        ranks,
-    )
+    from bertflow.runs import rows
 
     made, output = parse_calibrator(calibrator), Path(output)
     linear = isinstance(made, AbstractLinearCalibrator)
@@ -263,19 +247,19 @@ def fit(
             raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
     if not linear and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
-    source = open_source(store, vectors, column)
+    source = rows.open_source(store, vectors, column)
     begin = time.monotonic()
-    with ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
-        moments = merged_over_ranks(moments_of_share(source, rank, world, advance), world)
+    with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
+        moments = rows.merged_over_ranks(rows.moments_of_share(source, rank, world, advance), world)
         if isinstance(made, AbstractLinearCalibrator):
             made.fit_moments(moments)
         else:
-            with any_order(source, output) as rows:
-                made = _fitted_flow(made, rows, moments, preset or "default", seed or 0, progress)
-        made.provenance_ = provenance_of(source)
+            with rows.any_order(source, output) as x:
+                made = rows.fitted_flow(made, x, moments, preset or "default", seed or 0, progress)
+        made.provenance_ = rows.provenance_of(source)
         if not rank:
             made.save(output)
-    return Fitted(made, calibrator, output, path_of(source), store is not None, time.monotonic() - begin)
+    return Fitted(made, calibrator, output, rows.path_of(source), store is not None, time.monotonic() - begin)
 
 
 def transform(
@@ -312,18 +296,18 @@ def transform(
     """
     from bertflow.calibration.saving import load_calibrator
     from bertflow.data.vectors import FORMATS, Vectors
-    from bertflow.runs.rows import calibrated_recipe, check_output, open_source, require_same, write_rows
+    from bertflow.runs import rows
 
     folder, output = Path(calibrator), Path(output)
-    fitted, source = load_calibrator(folder), open_source(store, vectors, column)
-    check_output(output, source)
-    require_same(fitted, folder, source, bare)
+    fitted, source = load_calibrator(folder), rows.open_source(store, vectors, column)
+    rows.check_output(output, source)
+    rows.require_same(fitted, folder, source, bare)
     begin, kept = time.monotonic(), 0
-    with bar(source.n, "calibrating", progress, "rows") as advance, _resumable("What is done is kept"):
+    with bar(source.n, "calibrating", progress, "rows") as advance, rows.resumable("What is done is kept"):
         if isinstance(source, Vectors) or output.suffix in FORMATS:
-            kept = write_rows(output, source, fitted, folder, advance)
+            kept = rows.write_rows(output, source, fitted, folder, advance)
         else:
-            recipe = calibrated_recipe(fitted, folder, source)
+            recipe = rows.calibrated_recipe(fitted, folder, source)
             source.mapped(fitted.transform, output, recipe, fitted.dim_out, advance)
     return Transformed(output, source.n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
 
@@ -331,55 +315,17 @@ def transform(
 def _encoder(
     model: "str | Path | SentenceEncoder | None", options: dict[str, Any], read: Callable[[], Iterable[str]]
 ) -> "SentenceEncoder":
-    """The encoder; a pooling that weighs tokens by their frequency counts those of the text first.
-
-    Args:
-        model: An encoder, or what names one; None for the embedded one.
-        options: How to open it.
-        read: Starts the text from the top.
-    """
+    """The encoder; a pooling that weighs tokens by frequency first counts those of the text, which ``read`` starts."""
+    from bertflow.encoder.static import StaticEncoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.opening import load
     from bertflow.store.text import SpooledText, TextIndex
 
     encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
-    facts = encoder.describe()
-    if isinstance(encoder, TransformerEncoder) and "token_counts" in facts and facts["token_counts"] is None:
+    uncounted = encoder.describe().get("token_counts", "") is None
+    if uncounted and isinstance(encoder, TransformerEncoder | StaticEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
             distinct = TextIndex.read(read(), Path(folder))
             encoder.count_tokens(SpooledText(Path(folder)).rows(0, distinct.n) if distinct.n else [])
     return encoder
-
-
-def _counted(sentences: Iterable[str]) -> Iterator[str]:
-    """The same sentences; how many were read is logged from time to time."""
-    for number, sentence in enumerate(sentences, start=1):
-        yield sentence
-        if number % READ == 0:
-            logger.info("reading: %s sentences", f"{number:,}")
-
-
-@contextmanager
-def _resumable(kept: str) -> Iterator[None]:
-    """If the user interrupts the work, say that it can be continued."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        logger.warning("%s: run the same command again to continue.", kept)
-        raise
-
-
-def _fitted_flow(
-    flow: "AbstractCalibrator", rows: Any, moments: "Moments", preset: str, seed: int, progress: bool | None
-) -> "AbstractCalibrator":
-    """A flow fitted to rows that are read in any order."""
-    from bertflow.calibration.flow import FlowCalibrator
-    from bertflow.training.fitting import fit_flow
-    from bertflow.training.presets import resolve
-
-    assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"
-    recipe = resolve(preset, {} if flow.n_components == "auto" else {"n_components": flow.n_components})
-    shown = sys.stderr.isatty() if progress is None else progress
-    fitted = fit_flow(rows, recipe, random_state=seed, trainer={"enable_progress_bar": shown})
-    return FlowCalibrator.of(fitted, recipe, moments, None)

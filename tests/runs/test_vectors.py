@@ -1,7 +1,6 @@
 """embed, fit and transform from Python; the commands are tested in tests/cli."""
 
 import json
-import logging
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ import pytest
 import bertflow
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.runs import vectors
 
 SENTENCES = [f"the {a} {b} sleeps ." for a in ("big", "small", "red", "green") for b in ("man", "dog", "cat", "bird")]
 
@@ -65,10 +63,3 @@ def test_one_source_of_rows_is_wanted(tmp_path, function, given):
         function(calibrator=calibrator, output=tmp_path / "z.npy", **given)
     got = "both" if given else "neither"
     assert str(caught.value) == f"One of store and vectors is wanted, got {got}. Give one."
-
-
-def test_reading_a_long_text_is_logged(caplog, monkeypatch):
-    caplog.set_level(logging.INFO, "bertflow")
-    monkeypatch.setattr(vectors, "READ", 5)
-    assert list(vectors._counted(SENTENCES)) == SENTENCES
-    assert caplog.messages == ["reading: 5 sentences", "reading: 10 sentences", "reading: 15 sentences"]
