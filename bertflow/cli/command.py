@@ -41,6 +41,7 @@ from bertflow.cli.help_text import PRINT, HelpFormatter, plain
 from bertflow.cli.spelling import Spelling
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import write_json
+from bertflow.runs.resume import flat_options
 
 CONFIG, OUTPUT, JSON = "config", "output", "json"
 """Options that are not the function's."""
@@ -238,7 +239,7 @@ class Command:
             words = self._spelling(parser).spell_out(argv)
             parsed = parser.parse_args(words)
             if self.preset:
-                parser.set_defaults(dict(_flat(self.preset(parsed))))
+                parser.set_defaults(dict(flat_options(self.preset(parsed))))
                 parsed = parser.parse_args(words)
         return parser, parsed
 
@@ -302,7 +303,7 @@ class Command:
             parser.add_class_arguments(shape, option.name)
             if is_dataclass(option.default):
                 defaults = asdict(option.default)  # type: ignore[arg-type]
-                parser.set_defaults(dict(_flat({option.name: defaults})))
+                parser.set_defaults(dict(flat_options({option.name: defaults})))
             return
         # Given by place, and as options too: so that a file of options can hold them.
         container = parser._positionals if option.name in self.positionals else parser
@@ -391,11 +392,3 @@ def _parser_class(trains: bool) -> type[ArgumentParser]:
     from pytorch_lightning.cli import LightningArgumentParser
 
     return LightningArgumentParser
-
-
-def _flat(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value

@@ -293,16 +293,12 @@ class RunFolder:
 
 
 def options_tree(**options: Any) -> dict[str, Any]:
-    """Arguments as a tree that is ready for JSON, as the command line gives them; None is left out."""
+    """Arguments as a tree that is ready for JSON, as the command line gives them; objects become names of classes."""
 
     def plain(value: Any) -> Any:
-        if is_dataclass(value) and not isinstance(value, type):
-            value = asdict(value)
-        if isinstance(value, Mapping):
-            return {name: plain(one) for name, one in value.items() if one is not None}
-        return value
+        return asdict(value) if is_dataclass(value) else type(value).__name__
 
-    return dict(json.loads(json.dumps(plain(options), default=lambda value: str(getattr(value, "name", type(value))))))
+    return dict(json.loads(json.dumps(options, default=plain)))
 
 
 def _is_ours(path: Path, config: str) -> bool:

@@ -119,7 +119,7 @@ def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
     import pytorch_lightning as pl
 
     left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
-    then, now = ({**left_out, **dict(_flat(each))} for each in (read_run(run)["options"], options))
+    then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
             raise UsageError(
@@ -148,9 +148,10 @@ def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: "SentenceEn
     )
 
 
-def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree of options, as ``flow.glow.hidden``."""
     for name, value in options.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}.")
+            yield from flat_options(value, f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", value

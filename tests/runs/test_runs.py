@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -138,3 +140,25 @@ def test_help_lists_every_field_and_says_what_it_is(command, names):
     for name in names:
         assert f"--{name} " in text
         assert "``" not in text
+
+
+def test_lightning_makes_one_trainer_and_the_rows_are_read_once(encoder, tmp_path, monkeypatch):
+    made, read = [], []
+    init, of = pl.Trainer.__init__, bertflow.Moments.of
+    monkeypatch.setattr(pl.Trainer, "__init__", lambda *args, **options: [made.append(1), init(*args, **options)][1])
+    monkeypatch.setattr(bertflow.Moments, "of", lambda rows: [read.append(len(rows)), of(rows)][1])
+    bertflow.train(encoder, SENTENCES, FLOW, TRAINER, output=tmp_path / "run", report=False)
+    assert (len(made), read) == (1, [128, 16])
+
+
+def test_what_is_heavy_is_imported_when_it_is_used():
+    script = """
+import sys, bertflow, bertflow.training, bertflow.training.presets
+from bertflow.cli.train import command
+bertflow.train, bertflow.finetune, bertflow.demo, command.help()
+print([name for name in ("torch", "pytorch_lightning", "sklearn", "matplotlib") if name in sys.modules])
+bertflow.Whitening().fit([[1.0, 2.0], [2.0, 1.0], [0.0, 0.0]])
+print([name for name in ("pytorch_lightning", "matplotlib", "transformers", "nflows") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == ["[]", "[]"]
