@@ -30,11 +30,12 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.tables import PUBLISHED_COLUMNS, published
+from bertflow.evaluation.tables import published
 from bertflow.evaluation.tasks import evaluate_sts
 from bertflow.runs.flow_run import TextOptions, train
 from bertflow.training.presets import PAPER_TF
 
+COLUMNS = SUITES["sts7"]
 AGGREGATION = "wmean"
 TARGETS: Mapping[str, tuple[str, int]] = {
     **{task: (task, 3) for task in ("sts12", "sts13", "sts14", "sts15", "sts16")},
@@ -120,15 +121,15 @@ def scored(system: SentenceEncoder, tasks: Sequence[str], options: argparse.Name
 
 def to_markdown(found: Sequence[Line], max_sentences: int | None) -> str:
     """Ours and theirs, one under the other."""
-    head = f"| line | encoder | {' | '.join(PUBLISHED_COLUMNS)} | Avg |"
+    head = f"| line | encoder | {' | '.join(COLUMNS)} | Avg |"
     body = []
     for line in found:
         for whose, values in ((Path(line.encoder).name, line.ours), ("the paper", line.theirs)):
-            cells = [f"{values[task]:.2f}" if task in values else "-" for task in PUBLISHED_COLUMNS]
-            average = f"{np.mean([*values.values()]):.2f}" if len(values) == len(PUBLISHED_COLUMNS) else "-"
+            cells = [f"{values[task]:.2f}" if task in values else "-" for task in COLUMNS]
+            average = f"{np.mean([*values.values()]):.2f}" if len(values) == len(COLUMNS) else "-"
             body.append(f"| {line.name} | {whose} | {' | '.join(cells)} | {average} |")
     note = f"\nRehearsal: every flow was fitted on {max_sentences} sentences.\n" if max_sentences else ""
-    return "\n".join([head, "|---|---|" + "---:|" * (len(PUBLISHED_COLUMNS) + 1), *body]) + f"\n{note}"
+    return "\n".join([head, "|---|---|" + "---:|" * (len(COLUMNS) + 1), *body]) + f"\n{note}"
 
 
 def main() -> None:
@@ -140,7 +141,7 @@ def main() -> None:
         parser.add_argument(f"--{size}", help=f"BERT-{size}: hub id or folder (table 2)")
         parser.add_argument(f"--{size}_nli", help="the same, fine-tuned on NLI (table 3)")
     parser.add_argument("--nli", nargs="*", help="files of NLI sentences, for the lines flow (NLI)")
-    parser.add_argument("--tasks", nargs="*", choices=SUITES["sts7"], default=list(SUITES["sts7"]))
+    parser.add_argument("--tasks", nargs="*", choices=COLUMNS, default=list(COLUMNS))
     parser.add_argument("--max_sentences", type=int, help="fit every flow on a random sample, for a rehearsal")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()

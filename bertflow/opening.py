@@ -25,6 +25,8 @@ STATIC = "static"
 """Begins the poolings that average a transformer's word embeddings: static, static-mean, static-sif, static-max."""
 WORD_VECTORS = (".vec", ".txt", ".gz")
 """How the name of a file of word vectors ends."""
+WORD_VECTOR_FILE = "file of word vectors"
+"""What such a file is called."""
 CALIBRATOR = "calibrator"
 """Where a calibrated encoder and a run keep their calibrator."""
 
@@ -206,7 +208,7 @@ def _holds(*files: str) -> Callable[[Path], bool]:
 
 
 KINDS = (
-    Kind("file of word vectors", lambda place: place.suffix in WORD_VECTORS and not place.is_dir(), _word_vectors),
+    Kind(WORD_VECTOR_FILE, lambda place: place.suffix in WORD_VECTORS and not place.is_dir(), _word_vectors),
     Kind("calibrator alone", _holds("calibrator.json"), _no_encoder, calibrated=True),
     Kind("calibrated encoder", _holds("bertflow.json", "encoder"), _calibrated, calibrated=True),
     Kind("run", _holds("run.json"), _run, calibrated=True),

@@ -26,7 +26,7 @@ from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEn
 from bertflow.encoder.pooling import COUNTED, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.evaluation.shared_pass import SharedPass
+from bertflow.evaluation.systems import SharedPass
 from bertflow.files import file_sha256
 from bertflow.flow.map import FlowMap
 from bertflow.progress import unsaid
@@ -91,9 +91,7 @@ class Source:
     def __init__(self, encoder: SentenceEncoder) -> None:
         self.encoder = encoder
         self.own_pooling = str(encoder.describe().get("pooling", "as given"))
-        self._shared = (
-            SharedPass(lambda pooling: self._opened(pooling)) if isinstance(encoder, TransformerEncoder) else None
-        )
+        self._shared = SharedPass(encoder) if isinstance(encoder, TransformerEncoder) else None
 
     @property
     def counts(self) -> bool:
@@ -109,12 +107,9 @@ class Source:
         """A fresh encoder with ``pooling`` and the same counts, which can be saved."""
         if pooling == self.own_pooling:
             return self.encoder
-        encoder = self._opened(pooling)
-        return encoder.count_tokens(corpus) if parse_pooling(pooling).counted else encoder
-
-    def _opened(self, pooling: str | None) -> TransformerEncoder:
         assert isinstance(self.encoder, TransformerEncoder), "other encoders have one pooling"
-        return self.encoder if pooling is None else TransformerEncoder(**{**self.encoder.recipe, "pooling": pooling})
+        encoder = TransformerEncoder(**{**self.encoder.recipe, "pooling": pooling})
+        return encoder.count_tokens(corpus) if parse_pooling(pooling).counted else encoder
 
 
 @dataclass(frozen=True)

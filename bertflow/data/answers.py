@@ -6,7 +6,6 @@
 In jsonl and parquet the past questions of an answer are a list; in tsv and csv one cell, with ``||`` between them.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -76,12 +75,6 @@ def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
     if not labels:
         raise DataError(f"{path} holds no questions. Give lines with a question and the id of its right answer.")
     return {question: frozenset(names) for question, names in labels.items()}
-
-
-def answer_row(answer: Answer) -> Mapping[str, Any]:
-    """An answer as a line of a jsonl table that ``load_answers`` reads."""
-    past = {"questions": list(answer.questions)} if answer.questions else {}
-    return {"id": answer.id, "text": answer.text, **past}
 
 
 def _cell(table: TextTable, number: int, what: str, cell: Any) -> str:

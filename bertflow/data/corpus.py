@@ -15,8 +15,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from bertflow.data.columns import COLUMNS
 from bertflow.data.tables import (
     TextTable,
@@ -27,7 +25,7 @@ from bertflow.data.tables import (
     spell_choices,
     table_suffix,
 )
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -83,43 +81,17 @@ def _nothing_in(sources: Sequence[str | Path]) -> DataError:
     return DataError(f"{', '.join(map(str, sources))} should hold sentences, but holds none. Give text.")
 
 
-def require_corpus(sentences: Sequence[str], minimum: int = 2) -> None:
-    """Refuse a corpus too small to fit on: one sentence has no spread.
+def require_corpus(sentences: Sequence[str]) -> None:
+    """Refuse a corpus of fewer than two sentences: one sentence has no spread.
 
     Raises:
-        DataError: If there are fewer than ``minimum`` sentences.
+        DataError: If it is too small to fit on.
     """
-    if len(sentences) < minimum:
+    if len(sentences) < 2:
         noun = "sentence" if len(sentences) == 1 else "sentences"
         raise DataError(
-            f"Fitting needs a corpus of at least {minimum} different sentences, got {len(sentences)} {noun}. "
-            "Give more text."
+            f"Fitting needs a corpus of at least 2 different sentences, got {len(sentences)} {noun}. Give more text."
         )
-
-
-def split_held_out(sentences: Sequence[str], share: float = 0.05, seed: int = 0) -> tuple[list[str], list[str]]:
-    """Put some sentences aside, drawn by ``seed``; both parts keep the order.
-
-    Args:
-        sentences: Distinct sentences.
-        share: The part to hold out, in [0, 1); at least one sentence unless 0.
-        seed: The same seed draws the same sentences.
-
-    Returns:
-        The sentences to fit on, and those held out.
-
-    Raises:
-        UsageError: If share is not in [0, 1).
-        DataError: If fewer than two sentences would be left to fit on.
-    """
-    if not 0 <= share < 1:
-        raise UsageError(f"The held-out share should be at least 0 and less than 1, got {share}. Choose 0.05, say.")
-    count = max(1, round(share * len(sentences))) if share else 0
-    require_corpus(sentences, minimum=count + 2)
-    held_out = np.zeros(len(sentences), dtype=bool)
-    held_out[np.random.default_rng(seed).permutation(len(sentences))[:count]] = True
-    kept = [sentence for sentence, out in zip(sentences, held_out, strict=True) if not out]
-    return kept, [sentence for sentence, out in zip(sentences, held_out, strict=True) if out]
 
 
 def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:

@@ -193,7 +193,7 @@ def gap_table(report: Report, raw: str, ceiling: str) -> Table:
         raw: Name of the system at 0 %.
         ceiling: Name of the system at 100 %.
     """
-    columns = [column for column in report.columns() if column.metric == report.metric]
+    columns = [column for column in report.columns if column.metric == report.metric]
 
     def cell(system: str, task: str, how: str) -> str:
         value, low, high = (report.value(name, task, how) for name in (system, raw, ceiling))

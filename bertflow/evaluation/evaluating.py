@@ -17,6 +17,7 @@ from bertflow.registry import lookup
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.report import Report
     from bertflow.evaluation.systems import Opened
     from bertflow.tables import Section
@@ -26,7 +27,7 @@ LABELLED = "tuning"
 
 
 def evaluate(
-    models: list[str] | str,
+    models: "list[str] | str | Sequence[SentenceEncoder] | SentenceEncoder",
     pooling: str | None = None,
     max_length: int | None = None,
     dtype: str | None = None,
@@ -54,7 +55,7 @@ def evaluate(
     or a file of word vectors (.vec, .txt, .gz). Tables are x 100.
 
     Args:
-        models: What to score; several are compared.
+        models: What to score; several are compared. In Python also encoders.
         pooling: Pooling of raw encoders: a row, or written out as mean(1,2) (default: its own, else mean).
         max_length: Maximum number of tokens of raw encoders (default: its own, else 128).
         dtype: Of raw encoders: float32, float16 or bfloat16 (default: float32).
@@ -110,7 +111,7 @@ def evaluate(
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = load_sts(LABELLED, data_dir) if ceiling else None
     options = {"pooling": pooling, "max_length": max_length, "dtype": dtype}
-    opened = _opened([models] if isinstance(models, str) else models, device, options)
+    opened = _opened(models if isinstance(models, list | tuple) else [models], device, options)
     corpus = _corpus(fit_on, [*sets, *(pairs for pairs in (ranked, paired) if pairs)])
     top = partial(ceiling_system, pairs=labelled, scored=sets, progress=progress) if labelled else None
     systems = build_systems(opened, baselines, corpus, progress, top)
@@ -163,12 +164,19 @@ def _corpus(fit_on: Sequence[str] | str | Path | None, scored: "Sequence[Pairs]"
     return load_sentences(fit_on) if isinstance(fit_on, str | Path) else list(dict.fromkeys(fit_on))
 
 
-def _opened(models: Sequence[str], device: str, options: Mapping[str, str | int | None]) -> "list[Opened]":
-    from bertflow.evaluation.systems import open_system
+def _opened(
+    models: "Sequence[str | SentenceEncoder]", device: str, options: Mapping[str, str | int | None]
+) -> "list[Opened]":
+    from bertflow.evaluation.systems import Opened, open_system
 
     given = {name: value for name, value in options.items() if value is not None}
-    opened = [open_system(model, device, **given) for model in models]
-    if given and all(one.calibrator or one.open_static is None for one in opened):
+    opened = [
+        open_system(str(model), device, **given)
+        if isinstance(model, str | Path)
+        else Opened(str(model.describe().get("encoder", type(model).__name__)), model)
+        for model in models
+    ]
+    if given and all(one.calibrator or one.recipe is None for one in opened):
         raise UsageError(
             f"{next(iter(given))} is for an encoder as it comes, but what was given is calibrated and keeps what it "
             "was fitted with, or word vectors, which have none. Leave it out."

@@ -11,6 +11,7 @@ import platform
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -86,27 +87,32 @@ class Report(AbstractResult):
             tasks=tuple(task for report in reports for task in report.tasks),
         )
 
+    @cached_property
     def columns(self) -> list[Column]:
         """The columns of the report's tables."""
         return columns(self.rows, self.aggregation, self.metric)
 
     def table(self) -> Table:
         """The values, x 100."""
-        return value_table(self.rows, self.columns())
+        return value_table(self.rows, self.columns)
 
     def intervals(self) -> Table:
         """The 95 % intervals of the same cells."""
-        return interval_table(self.rows, self.columns())
+        return interval_table(self.rows, self.columns)
+
+    def comparison(self) -> list[str]:
+        """The best system against each other one, on the suite if there is one, else on the first column."""
+        lead = next((column for column in self.columns if column.task in SUITES), self.columns[0])
+        best, *others = sorted((row for row in self.rows if _fits(row, lead)), key=lambda row: -row.value)
+        return [self._versus(lead, best, other) for other in others]
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        shown = self.columns()
-        own = [system_line(system, self.rows, shown) for system in self.systems]
-        return [protocol_line(self.rows, shown, self.resamples, self.seed), *own]
+        return [self._protocol(), *map(self._system_line, self.systems)]
 
-    def comparison(self) -> list[str]:
-        """What can be told apart, in words: the best system against each other one."""
-        return comparison(self.rows, self.differences, self.columns())
+    @property
+    def _shown(self) -> list[Row]:
+        return [row for row in self.rows if any(_fits(row, column) for column in self.columns)]
 
     def value(self, system: str, task: str, aggregation: str = "all", metric: str | None = None) -> float:
         """One number, in [-1, 1].
@@ -126,7 +132,7 @@ class Report(AbstractResult):
         Raises:
             UsageError: If a threshold names a task that was not scored.
         """
-        shown = {column.task: column for column in self.columns()}
+        shown = {column.task: column for column in self.columns}
         missed = []
         for task, limit in thresholds.items():
             if task not in shown:
@@ -145,7 +151,7 @@ class Report(AbstractResult):
         """Tables x 100, what can be told apart, how each number was made, and the sections."""
         yield self.table()
         if self.theirs:
-            yield published_table(self.theirs, self.columns())
+            yield published_table(self.theirs, self.columns)
         yield from [*self.comparison(), "", *self.captions(), *self.sections]
 
     def as_dict(self) -> dict[str, Any]:
@@ -187,94 +193,74 @@ class Report(AbstractResult):
         finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
+    def _versus(self, lead: Column, best: Row, other: Row) -> str:
+        names = {best.system, other.system}
+        pair = [row.seen_from(best.system) for row in self.differences if {row.first, row.second} == names]
+        tasks = [column for column in self.columns if column.task not in SUITES]
+        difference = next(row for row in pair if _fits(row, lead))
+        text = (
+            f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
+            f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
+        )
+        if difference.separable is None:
+            return f"{text}; nothing was resampled, so whether that is chance is not known."
+        text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): "
+        text += "separable" if difference.separable else "not separable"
+        if len(tasks) < 2:
+            return f"{text}."
+        found = [(column.title, row) for column in tasks for row in pair if _fits(row, column)]
+        above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
+        below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
+        same = [title for title, row in found if not row.separable]
+        text += f"; task by task above on {above}, below on {below}"
+        return f"{text}, not separable on {', '.join(same)}." if same else f"{text}."
+
+    def _protocol(self) -> str:
+        used = self._shown
+        metrics = dict.fromkeys(row.metric for row in used)
+        scaled = ", ".join(metric for metric in metrics if not metric.endswith(UNSCALED))
+        aggregations = "; ".join(
+            f"aggregation {name} ({AGGREGATIONS[name].meaning})"
+            for name in dict.fromkeys(row.aggregation for row in used)
+            if name in AGGREGATIONS
+        )
+        text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
+        line = f"{scaled} x 100; {aggregations}; {text_forms} text"
+        if not self.resamples:
+            return f"{line}; no intervals."
+        return (
+            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}): of pairs, BCa; of "
+            f"sentences for averages over tasks. Separable: p < {LEVEL} by the paired bootstrap, over the tasks with "
+            "Holm's correction."
+        )
+
+    def _system_line(self, system: SystemFacts) -> str:
+        """How one system was made, and what it saw of the scored text."""
+        description = system.description
+        parts = [f"encoder {description['encoder']}"] if "encoder" in description else []
+        parts += [
+            f"{key.replace('_', ' ')} {description[key]}" for key in ("pooling", "max_length") if key in description
+        ]
+        if description.get("prompt"):
+            parts.append(f"prompt {description['prompt']!r}")
+        if "calibrator" in description:
+            parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
+        own = [row for row in self._shown if row.system == system.name]
+        parts.append(_seen(own))
+        if system.labels:
+            parts.append(f"trained on the labels of {', '.join(system.labels)}")
+        leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
+        if leaks:
+            parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")
+        return f"{system.name}: {', '.join(parts)}."
+
 
 def _list(lines: list[str]) -> str:
     return "".join(f"* {line}\n" for line in lines)
 
 
-def comparison(rows: Sequence[Row], differences: Sequence[Difference], shown: Sequence[Column]) -> list[str]:
-    """The best system against each other one, on the suite if there is one, else on the first column.
-
-    Args:
-        rows: All rows.
-        differences: All pairs of systems.
-        shown: The columns of the table.
-
-    Returns:
-        A line for each other system, best first; none for a single system.
-    """
-    lead = next((column for column in shown if column.task in SUITES), shown[0])
-    best, *others = sorted((row for row in rows if _fits(row, lead)), key=lambda row: -row.value)
-    lines = []
-    for other in others:
-        pair = [
-            row.seen_from(best.system) for row in differences if {row.first, row.second} == {best.system, other.system}
-        ]
-        lines.append(_versus(lead, best, other, pair, [column for column in shown if column.task not in SUITES]))
-    return lines
-
-
 def _fits(row: Row | Difference, column: Column) -> bool:
     return (row.task, row.aggregation, row.metric) == (column.task, column.aggregation, column.metric)
-
-
-def _versus(lead: Column, best: Row, other: Row, pair: Sequence[Difference], tasks: Sequence[Column]) -> str:
-    difference = next(row for row in pair if _fits(row, lead))
-    text = (
-        f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
-        f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
-    )
-    if difference.separable is None:
-        return f"{text}; nothing was resampled, so whether that is chance is not known."
-    text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): "
-    text += "separable" if difference.separable else "not separable"
-    if len(tasks) < 2:
-        return f"{text}."
-    found = [(column.title, row) for column in tasks for row in pair if _fits(row, column)]
-    above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
-    below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
-    same = [title for title, row in found if not row.separable]
-    text += f"; task by task above on {above}, below on {below}"
-    return f"{text}, not separable on {', '.join(same)}." if same else f"{text}."
-
-
-def protocol_line(rows: Sequence[Row], shown: Sequence[Column], resamples: int, seed: int) -> str:
-    """How all numbers of a table were made."""
-    used = [row for row in rows if any(_fits(row, column) for column in shown)]
-    metrics = dict.fromkeys(row.metric for row in used)
-    scaled = ", ".join(metric for metric in metrics if not metric.endswith(UNSCALED))
-    aggregations = "; ".join(
-        f"aggregation {name} ({AGGREGATIONS[name].meaning})"
-        for name in dict.fromkeys(row.aggregation for row in used)
-        if name in AGGREGATIONS
-    )
-    text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
-    line = f"{scaled} x 100; {aggregations}; {text_forms} text"
-    if not resamples:
-        return f"{line}; no intervals."
-    return (
-        f"{line}. 95 % intervals from {resamples:,} bootstrap resamples (seed {seed}): of pairs, BCa; of sentences for "
-        f"averages over tasks. Separable: p < {LEVEL} by the paired bootstrap, over the tasks with Holm's correction."
-    )
-
-
-def system_line(system: SystemFacts, rows: Sequence[Row], shown: Sequence[Column]) -> str:
-    """How one system was made, and what it saw of the scored text."""
-    description = system.description
-    parts = [f"encoder {description['encoder']}"] if "encoder" in description else []
-    parts += [f"{key.replace('_', ' ')} {description[key]}" for key in ("pooling", "max_length") if key in description]
-    if description.get("prompt"):
-        parts.append(f"prompt {description['prompt']!r}")
-    if "calibrator" in description:
-        parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
-    own = [row for row in rows if row.system == system.name and any(_fits(row, column) for column in shown)]
-    parts.append(_seen(own))
-    if system.labels:
-        parts.append(f"trained on the labels of {', '.join(system.labels)}")
-    leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
-    if leaks:
-        parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")
-    return f"{system.name}: {', '.join(parts)}."
 
 
 def _seen(rows: Sequence[Row]) -> str:

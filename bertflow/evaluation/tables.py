@@ -115,19 +115,15 @@ def interval(low: float | None, high: float | None, metric: str) -> str:
     return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"
 
 
-PUBLISHED_COLUMNS = SUITES["sts7"]
-"""The columns of the published tables."""
-
-
 @dataclass(frozen=True)
 class Published:
     """One line of a published table; Spearman x 100.
 
     Attributes:
-        model: As the table calls it, with what it was fitted on.
+        model: As the table calls it, with the text it was fitted on.
         aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
         source: Paper and table.
-        scores: By task; a task that was not reported is left out.
+        scores: By task, all of ``sts7``.
     """
 
     model: str
@@ -136,36 +132,16 @@ class Published:
     scores: dict[str, float]
 
     @property
-    def average(self) -> float | None:
-        """The mean over the seven tasks; None where one is missing."""
-        return (
-            sum(self.scores.values()) / len(PUBLISHED_COLUMNS) if len(self.scores) == len(PUBLISHED_COLUMNS) else None
-        )
-
-
-@dataclass(frozen=True)
-class PublishedTable:
-    """A table of ``published.json``: figures by model, in the order of ``PUBLISHED_COLUMNS``."""
-
-    aggregation: str
-    source: str
-    rows: dict[str, list[float | None]]
+    def average(self) -> float:
+        """The mean over the seven tasks."""
+        return sum(self.scores.values()) / len(self.scores)
 
 
 @cache
 def published() -> tuple[Published, ...]:
     """All published lines, in the order of the file ``published.json``."""
     with as_file(files("bertflow.evaluation") / "published.json") as path:
-        tables = read_record(path, list[PublishedTable], "list of published tables")
-    return tuple(
-        Published(model, table.aggregation, table.source, _scores(cells))
-        for table in tables
-        for model, cells in table.rows.items()
-    )
-
-
-def _scores(cells: Sequence[float | None]) -> dict[str, float]:
-    return {task: cell for task, cell in zip(PUBLISHED_COLUMNS, cells, strict=True) if cell is not None}
+        return tuple(read_record(path, list[Published], "list of published figures"))
 
 
 def matching(part: str, aggregation: str) -> list[Published]:

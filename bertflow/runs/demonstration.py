@@ -119,7 +119,7 @@ def demo(
     from bertflow.data.docstrings import docstring_corpus
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.evaluation.shared_pass import SharedPass
+    from bertflow.evaluation.systems import SharedPass
     from bertflow.evaluation.tasks import evaluate_retrieval
     from bertflow.geometry.inspecting import write_report
 
@@ -131,7 +131,7 @@ def demo(
         f"{found.source}. Nothing that is scored is in the text to fit on."
     )
     open_pooled = partial(TransformerEncoder, model, max_length=MAX_LENGTH)
-    shared = SharedPass(lambda pooling: open_pooled(pooling=pooling))  # each text goes through the transformer once
+    shared = SharedPass(open_pooled(pooling=SYSTEMS["raw"][0]))  # each text goes through the transformer once
     encoders = {pooling: shared.pooled(pooling, text) for pooling, _ in SYSTEMS.values()}
     systems: dict[str, SentenceEncoder] = {}
     for name, (pooling, spelled) in SYSTEMS.items():

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Whitening
 from bertflow.cli import run
@@ -73,6 +74,15 @@ def test_it_prints_a_table_with_the_baselines_and_how_they_were_made(evaluate, t
     assert "seen 1.00 (transductive)" in out
 
 
+def test_it_is_called_from_python_with_names_or_encoders(tiny_bert, fitted, data):
+    options = {"tasks": "news", "data_dir": data, "compare": "raw,whitening", "resamples": 20}
+    by_name = bertflow.evaluate(str(fitted), device="cpu", **options)
+    by_encoder = bertflow.evaluate(CalibratedEncoder.load(fitted, device="cpu"), **options)
+    assert {row.system for row in by_name.rows} == {"raw", "whitening", "mine"}
+    assert [row.value for row in by_encoder.rows] == [row.value for row in by_name.rows]
+    assert repr(by_name).startswith("<Report: news: ")
+
+
 def test_results_are_written_and_equal_byte_for_byte(evaluate, fitted, tmp_path):
     arguments = (
         fitted,
@@ -133,7 +143,11 @@ def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
         (["--compare", "magic", "--tasks", "news"], 2, "error: Unknown baseline 'magic'. Known: raw, center"),
         (["--aggregation", "max", "--tasks", "news"], 2, "error: Unknown aggregation 'max'. Known: all, mean, wmean."),
         (["--similarity", "cos", "--tasks", "news"], 2, "error: Unknown similarity 'cos'. Known: cosine, dot, eu"),
-        (["--compare", "center", "--tasks", "news"], 2, "error: center needs text to be fitted on. Add --fit_on FILE"),
+        (
+            ["--compare", "center", "--tasks", "news"],
+            2,
+            "error: center needs text to be fitted on. Give",
+        ),
         (["--fit_on", "eval", "--tasks", "news"], 2, "error: fit_on is for the baselines, but none were asked for."),
         (["--resamples", "-1", "--tasks", "news"], 2, "error: resamples should be 0 or more, got -1."),
         (["--pooling", "meen", "--tasks", "news"], 2, "error: Unknown pooling 'meen'."),

@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bertflow.data.answers import Answer, answer_row, load_answer_labels, load_answers
+from bertflow.data.answers import Answer, load_answer_labels, load_answers
 from bertflow.errors import DataError
 
 EXPECTED = [Answer("a1", "Press the button.", ("How?", "What now?")), Answer("2", "It is free.")]
@@ -45,12 +45,6 @@ def test_past_questions_may_be_missing(tmp_path):
     path = tmp_path / "answers.tsv"
     path.write_text("ID\tText\na\tYes.\n", encoding="utf-8")
     assert load_answers(path) == [Answer("a", "Yes.")]
-
-
-def test_a_row_is_read_as_it_was_written(tmp_path):
-    path = tmp_path / "answers.jsonl"
-    path.write_text("".join(json.dumps(answer_row(answer)) + "\n" for answer in EXPECTED[:1]), encoding="utf-8")
-    assert load_answers(path) == EXPECTED[:1]
 
 
 def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():

@@ -5,9 +5,9 @@ import logging
 import pytest
 from datasets import Dataset
 
-from bertflow.data.corpus import load_sentences, require_corpus, split_held_out
+from bertflow.data.corpus import load_sentences, require_corpus
 from bertflow.data.tables import HubSplit, parse_hub_split
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 
 TABLES = {
     "text": ("text\tlabel\nA b.\t1\nC d.\t0\n", ["A b.", "C d."]),
@@ -141,40 +141,6 @@ def test_a_corpus_of_one_sentence_is_no_corpus_to_fit_on(write):
         require_corpus(sentences)
     assert str(error.value) == (
         "Fitting needs a corpus of at least 2 different sentences, got 1 sentence. Give more text."
-    )
-
-
-@pytest.mark.parametrize("share", [0.0, 0.001, 0.05, 0.5])
-def test_the_held_out_part_and_the_rest_are_the_whole_in_order(share):
-    sentences = [str(k) for k in range(200)]
-    kept, held_out = split_held_out(sentences, share)
-    assert len(held_out) == (max(1, round(200 * share)) if share else 0)
-    assert sorted(kept + held_out, key=int) == sentences
-    assert kept == sorted(kept, key=int)
-    assert held_out == sorted(held_out, key=int)
-
-
-def test_the_seed_chooses_what_is_held_out():
-    sentences = [str(k) for k in range(200)]
-    assert split_held_out(sentences, seed=1) == split_held_out(sentences, seed=1)
-    assert split_held_out(sentences, seed=1) != split_held_out(sentences, seed=2)
-
-
-@pytest.mark.parametrize("share", [-0.1, 1.0, float("nan")])
-def test_a_share_that_is_none_is_refused(share):
-    with pytest.raises(UsageError) as error:
-        split_held_out(["a", "b", "c"], share)
-    assert str(error.value) == (
-        f"The held-out share should be at least 0 and less than 1, got {share}. Choose 0.05, say."
-    )
-
-
-def test_two_sentences_must_be_left_to_fit_on():
-    assert split_held_out(["a", "b", "c"])[1] != []
-    with pytest.raises(DataError) as error:
-        split_held_out(["a", "b"])
-    assert str(error.value) == (
-        "Fitting needs a corpus of at least 3 different sentences, got 2 sentences. Give more text."
     )
 
 

@@ -6,8 +6,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.shared_pass import SharedPass
-from bertflow.evaluation.systems import build_systems, open_system
+from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.files import write_json
 
 SENTENCES = [
@@ -100,7 +99,7 @@ def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare):
     with pytest.raises(UsageError) as refused:
         built([open_system(str(tiny_bert), "cpu")], compare)
     assert str(refused.value) == (
-        f"{compare} needs text to be fitted on. Add --fit_on FILE, or --fit_on eval for the scored sentences."
+        f"{compare} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
     )
 
 
@@ -127,12 +126,12 @@ def test_poolings_of_one_encoder_share_a_pass(tiny_bert, monkeypatch):
 
 
 def test_token_counts_that_an_encoder_brings_are_kept(tiny_bert):
-    def opened(pooling):
-        return TransformerEncoder(tiny_bert, pooling=pooling or "sif(1)", device="cpu").count_tokens(SENTENCES[:2])
+    def counted():
+        return TransformerEncoder(tiny_bert, pooling="sif(1)", device="cpu").count_tokens(SENTENCES[:2])
 
-    shared = SharedPass(opened)
+    shared = SharedPass(counted())
     shared.pooled("sif(1)", SENTENCES)
-    np.testing.assert_allclose(shared.pooled("sif(1)").encode(SENTENCES), opened(None).encode(SENTENCES), atol=EQUAL)
+    np.testing.assert_allclose(shared.pooled("sif(1)").encode(SENTENCES), counted().encode(SENTENCES), atol=EQUAL)
 
 
 def test_systems_of_several_encoders_say_whose_they_are(tiny_bert, calibrated):
