@@ -1,8 +1,10 @@
 """The rules of the house: one of each idea, one door to each library, small files, imports that wait until used."""
 
 import ast
+import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from pathlib import Path
 
@@ -140,3 +142,26 @@ def test_imports_wait_until_they_are_used(code):
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert set(ast.literal_eval(done.stdout)) <= set(LOADED[code])
+
+
+def rows(heading):
+    """The rows of the tables under a heading of CONTRIBUTING.md, as lists of cells."""
+    text = (ROOT / "CONTRIBUTING.md").read_text("utf-8").split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| `")
+    ]
+
+
+def test_the_map_of_files_is_the_order_of_imports():
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        (contract,) = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    layer = {
+        name.removeprefix("bertflow."): at for at, one in enumerate(contract["layers"]) for name in one.split(" | ")
+    }
+    assert set(layer) == {
+        path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    } - {"__init__", "__main__"}
+    mapped = [re.findall(r"`(?:bertflow/)?(\w+)", where) for where, _ in rows("The map of files")]
+    mapped = [names for names in mapped if set(names) <= set(layer)]
+    assert {name for names in mapped for name in names} == set(layer)
+    assert [layer[name] for names in mapped for name in names] == sorted(layer.values())

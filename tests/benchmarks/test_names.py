@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BENCHMARKS = sorted(path.stem for path in (ROOT / "benchmarks").glob("*.py"))
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 SPANS = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 NAME = re.compile(r"(?<![\w./-])bertflow(?:\.[A-Za-z_]\w*)+")
 FROM = re.compile(r"^from (bertflow[\w.]*) import (?:\(([^)]*)\)|(.+))$", re.MULTILINE)
