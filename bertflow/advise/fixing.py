@@ -6,7 +6,6 @@ encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined p
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -94,7 +93,7 @@ def fix(
     """
     from bertflow.advise.advice import Advice, require_new
     from bertflow.advise.candidates import estimate_time, fit_candidates, parse_candidates, select_candidates
-    from bertflow.advise.evidence import MINED, Evidence, measure_geometry
+    from bertflow.advise.evidence import MINED, Evidence, load_evidence, measure_geometry
     from bertflow.advise.text import split_text
     from bertflow.advise.verdict import decide
 
@@ -109,10 +108,12 @@ def fix(
         require_new(Path(output))
     how = {"pooling": pooling, "max_length": max_length, "prompt": prompt, "revision": revision, "dtype": dtype}
     given = {name: value for name, value in how.items() if value is not None}
-    inputs = _read(encoder, text, labels, vectors, given, device, seed)
-    source, labelled = inputs.source, [] if inputs.labels is None else [inputs.labels]
+    labelled = [] if labels is None else [load_evidence(labels, seed)]
+    name, source, documents, text_name = _read(encoder, text, vectors, given, device)
+    if labelled and not text_name:
+        raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
     known = [sentence for one in labelled for sentence in one.sentences]
-    split = split_text(inputs.documents, inputs.text or inputs.name, known, max_sentences, max_pairs, seed)
+    split = split_text(documents, text_name or name, known, max_sentences, max_pairs, seed)
     mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
     # The first evidence decides: for search, pairs of a query and its text come before other labels.
     evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
@@ -120,7 +121,7 @@ def fix(
     # Without pairs nothing could be chosen, so nothing is tried.
     tried, left_out = select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
     n_mined = f"{sum(map(len, mined)):,}" if mined else "no"
-    say(f"encoder   {inputs.name}, {source.own_pooling}, width {own.dim}")
+    say(f"encoder   {name}, {source.own_pooling}, width {own.dim}")
     say(
         f"text      {len(split.fitted):,} sentences to fit on; put aside: {len(split.reference):,} for random pairs, "
         f"{n_mined} mined pairs"
@@ -134,9 +135,9 @@ def fix(
     say(f"geometry  {raw}")
     fitted = fit_candidates(source, tried, left_out, split.fitted, seed)
     judged = [one.judge(fitted.systems, fitted.advice, resamples, seed) for one in evidence]
-    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(inputs, split), purpose)
+    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(text_name, split), purpose)
     advised = fitted.systems[decided.system]
-    scores, thresholds = _fit_scores(advised, split.reference, inputs.labels, seed)
+    scores, thresholds = _fit_scores(advised, split.reference, labelled, seed)
     domain, note = _fit_domain(source.pooled(fitted.poolings[decided.system]), split)
     geometry = {
         "fitted_raw": raw,
@@ -144,7 +145,7 @@ def fix(
         "reference_advised": measure_geometry(advised.encode(split.reference), seed),
     }
     advice = Advice(
-        of=inputs.name,
+        of=name,
         **vars(decided),
         geometry=geometry,
         evidence=tuple(judged),
@@ -159,28 +160,15 @@ def fix(
     return advice if output is None else advice.saved(output)
 
 
-@dataclass(frozen=True)
-class Inputs:
-    """What was given, opened and read before anything is computed.
+def _read(
+    encoder: Any, text: Any, vectors: Any, given: dict[str, Any], device: str
+) -> "tuple[str, Source, list[Document], str]":
+    """Open and read everything before anything is computed.
 
-    Attributes:
-        name: Name of the encoder.
-        source: The encoder.
-        documents: The text, in its order.
-        text: Name of the text; empty where vectors have none.
-        labels: Labelled pairs, if there are any.
+    Returns:
+        Name of the encoder, the encoder, the text in its order, and its name (empty where vectors have no text).
     """
-
-    name: str
-    source: "Source"
-    documents: "list[Document]"
-    text: str
-    labels: "Evidence | None"
-
-
-def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, Any], device: str, seed: int) -> Inputs:
     from bertflow.advise.candidates import Source, VectorEncoder
-    from bertflow.advise.evidence import load_evidence
     from bertflow.advise.text import Document, read_documents
     from bertflow.opening import load
 
@@ -188,11 +176,8 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
         encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
     if vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
         raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. Leave it out.")
-    if vectors is not None and text is None and labels is not None:
-        raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
-    evidence = None if labels is None else load_evidence(labels, seed)
     documents = [] if text is None else read_documents(text, whole_lines=vectors is not None)
     opened: SentenceEncoder
     if vectors is not None:
@@ -208,12 +193,12 @@ def _read(encoder: Any, text: Any, labels: Any, vectors: Any, given: dict[str, A
         calibrator = opened.describe()["calibrator"]
         raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
     text_name = "" if text is None else Path(text).name if isinstance(text, str | Path) else "text"
-    return Inputs(name, Source(opened), documents, text_name, evidence)
+    return name, Source(opened), documents, text_name
 
 
-def _missing(inputs: Inputs, text: "SplitText") -> str:
+def _missing(text_name: str, text: "SplitText") -> str:
     """Why there are no mined pairs."""
-    if not inputs.text:
+    if not text_name:
         return "vectors without their text make no pairs."
     if not text.mined:
         return "the text has no structure to mine pairs from (paragraphs, blank lines, or question and answer columns)."
@@ -221,16 +206,16 @@ def _missing(inputs: Inputs, text: "SplitText") -> str:
 
 
 def _fit_scores(
-    system: "SentenceEncoder", reference: list[str], labels: "Evidence | None", seed: int
+    system: "SentenceEncoder", reference: list[str], labelled: "list[Evidence]", seed: int
 ) -> "tuple[ScoreCalibrator, list[str]]":
     """What a cosine means, and its thresholds as lines."""
     from bertflow.evaluation.encoding import pair_cosines
     from bertflow.scoring.scores import ScoreCalibrator
 
     scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference), []
-    if labels and labels.choosing.kind == "binary":  # nothing was judged by this half
+    for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half
         try:
-            scores.fit_labels(pair_cosines(system, labels.choosing), labels.choosing.target)
+            scores.fit_labels(pair_cosines(system, pairs), pairs.target)
         except DataError as error:
             lines.append(f"labels    give no probabilities: {error}")
     for rate in RATES:

@@ -153,14 +153,7 @@ def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
         raise RequestError(
             f"The model {name!r} is not served here; this is {served.name!r}.", 404, "model", "model_not_found"
         )
-    encoding = request.get("encoding_format") or "float"
-    if not isinstance(encoding, str) or encoding not in ENCODINGS:
-        raise RequestError(
-            f"encoding_format should be one of {', '.join(ENCODINGS)}, got {encoding!r}.", param="encoding_format"
-        )
-    kind = request.get("input_type") or "document"
-    if not isinstance(kind, str) or kind not in ROLES:
-        raise RequestError(f"input_type should be one of {', '.join(ROLES)}, got {kind!r}.", param="input_type")
+    encoding, kind = _parse_choice(request, "encoding_format", ENCODINGS), _parse_choice(request, "input_type", ROLES)
     texts = _parse_input(request.get("input"), limits)
     return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
 
@@ -195,34 +188,39 @@ def _parse_object(body: bytes) -> dict[str, Any]:
     return request
 
 
+def _parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, Any]) -> str:
+    """One of some names; the first where nothing is given."""
+    given = request.get(param) or next(iter(choices))
+    if not isinstance(given, str) or given not in choices:
+        raise RequestError(f"{param} should be one of {', '.join(choices)}, got {given!r}.", param=param)
+    return given
+
+
 def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list):
-        raise RequestError(f"input should be a text or a list of texts, got {_kind(given)}.", param="input")
+        raise _bad_input(f"input should be a text or a list of texts, got {_kind(given)}.")
     if not texts:
-        raise RequestError("input should hold at least one text, got an empty list.", param="input")
+        raise _bad_input("input should hold at least one text, got an empty list.")
     if len(texts) > limits.texts:
-        raise RequestError(
-            f"input may hold {limits.texts} texts, got {len(texts)}. Send several requests.", param="input"
-        )
+        raise _bad_input(f"input may hold {limits.texts} texts, got {len(texts)}. Send several requests.")
     for index, text in enumerate(texts):
         if isinstance(text, int | list):
-            raise RequestError(
+            raise _bad_input(
                 "input should be text, got token ids, which may be those of another tokenizer. Send the text itself "
-                "(in LangChain: check_embedding_ctx_length=False).",
-                param="input",
+                "(in LangChain: check_embedding_ctx_length=False)."
             )
         if not isinstance(text, str):
-            raise RequestError(f"input[{index}] should be a text, got {_kind(text)}.", param="input")
+            raise _bad_input(f"input[{index}] should be a text, got {_kind(text)}.")
         if not text.strip():
-            raise RequestError(f"input[{index}] is empty. Leave it out.", param="input")
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise RequestError(
-                f"input[{index}] is not valid text: it holds half of a surrogate pair.", param="input"
-            ) from None
+            raise _bad_input(f"input[{index}] is empty. Leave it out.")
+        if any("\ud800" <= character <= "\udfff" for character in text):
+            raise _bad_input(f"input[{index}] is not valid text: it holds half of a surrogate pair.")
     return tuple(texts)
+
+
+def _bad_input(message: str) -> RequestError:
+    return RequestError(message, param="input")
 
 
 def _parse_dimensions(given: Any, served: Served) -> int:

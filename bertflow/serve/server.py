@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from queue import Empty
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -86,15 +86,13 @@ class ServedModel:
         """Embed the texts of several requests; those of one role in one pass."""
         checked = [self._checked(role, texts) for role, texts in requests]
         embedded: dict[int, Float32 | RequestError] = {}
-        roles: tuple[Role, ...] = ("document", "query")
-        for role in roles:
+        for role in get_args(Role):
             good = [n for n, tokens in enumerate(checked) if isinstance(tokens, int) and requests[n][0] == role]
             embedded |= dict(zip(good, self._embedded(role, [requests[n][1] for n in good]), strict=True))
-        found: list[Found | RequestError] = []
-        for n, tokens in enumerate(checked):
-            x = tokens if isinstance(tokens, RequestError) else embedded[n]
-            found.append(x if isinstance(x, RequestError) else Found(x, int(tokens)))
-        return found
+        return [
+            tokens if isinstance(tokens, RequestError) else _found(embedded[n], tokens)
+            for n, tokens in enumerate(checked)
+        ]
 
     def _checked(self, role: Role, texts: Sequence[str]) -> int | RequestError:
         """The number of tokens that are read, or why the request is refused."""
@@ -124,6 +122,10 @@ class ServedModel:
             return [self._embedded(role, [one])[0] for one in requests]
         bounds = accumulate(map(len, requests), initial=0)
         return [x[start:stop] for start, stop in pairwise(bounds)]
+
+
+def _found(x: Float32 | RequestError, tokens: int) -> Found | RequestError:
+    return x if isinstance(x, RequestError) else Found(x, tokens)
 
 
 class WaitingLoop(BatchedLoop):
