@@ -12,7 +12,6 @@ The first step is ours: positionals, flags, dashes and repeated options all beco
 command takes can stand in a file of options as well. The command line comes last, wherever ``--config`` stands in it.
 """
 
-import difflib
 import inspect
 import json
 import sys
@@ -334,45 +333,6 @@ class Command:
             elif placed:
                 words.append(f"[{metavar}]")
         return " ".join([self.called, *words, "[options]"])
-
-
-@dataclass(frozen=True)
-class Actions:
-    """Several commands under one name: ``bertflow search build``."""
-
-    name: str
-    about: str
-    """What they are for."""
-    actions: Mapping[str, Command]
-    """In the order of the help."""
-    examples: str = ""
-
-    def main(self, argv: Sequence[str]) -> int:
-        """Run the action that comes first; returns the exit code.
-
-        Raises:
-            UsageError: If there is none, or none of that name.
-        """
-        action, *rest = argv or [""]
-        if action in ("-h", "--help"):
-            print(self.help())
-            return 0
-        if action not in self.actions:
-            close = difflib.get_close_matches(action, self.actions, n=1)
-            meant = f" Did you mean {close[0]}?" if close else ""
-            got = f"Unknown action {action!r} of bertflow {self.name}." if action else "An action is wanted, got none."
-            raise UsageError(f"{got}{meant} Known: {', '.join(self.actions)}.")
-        return self.actions[action].main(rest)
-
-    def help(self) -> str:
-        """What ``--help`` prints."""
-        width = max(map(len, self.actions))
-        rows = "\n".join(f"  {name:<{width}}  {one.summary}" for name, one in self.actions.items())
-        examples = f"\n\nexamples:\n{self.examples}" if self.examples else ""
-        return (
-            f"usage: bertflow {self.name} ACTION [options]\n\n{self.about}\n\n{rows}\n\n"
-            f"`bertflow {self.name} ACTION --help` lists the options of one.{examples}"
-        )
 
 
 def _named_by(annotation: Any) -> list[Option]:

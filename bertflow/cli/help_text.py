@@ -1,6 +1,7 @@
 """How the help of a command looks: options with what they mean, and what they are if they are not given."""
 
 from argparse import SUPPRESS, Action
+from collections.abc import Mapping
 
 from jsonargparse import ActionConfigFile, DefaultHelpFormatter  # type: ignore[attr-defined]  # not in its __all__
 
@@ -35,3 +36,9 @@ class HelpFormatter(DefaultHelpFormatter):
 def plain(text: str | None) -> str:
     """Prose of a docstring for a terminal."""
     return (text or "").replace("``", "")
+
+
+def listed(summaries: Mapping[str, str]) -> str:
+    """A line a name, with what it does."""
+    width = max(map(len, summaries))
+    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())

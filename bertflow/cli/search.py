@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from bertflow.cli.command import Actions, Command
+from bertflow.cli.actions import Actions
+from bertflow.cli.command import Command
 from bertflow.retrieval.indexing import (
     add_answers,
     build_index,

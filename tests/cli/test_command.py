@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from bertflow.cli import COMMANDS, load, run
+from bertflow.cli.actions import Actions
 from bertflow.cli.annotations import command_line_type
-from bertflow.cli.command import Actions, Command
+from bertflow.cli.command import Command
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
