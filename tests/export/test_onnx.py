@@ -73,9 +73,12 @@ def test_only_the_blocks_that_are_needed_are_in_it(exported):
 @pytest.mark.slow
 def test_our_own_reader_puts_the_prompt_in_front(tiny_system, exported):
     encoder = OnnxEncoder(exported[1])
-    encoder._prompt = "the man : "  # a second graph would be the same one
+    encoder._prompts = {"document": "the man : ", "query": "the dog : "}  # a second graph would be the same one
     np.testing.assert_allclose(
         encoder.encode(TEXTS), OnnxEncoder(exported[1]).encode([f"the man : {text}" for text in TEXTS]), atol=1e-5
+    )
+    np.testing.assert_allclose(
+        encoder.encode_query(TEXTS), OnnxEncoder(exported[1]).encode([f"the dog : {text}" for text in TEXTS]), atol=1e-5
     )
 
 
