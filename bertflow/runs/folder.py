@@ -266,7 +266,8 @@ class RunFolder:
             encoder: Any = given
         else:
             options: dict[str, Any] = asdict(EncoderOptions.of(given))
-            encoder = load(**{name: recipe.get(name) if value is None else value for name, value in options.items()})
+            named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
+            encoder = load(**named)
         require_transformer(encoder)
         self.arguments = encoder.recipe
         self.say(f"encoder   {self.arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
@@ -296,7 +297,7 @@ def options_tree(**options: Any) -> dict[str, Any]:
     """Arguments as a tree that is ready for JSON, as the command line gives them; objects become names of classes."""
 
     def plain(value: Any) -> Any:
-        return asdict(value) if is_dataclass(value) else type(value).__name__
+        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else type(value).__name__
 
     return dict(json.loads(json.dumps(options, default=plain)))
 

@@ -137,7 +137,7 @@ class ShuffledBatches:
         return self
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order of this epoch; unless it is the one we are in, begin at its first batch."""
+        """Choose the order of this epoch; a new epoch begins at its first batch."""
         if epoch != self.epoch:
             self.epoch, self.next_batch = epoch, 0
 
@@ -152,7 +152,7 @@ class ShuffledBatches:
             yield take(self.rows, rows_of(self.units[drawn], self.unit))
 
     def state_dict(self) -> dict[str, Any]:
-        """Where we are, for a checkpoint."""
+        """The place in the epoch, for a checkpoint."""
         return {"epoch": self.epoch, "next_batch": self.next_batch}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
