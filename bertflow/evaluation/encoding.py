@@ -63,18 +63,27 @@ def encode_sets(
     asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
     queries = encode_systems(asking, sentences, progress, role="query")
     return (
-        _sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind == "retrieval" else {}, similarity)
+        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind == "retrieval" else {}, similarity)
         for pairs in sets
     )
 
 
-def _sides(
+def checked_sides(
     pairs: Pairs,
     rows: NDArray[np.intp],
     embeddings: Mapping[str, Embeddings],
     queries: Mapping[str, Embeddings],
-    similarity: str,
+    similarity: str = "cosine",
 ) -> Iterator[tuple[str, Embeddings, Embeddings]]:
+    """For each system, both sides of the pairs; refused if they have no such similarity.
+
+    Args:
+        pairs: The pairs.
+        rows: Of both sides (2, n) in the embeddings.
+        embeddings: By system.
+        queries: The embeddings of first texts that are queries, of the systems that have a prompt for them.
+        similarity: A row of ``SIMILARITIES``.
+    """
     for name, x in embeddings.items():
         first, second = queries.get(name, x)[rows[0]], x[rows[1]]
         require_usable(name, first, pairs.first, similarity, f"task {pairs.task}")

@@ -111,7 +111,9 @@ def evaluate(
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = load_sts(LABELLED, data_dir) if ceiling else None
     options = {"pooling": pooling, "max_length": max_length, "dtype": dtype}
-    opened = _opened(models if isinstance(models, list | tuple) else [models], device, options)
+    opened = _opened(
+        [models] if isinstance(models, str) or not isinstance(models, Sequence) else models, device, options
+    )
     corpus = _corpus(fit_on, [*sets, *(pairs for pairs in (ranked, paired) if pairs)])
     top = partial(ceiling_system, pairs=labelled, scored=sets, progress=progress) if labelled else None
     systems = build_systems(opened, baselines, corpus, progress, top)

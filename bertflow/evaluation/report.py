@@ -152,7 +152,8 @@ class Report(AbstractResult):
         yield self.table()
         if self.theirs:
             yield published_table(self.theirs, self.columns)
-        yield from [*self.comparison(), "", *self.captions(), *self.sections]
+        yield from (*self.comparison(), "", *self.captions())
+        yield from self.sections
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the similarities, ready for JSON; correlations in [-1, 1]."""

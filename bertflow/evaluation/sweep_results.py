@@ -5,9 +5,9 @@ import io
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,10 +50,6 @@ class Candidate:
         """Flat, ready for JSON and CSV."""
         return {**asdict(self), "layers": " ".join(map(str, self.layers))}
 
-    def after(self, calibrator: str, width: int) -> Self:
-        """The same pooling, calibrated."""
-        return replace(self, calibrator=calibrator, width=width)
-
 
 @dataclass(frozen=True)
 class SweepRow:
@@ -75,25 +71,10 @@ class SweepRow:
     value: float
     seen: float
 
-    @classmethod
-    def average(cls, candidate: Candidate, n: int, value: float, seen: float) -> Self:
-        """The mean over several tasks."""
-        return cls(candidate, AVERAGE, "as each task", n, value, seen)
-
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON and CSV."""
         own = {name: value for name, value in vars(self).items() if name != "candidate"}
         return {**self.candidate.as_dict(), **own, "setting": setting(self.seen)}
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of a grid: in which panel, of which layers, by which token reduction."""
-
-    panel: str
-    layers: tuple[int, ...]
-    tokens: str
-    value: float
 
 
 @dataclass(frozen=True)
@@ -103,19 +84,6 @@ class Grid:
     layers: tuple[int, ...]
     tokens: tuple[str, ...]
     panels: Mapping[str, NDArray[np.float64]]
-
-
-def layer_grid(cells: Iterable[Cell]) -> Grid:
-    """The grid of those cells that read one layer."""
-    single = [cell for cell in cells if len(cell.layers) == 1]
-    layers = sorted({cell.layers[0] for cell in single})
-    tokens = list(dict.fromkeys(cell.tokens for cell in single))
-    panels = {
-        name: np.full((len(layers), len(tokens)), np.nan) for name in dict.fromkeys(cell.panel for cell in single)
-    }
-    for cell in single:
-        panels[cell.panel][layers.index(cell.layers[0]), tokens.index(cell.tokens)] = cell.value
-    return Grid(tuple(layers), tuple(tokens), panels)
 
 
 class AbstractSweep(AbstractResult):
@@ -138,12 +106,22 @@ class AbstractSweep(AbstractResult):
         """What was best, and how the numbers were made."""
 
     @abstractmethod
-    def grid(self) -> Grid:
-        """The poolings of one layer, x 100."""
+    def cells(self) -> Iterable[tuple[str, Candidate, float]]:
+        """What the grid shows: panel, pooling, value x 100."""
 
-    @abstractmethod
+    def grid(self) -> Grid:
+        """The poolings of one layer."""
+        single = [(panel, one, value) for panel, one, value in self.cells() if len(one.layers) == 1]
+        layers = sorted({one.layers[0] for _, one, _ in single})
+        tokens = list(dict.fromkeys(one.tokens for _, one, _ in single))
+        panels = {panel: np.full((len(layers), len(tokens)), np.nan) for panel, _, _ in single}
+        for panel, one, value in single:
+            panels[panel][layers.index(one.layers[0]), tokens.index(one.tokens)] = value
+        return Grid(tuple(layers), tuple(tokens), panels)
+
     def records(self) -> list[dict[str, Any]]:
-        """A flat record for each value."""
+        """A flat record for each row."""
+        return [row.as_dict() for row in self.rows]
 
     def parts(self) -> Iterator[Table | str]:
         """The table, what was best, and how the numbers were made."""
@@ -227,12 +205,9 @@ class Sweep(AbstractSweep):
         ]
         return Table(("pooling", *CALIBRATORS), tuple(lines))
 
-    def grid(self) -> Grid:
-        """The candidates of one layer, x 100, a panel a calibrator."""
-        return layer_grid(
-            Cell(row.candidate.calibrator, row.candidate.layers, row.candidate.tokens, 100 * row.value)
-            for row in self.shown
-        )
+    def cells(self) -> Iterable[tuple[str, Candidate, float]]:
+        """A panel for each calibrator."""
+        return ((row.candidate.calibrator, row.candidate, 100 * row.value) for row in self.shown)
 
     def summary(self) -> list[str]:
         """What was best, and how the numbers were made."""
@@ -249,10 +224,6 @@ class Sweep(AbstractSweep):
             f"({self.seen:.0%} of the scored sentences seen).",
             *(f"{name} gives every sentence the same vector, so it has no score." for name in self.constant),
         ]
-
-    def records(self) -> list[dict[str, Any]]:
-        """A flat record for each value."""
-        return [row.as_dict() for row in self.rows]
 
     def as_dict(self) -> dict[str, Any]:
         """Everything; values in [-1, 1]."""
@@ -273,6 +244,11 @@ class ProbeRow:
     candidate: Candidate
     accuracy: float
     deviation: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Flat, ready for JSON and CSV."""
+        own = {"accuracy": self.accuracy, "deviation": self.deviation}
+        return {name: value for name, value in self.candidate.as_dict().items() if name != "calibrator"} | own
 
 
 @dataclass(frozen=True, repr=False)
@@ -315,11 +291,9 @@ class Probe(AbstractSweep):
         )
         return Table(("pooling", "accuracy", "+-"), lines)
 
-    def grid(self) -> Grid:
-        """The poolings of one layer, accuracy x 100."""
-        return layer_grid(
-            Cell("probe", row.candidate.layers, row.candidate.tokens, 100 * row.accuracy) for row in self.rows
-        )
+    def cells(self) -> Iterable[tuple[str, Candidate, float]]:
+        """One panel."""
+        return (("probe", row.candidate, 100 * row.accuracy) for row in self.rows)
 
     def summary(self) -> list[str]:
         """What was best, and how the numbers were made."""
@@ -329,14 +303,6 @@ class Probe(AbstractSweep):
             f"Accuracy x 100 of a logistic regression, mean and standard deviation over {self.folds} stratified folds "
             f"(seed {self.seed}); {self.n} texts of {self.source}, {self.labels} labels, the most frequent "
             f"{100 * self.majority:.2f}; {self.encoder['encoder']}.",
-        ]
-
-    def records(self) -> list[dict[str, Any]]:
-        """A flat record for each pooling."""
-        return [
-            {key: value for key, value in row.candidate.as_dict().items() if key != "calibrator"}
-            | {"accuracy": row.accuracy, "deviation": row.deviation}
-            for row in self.rows
         ]
 
     def as_dict(self) -> dict[str, Any]:

@@ -18,7 +18,9 @@ what its cosine shows.
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -31,6 +33,7 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.sweep_results import (
+    AVERAGE,
     CALIBRATORS,
     METRIC,
     RAW,
@@ -117,8 +120,7 @@ def sweep(
     if isinstance(model, TransformerEncoder):
         encoder = model
     else:
-        given = {name: value for name, value in (("max_length", max_length), ("dtype", dtype)) if value is not None}
-        encoder = TransformerEncoder(str(model), pooling=ALL_BLOCKS, device=device, **given)
+        encoder = TransformerEncoder(str(model), ALL_BLOCKS, max_length, device, dtype)
     blocks = int(encoder.describe()["blocks"])
     reductions = tokens.split(",") if isinstance(tokens, str) else tokens
     for name in reductions or ():
@@ -202,7 +204,7 @@ def sweep_poolings(
     encoder.count_tokens(text)
     blocks = int(encoder.describe()["blocks"])
     with embed_poolings(encoder, sentences, poolings, progress) as scratch:
-        score = _scorer(sets, row_of)
+        score = partial(_scores, [(pairs, pairs.rows(row_of)) for pairs in sets])
         systems = [
             one
             for candidate, x in _embeddings(scratch, poolings, blocks)
@@ -225,30 +227,19 @@ def _embeddings(scratch: "Scratch", poolings: Sequence[str], blocks: int) -> "It
         yield Candidate(spelling, pooling.tokens, pooling.resolve(blocks), x.shape[1]), x
     means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
     if set(means) <= set(poolings):
-        total = np.asarray(sum(_scaled(scratch.read(spelling)) for spelling in means), dtype=np.float32)
+        layers = (scratch.read(spelling) for spelling in means)
+        scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in layers)
+        total = np.asarray(sum(scaled), dtype=np.float32)
         yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
 
 
-def _scaled(x: "Embeddings") -> "Embeddings":
-    return x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean()))
-
-
-def _scorer(sets: Sequence[Pairs], row_of: Mapping[str, int]) -> "Callable[[str, Embeddings], Scores]":
-    """Gives the cosines of the pairs of each task."""
-    from bertflow.evaluation.encoding import require_usable
+def _scores(sides: "Sequence[tuple[Pairs, NDArray[np.intp]]]", name: str, x: "Embeddings") -> "Scores":
+    """The cosines of the pairs of each task."""
+    from bertflow.evaluation.encoding import checked_sides
     from bertflow.similarity import SIMILARITIES
 
-    sides = [pairs.rows(row_of) for pairs in sets]
-
-    def score(name: str, x: "Embeddings") -> "Scores":
-        found = []
-        for pairs, (first, second) in zip(sets, sides, strict=True):
-            for sentences, rows in ((pairs.first, first), (pairs.second, second)):
-                require_usable(name, x[rows], sentences, "cosine", f"task {pairs.task}")
-            found.append(SIMILARITIES["cosine"].paired(x[first], x[second]))
-        return found
-
-    return score
+    found = (both for pairs, rows in sides for _, *both in checked_sides(pairs, rows, {name: x}, {}))
+    return [SIMILARITIES["cosine"].paired(first, second) for first, second in found]
 
 
 def _calibrated(
@@ -275,7 +266,7 @@ def _calibrated(
         z = whitening(torch.from_numpy(x)).numpy()
     for name, dim in zip(CALIBRATORS[1:], (z.shape[1], REDUCED), strict=True):
         if dim <= z.shape[1]:
-            yield candidate.after(name, dim), score(f"{candidate.pooling} {name}", z[:, :dim])
+            yield replace(candidate, calibrator=name, width=dim), score(f"{candidate.pooling} {name}", z[:, :dim])
 
 
 def _rows(
@@ -297,7 +288,7 @@ def _rows(
             yield SweepRow(system, figure.task, figure.aggregation, figure.n, value, fitted)
         if len(own) > 1:
             n = sum(figure.n for figure in values)
-            yield SweepRow.average(system, n, float(np.mean(own)), fitted)
+            yield SweepRow(system, AVERAGE, "as each task", n, float(np.mean(own)), fitted)
 
 
 def probe_poolings(
@@ -325,7 +316,14 @@ def probe_poolings(
     from bertflow.evaluation.encoding import embed_poolings
 
     counts = Counter(labelled.labels)
-    _require_folds(counts, folds)
+    label, fewest = counts.most_common()[-1]
+    if folds < 2:
+        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")
+    if fewest < folds:
+        raise DataError(
+            f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
+            "Give more text, or fewer folds."
+        )
     encoder.count_tokens(labelled.texts)
     description, rows = encoder.describe(), []
     with embed_poolings(encoder, labelled.texts, poolings, progress) as scratch:
@@ -349,14 +347,3 @@ def accuracy_of_folds(x: "Embeddings", labels: Sequence[str], folds: int, seed: 
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
     return np.asarray(cross_val_score(pipeline, x.astype(np.float64), np.asarray(labels), cv=splits))
-
-
-def _require_folds(counts: Counter[str], folds: int) -> None:
-    if folds < 2:
-        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")
-    label, fewest = counts.most_common()[-1]
-    if fewest < folds:
-        raise DataError(
-            f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
-            "Give more text, or fewer folds."
-        )

@@ -5,7 +5,7 @@ Its poolings share a pass: each sentence goes through the transformer once for a
 memory: a few ten thousand sentences, not a corpus.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ class SharedPass:
 
     def __init__(self, own: SentenceEncoder) -> None:
         self.own = own
-        self.own_pooling = str((own.recipe or {}).get("pooling", ""))
+        self._recipe: Mapping[str, Any] = getattr(own, "recipe", None) or {}
+        self.own_pooling = str(self._recipe.get("pooling", ""))
         self._encoders = {self.own_pooling: own}
         self._rows: dict[Role, dict[str, dict[str, Float32]]] = {"document": {}, "query": {}}
 
@@ -52,17 +53,18 @@ class SharedPass:
             UsageError: If the encoder has no such pooling.
         """
         if pooling not in self._encoders:
-            if self.own.recipe is None:
+            if not self._recipe:
                 raise UsageError(
                     f"A {type(self.own).__name__} has one pooling, got {pooling!r}. Give an encoder by name."
                 )
-            self._encoders[pooling] = load(**{**self.own.recipe, "pooling": pooling})
+            self._encoders[pooling] = load(**{**self._recipe, "pooling": pooling})
             for rows in self._rows.values():
                 rows.clear()
         encoder = self._encoders[pooling]
+        if isinstance(encoder, WordVectorEncoder) and pooling != self.own_pooling and corpus is not None:
+            encoder.count_words(corpus)
         if not isinstance(encoder, TransformerEncoder):
-            counts = isinstance(encoder, WordVectorEncoder) and pooling != self.own_pooling and corpus is not None
-            return encoder.count_words(corpus) if counts else encoder
+            return encoder
         if corpus is not None and encoder.describe().get("token_counts", "none needed") is None:
             encoder.count_tokens(corpus)
         return PooledEncoder(self, pooling, encoder)
@@ -81,12 +83,13 @@ class SharedPass:
     def _passes(self) -> list[tuple[TransformerEncoder, list[str]]]:
         """Which encoder does which poolings: one pass for all, unless ``sif`` has several sets of counts."""
         by_counts: dict[str, list[str]] = {}
-        for name, encoder in self._encoders.items():
+        encoders = {name: one for name, one in self._encoders.items() if isinstance(one, TransformerEncoder)}
+        for name, encoder in encoders.items():
             by_counts.setdefault(encoder.describe().get("token_counts", ""), []).append(name)
         uncounted = by_counts.pop("", [])
         groups = list(by_counts.values()) or [[]]
         groups[0] = groups[0] + uncounted
-        return [(self._encoders[group[0]], group) for group in groups]
+        return [(encoders[group[0]], group) for group in groups]
 
 
 class PooledEncoder(AbstractEncoder):
