@@ -159,7 +159,8 @@ def export_encoder(
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []
     if isinstance(model, str | Path):
-        model = load(model, **{**options, "device": "cpu"})
+        options["device"] = "cpu"
+        model = load(model, **options)
     system, cost = model, list[str]()
     if linearize:
         if not isinstance(system, CalibratedEncoder):
