@@ -31,7 +31,7 @@ CALIBRATOR = "calibrator"
 """Where a calibrated encoder and a run keep their calibrator."""
 
 
-class EncoderOptions(TypedDict, total=False):
+class LoadOptions(TypedDict, total=False):
     """How an encoder is opened; None, or leaving an option out, is the encoder's own choice.
 
     Attributes:
@@ -82,9 +82,7 @@ class Kind:
     calibrated: bool = False
 
 
-def load(
-    model: str | Path | None = None, *, force: bool = False, **options: Unpack[EncoderOptions]
-) -> "SentenceEncoder":
+def load(model: str | Path | None = None, *, force: bool = False, **options: Unpack[LoadOptions]) -> "SentenceEncoder":
     """Open an encoder, raw or calibrated.
 
     Args:
@@ -92,7 +90,7 @@ def load(
             sentence-transformers model, a saved or calibrated encoder, or a run; or a file of word vectors. None is the
             encoder that comes as a package (``bertflow.encoder.embedded``), with its inner layers.
         force: Accept a calibrator with an encoder that it was not fitted on, as one with another ``max_length``.
-        options: ``EncoderOptions``.
+        options: ``LoadOptions``.
 
     Returns:
         The encoder; ``load(**encoder.recipe)`` opens it again.

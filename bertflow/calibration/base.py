@@ -90,7 +90,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._fit(X)
         return self
 
-    def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool = False) -> Self:
+    def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
         distinct = list(dict.fromkeys(sentences))
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)

@@ -100,7 +100,9 @@ class SystemSpec:
         kind = CALIBRATORS[self.calibrator]
         return kind.make() if self.value is None else kind.make(**{kind.parameter: self.value})
 
-    def fitted(self, encoder: SentenceEncoder, sentences: list[str], progress: bool = False) -> AbstractCalibrator:
+    def fitted(
+        self, encoder: SentenceEncoder, sentences: list[str], progress: bool | None = None
+    ) -> AbstractCalibrator:
         """The calibrator, fitted on ``sentences`` as ``encoder`` embeds them."""
         return self.make().fit_sentences(encoder, sentences, progress=progress)
 

@@ -68,6 +68,11 @@ class SentenceEncoder(Protocol):
         """Everything that decides the embeddings."""
         ...
 
+    @property
+    def recipe(self) -> dict[str, Any] | None:
+        """The arguments with which ``bertflow.load`` opens it again; None if it cannot."""
+        ...
+
     def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
         """One embedding a sentence, in the order given; (n, dim). Of a single string one vector (dim,)."""
         ...

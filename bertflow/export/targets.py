@@ -19,7 +19,7 @@ from typing_extensions import Unpack
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.export.onnx_encoder import RECORD, write_record
 from bertflow.files import atomic_folder
-from bertflow.opening import EncoderOptions, load
+from bertflow.opening import LoadOptions, load
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 
@@ -118,7 +118,7 @@ def export_encoder(
     push: str | None = None,
     private: bool = False,
     progress: bool | None = None,
-    **options: Unpack[EncoderOptions],
+    **options: Unpack[LoadOptions],
 ) -> Exported:
     """Write an encoder, calibrated or raw, for other tools.
 
@@ -140,7 +140,7 @@ def export_encoder(
         push: Repository OWNER/NAME on the hub to upload to afterwards.
         private: With push: make a new repository private.
         progress: Whether to show progress bars (default: in a terminal or a notebook).
-        options: ``EncoderOptions``.
+        options: ``LoadOptions``.
 
     Raises:
         UnknownNameError: For an unknown target or layout.

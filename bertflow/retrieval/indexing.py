@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 
 from bertflow.errors import UsageError
 from bertflow.files import write_text
-from bertflow.opening import EncoderOptions, load
+from bertflow.opening import LoadOptions, load
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def build_index(
     model: str | Path,
     *,
     progress: bool | None = None,
-    **options: Unpack[EncoderOptions],
+    **options: Unpack[LoadOptions],
 ) -> IndexInfo:
     """Embed answers into a new index.
 
@@ -106,7 +106,7 @@ def build_index(
         answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
         model: An encoder (hub id or folder), raw or calibrated.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``EncoderOptions``.
+        options: ``LoadOptions``.
 
     Raises:
         UsageError: If there is a file at ``index``.

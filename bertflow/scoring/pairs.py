@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import Unpack
 
 from bertflow.errors import UsageError
-from bertflow.opening import EncoderOptions, load
+from bertflow.opening import LoadOptions, load
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
@@ -105,7 +105,7 @@ def score(
     max_sentences: int = 5000,
     seed: int = 0,
     progress: bool | None = None,
-    **options: Unpack[EncoderOptions],
+    **options: Unpack[LoadOptions],
 ) -> ScoredPairs:
     """Score pairs of sentences, or say how ordinary the sentences of a text are.
 
@@ -127,7 +127,7 @@ def score(
         max_sentences: Size of the random sample of fit_on.
         seed: Random seed for the sample and the random pairs.
         progress: Whether to show progress bars (default: in a terminal or a notebook).
-        options: ``EncoderOptions``.
+        options: ``LoadOptions``.
 
     Raises:
         UsageError: If options contradict each other, or the text is too small for the false-match rate.
