@@ -52,13 +52,7 @@ class CalibratedEncoder(AbstractEncoder):
     calibrator: AbstractCalibrator
 
     def __init__(self, encoder: SentenceEncoder, calibrator: AbstractCalibrator, force: bool = False) -> None:
-        if not isinstance(calibrator, AbstractCalibrator) or not is_encoder(encoder):
-            swapped = isinstance(encoder, AbstractCalibrator) and is_encoder(calibrator)
-            raise UsageError(
-                "CalibratedEncoder takes an encoder, then a calibrator; got "
-                f"{type(encoder).__name__}, {type(calibrator).__name__}. "
-                + ("Swap them." if swapped else "An encoder of your own derives from bertflow.AbstractEncoder.")
-            )
+        _require_order(encoder, calibrator)
         if calibrator.dim_in != encoder.dim:
             raise DataError(
                 f"The calibrator expects embeddings of size {calibrator.dim_in}, the encoder makes {encoder.dim}. "
@@ -83,6 +77,7 @@ class CalibratedEncoder(AbstractEncoder):
         progress: bool | None = None,
     ) -> Self:
         """Fit ``calibrator`` to the distinct ``sentences`` as ``encoder`` embeds them, and pair the two."""
+        _require_order(encoder, calibrator)
         return cls(encoder, calibrator.fit_sentences(encoder, sentences, progress=progress))
 
     @property
@@ -125,6 +120,9 @@ class CalibratedEncoder(AbstractEncoder):
         provenance = self.calibrator.provenance
         encoder_text, text = self.encoder.fitted_hashes(), provenance.text_hashes if provenance else None
         return None if encoder_text is None or text is None else np.union1d(encoder_text, text)
+
+    def __repr__(self) -> str:
+        return f"CalibratedEncoder({self.encoder!r}, {self._spelling}, dim={self.dim})"
 
     def save(self, folder: str | Path) -> None:
         """Write encoder and calibrator as one folder, whole or not at all.
@@ -197,3 +195,14 @@ def encode_systems(
             raw[key] = encode(sentences, progress=progress)
         embeddings[name] = system.calibrate(raw[key])
     return embeddings
+
+
+def _require_order(encoder: object, calibrator: object) -> None:
+    if is_encoder(encoder) and isinstance(calibrator, AbstractCalibrator):
+        return
+    swapped = is_encoder(calibrator) and isinstance(encoder, AbstractCalibrator)
+    raise UsageError(
+        "CalibratedEncoder takes an encoder, then a calibrator; got "
+        f"{type(encoder).__name__}, {type(calibrator).__name__}. "
+        + ("Swap them." if swapped else "An encoder of your own derives from bertflow.AbstractEncoder.")
+    )

@@ -1,6 +1,7 @@
 """Choose a row of a table by its name."""
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from bertflow.errors import UnknownNameError
@@ -23,4 +24,10 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
         return table[name]
     except KeyError:
         known = ", ".join(table)
-        raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.") from None
+        raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.{did_you_mean(name, table)}") from None
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest of the known names, with a space before it; empty if none is close."""
+    close = difflib.get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]}?" if close else ""

@@ -1,3 +1,5 @@
+import pickle
+
 import numpy as np
 import pytest
 
@@ -102,6 +104,35 @@ def test_swapped_arguments_are_named():
     assert str(error.value) == (
         "CalibratedEncoder takes an encoder, then a calibrator; got Center, CountingEncoder. Swap them."
     )
+    with pytest.raises(UsageError, match="got Center, CountingEncoder"):
+        CalibratedEncoder.fit(Center(), encoder, SENTENCES)
+    with pytest.raises(UsageError) as error:
+        Center().fit_sentences(SENTENCES, encoder)
+    assert str(error.value) == (
+        "fit_sentences takes an encoder, then sentences; got list, CountingEncoder. For embeddings use fit(x)."
+    )
+
+
+def test_an_encoder_of_another_kind_is_told_what_to_do():
+    with pytest.raises(UsageError, match="An encoder of your own derives from bertflow"):
+        CalibratedEncoder(object(), Center().fit_sentences(CountingEncoder(), SENTENCES))
+
+
+def test_its_repr_says_encoder_and_calibrator(tiny, tiny_bert):
+    calibrated = CalibratedEncoder.fit(tiny, Center(), SENTENCES)
+    assert repr(calibrated) == (
+        f"CalibratedEncoder(TransformerEncoder('{tiny_bert}', pooling='mean(1,2)', max_length=64, dim=16), Center(), "
+        "dim=16)"
+    )
+    assert repr(calibrated.calibrator) == ("<Center(): 16 -> 16, fitted on 6 embeddings by tiny-bert, mean(1,2)>")
+    assert repr(Center()) == "Center()"
+
+
+def test_it_is_copied_by_its_recipe(tiny):
+    calibrated = CalibratedEncoder.fit(tiny, Center(), SENTENCES)
+    again = pickle.loads(pickle.dumps(calibrated))
+    np.testing.assert_array_equal(again.encode(SENTENCES), calibrated.encode(SENTENCES))
+    assert again.identity == calibrated.identity
 
 
 def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):

@@ -24,7 +24,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from bertflow.affine import AffineMap
-from bertflow.errors import DataError
+from bertflow.encoder.abstract import is_encoder
+from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments, require_finite
 from bertflow.text_keys import hash_texts
 
@@ -92,6 +93,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
+        if not is_encoder(encoder):
+            raise UsageError(
+                f"fit_sentences takes an encoder, then sentences; got {type(encoder).__name__}, "
+                f"{type(sentences).__name__}. For embeddings use fit(x)."
+            )
         distinct = list(dict.fromkeys(sentences))
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
         self.provenance_ = Provenance.of(encoder, distinct)
@@ -103,6 +109,15 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         x = self._validated(X, reset=True, ensure_min_samples=2)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
         self.map_ = self._fit_map(x, encoder, sentences)
+
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The parameters; of a fitted calibrator also the sizes, and what it was fitted on."""
+        shown = super().__repr__(N_CHAR_MAX)
+        if not hasattr(self, "moments_"):
+            return shown
+        known = self.provenance_.encoder if self.provenance_ else {}
+        by = f" by {known.get('encoder')}, {known.get('pooling')}" if known else ""
+        return f"<{shown}: {self.dim_in} -> {self.dim_out}, fitted on {self.moments_.n:,} embeddings{by}>"
 
     @property
     def map(self) -> "AffineMap | FlowMap":

@@ -3,6 +3,7 @@
 Each is one function of the moments (``bertflow.affine``), so each can also be fitted batch by batch.
 """
 
+import numbers
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self, cast
@@ -12,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.calibration.base import AbstractCalibrator
+from bertflow.errors import UsageError
 from bertflow.moments import Moments
 
 if TYPE_CHECKING:
@@ -107,6 +109,7 @@ class AllButTheTop(AbstractLinearCalibrator):
         self.k = k
 
     def _affine(self) -> AffineMap:
+        _require_number("AllButTheTop(k=...)", self.k)
         return all_but_the_top_map(self.moments_, self.k)
 
 
@@ -125,7 +128,14 @@ class Whitening(AbstractGaussian):
         self.n_components = n_components
 
     def _affine(self) -> AffineMap:
+        if self.n_components is not None:
+            _require_number("Whitening(n_components=...)", self.n_components)
         return whitening_map(self.moments_, self.n_components)
 
     def _density(self) -> AffineMap:
         return whitening_map(self.moments_)
+
+
+def _require_number(parameter: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise UsageError(f"{parameter} takes a whole number of directions, got {value!r}.")

@@ -20,7 +20,7 @@ from bertflow.calibration.linear import AbstractLinearCalibrator, AllButTheTop, 
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError
-from bertflow.registry import lookup
+from bertflow.registry import did_you_mean, lookup
 
 RAW = "raw"
 STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
@@ -197,4 +197,5 @@ def _misspelled(spelling: str) -> UsageError:
     return UsageError(
         f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
         "mean(1,2)); and a pooling with a calibrator, as sif+whitening(64)."
+        f"{'' if {'(', '+'} & {*spelling} else did_you_mean(spelling, [*CALIBRATORS, *COUNTED, *STATIC, *POOLINGS])}"
     )

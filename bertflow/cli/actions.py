@@ -1,12 +1,12 @@
 """Several commands under one name: ``bertflow search build``."""
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bertflow.cli.command import Command
 from bertflow.cli.help_text import listed
 from bertflow.errors import UsageError
+from bertflow.registry import did_you_mean
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,7 @@ class Actions:
             print(self.help())
             return 0
         if action not in self.actions:
-            close = difflib.get_close_matches(action, self.actions, n=1)
-            meant = f" Did you mean {close[0]}?" if close else ""
+            meant = did_you_mean(action, self.actions)
             got = f"Unknown action {action!r} of bertflow {self.name}." if action else "An action is wanted, got none."
             raise UsageError(f"{got}{meant} Known: {', '.join(self.actions)}.")
         return self.actions[action].main(rest)

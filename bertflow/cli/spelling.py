@@ -6,7 +6,6 @@ bertflow score FOLDER --int8 --max-length 64 --in A --in B -k5
 What has this form needs no positionals, no flags and no counts of words from the parser: types alone are its business.
 """
 
-import difflib
 import json
 import re
 from collections import deque
@@ -16,6 +15,7 @@ from typing import Any, get_args, get_origin
 
 from bertflow.cli.annotations import members
 from bertflow.errors import UsageError
+from bertflow.registry import did_you_mean
 
 TRUTHS = ("true", "false")
 """What a flag may be followed by; anything else after it is a word of its own."""
@@ -112,8 +112,7 @@ class Spelling:
     def _unknown(self, option: str) -> str:
         option = option.split("=")[0]
         names = [name for name in self.known if name.startswith("--")]
-        close = difflib.get_close_matches(option, names, n=1)
-        return f"There is no option {option}.{f' Did you mean {close[0]}?' if close else ''} {self.hint}"
+        return f"There is no option {option}.{did_you_mean(option, names)} {self.hint}"
 
 
 def _is_option(word: str) -> bool:

@@ -44,6 +44,10 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
 
 
+SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt")
+"""Options that an encoder shows in its ``repr``, those that are at their default left out."""
+
+
 @runtime_checkable
 class SentenceEncoder(Protocol):
     """Anything that turns sentences into embeddings: raw, calibrated or of your own (see ``AbstractEncoder``)."""
@@ -125,6 +129,13 @@ class AbstractEncoder(ABC):
     @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Everything that decides the embeddings, ready for JSON: ``encoder`` is its name, the rest are facts."""
+
+    def __repr__(self) -> str:
+        """Model, pooling and width; nothing is computed for it."""
+        recipe = self.recipe or {}
+        shown = [repr(recipe["model"])] if "model" in recipe else []
+        shown += [f"{key}={recipe[key]!r}" for key in SHOWN if recipe.get(key) not in (None, "", "float32")]
+        return f"{type(self).__name__}({', '.join([*shown, f'dim={self.dim}'])})"
 
     @property
     def raw(self) -> SentenceEncoder:

@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.registry import did_you_mean
 
 SIF_A = 1e-3
 """The a of a / (a + p(token)): Arora et al. 2017, "A simple but tough-to-beat baseline for sentence embeddings"."""
@@ -191,6 +192,7 @@ def parse_pooling(spelling: str) -> Pooling:
         raise UnknownNameError(
             f"Unknown pooling {spelling!r}. Known: {', '.join(POOLINGS)}; or a row of your own such as mean(1,2), "
             f"cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of {', '.join(TOKEN_REDUCTIONS)}."
+            f"{'' if '(' in text else did_you_mean(text, POOLINGS)}"
         )
     layers = tuple(int(layer) for layer in match["layers"].split(","))
     return Pooling(layers, match["join"] or "mean", match["tokens"] or "mean")

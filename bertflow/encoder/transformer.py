@@ -3,6 +3,7 @@
 sentences -> tokens -> batches of one length -> the blocks that are needed -> pool -> x (n x dim), float32
 """
 
+import copyreg
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -93,6 +94,7 @@ class TransformerEncoder(AbstractEncoder):
         self._max_length = self._choose_length(max_length, saved["max_length"])
         self._token_counts = TokenCounts.read(folder.path) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)
+        self._may_change = False
         if token_counts is not None:
             self._token_counts = TokenCounts.given(token_counts, self._checkpoint.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
@@ -148,8 +150,18 @@ class TransformerEncoder(AbstractEncoder):
 
     @property
     def model(self) -> PreTrainedModel:
-        """The blocks in use, in eval mode; for who fine-tunes them in place."""
+        """The blocks in use, in eval mode, for training in place: the weights may then be others than on disk."""
+        self._may_change = True
         return self._stack.model
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
+        if self._may_change:
+            return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
+        kept = {name: self.__dict__[name] for name in ("_token_counts", "supervision")}
+        given = Path(self.recipe["model"]).expanduser()
+        place = {"model": str(given.resolve())} if given.is_dir() else {}
+        return _reopened, (type(self), {**self.recipe, **place}), kept
 
     def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
@@ -270,6 +282,10 @@ class TransformerEncoder(AbstractEncoder):
         views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
         states = stack.read(inputs, sorted({layer for row in layers for layer in row}))
         return [_pool(states, row, views, pooling) for pooling, row in zip(poolings, layers, strict=True)]
+
+
+def _reopened(kind: type[TransformerEncoder], recipe: dict[str, Any]) -> TransformerEncoder:
+    return kind(**recipe)
 
 
 def _report(text: TokenizedText, max_length: int) -> None:

@@ -25,7 +25,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.encoding import Embeddings, encode_sets
 from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.report import Report
@@ -68,6 +68,7 @@ def evaluate_sts(
         DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
             or similarities without variance.
     """
+    _require_named(systems)
     sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
     return score_sets(systems, sets, similarity, resamples, seed, force, progress)
 
@@ -124,6 +125,7 @@ def evaluate_retrieval(
         UnknownNameError: For an unknown similarity.
         DataError: For embeddings that are not finite, or of length zero.
     """
+    _require_named(systems)
     [sides] = encode_sets(systems, [pairs], similarity, progress)
     by_system = [
         (right_ranks(queries, texts, similarity), random_cosines(texts, generator(seed, "random pairs")))
@@ -166,8 +168,16 @@ def evaluate_binary(
     return _report(systems, pairs, [auc_figure(pairs, f"{similarity}_auc", scores, resamples, seed)], resamples, seed)
 
 
+def _require_named(systems: object) -> None:
+    if not isinstance(systems, Mapping):
+        raise UsageError(
+            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
+        )
+
+
 def _facts(systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs]) -> list[SystemFacts]:
     """What the systems say about themselves; those that saw labels of the sets are refused."""
+    _require_named(systems)
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     refuse_label_leaks(facts, [pairs.task for pairs in sets])
     return facts

@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 
 CALIBRATORS = [Center(), Standardize(), AllButTheTop(k=2), Whitening(), Whitening(n_components=3)]
@@ -156,3 +156,16 @@ def test_one_row_of_a_stream_is_not_enough():
     with pytest.raises(DataError) as error:
         streamed.transform(anisotropic_embeddings())
     assert str(error.value) == "A covariance needs at least 2 rows, got 1. Fit on more sentences."
+
+
+@pytest.mark.parametrize(
+    ("calibrator", "message"),
+    [
+        (Whitening("half"), "Whitening(n_components=...) takes a whole number of directions, got 'half'."),
+        (AllButTheTop(0.5), "AllButTheTop(k=...) takes a whole number of directions, got 0.5."),
+    ],
+)
+def test_a_number_of_directions_that_is_none_is_refused(calibrator, message):
+    with pytest.raises(UsageError) as error:
+        calibrator.fit(np.eye(5))
+    assert str(error.value) == message

@@ -52,6 +52,7 @@ def test_a_misspelled_baseline_lists_the_known_ones(spelling):
         f"whitening(N), flow(N), sif, soft-sif, static, static-sif; a "
         f"pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
         "pooling with a calibrator, as sif+whitening(64)."
+        + (" Did you mean whitening?" if spelling == "whiten" else "")
     )
 
 

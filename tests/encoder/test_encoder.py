@@ -1,7 +1,9 @@
 """The encoder; the second voice is the transformers model itself, one sentence at a time."""
 
+import copy
 import json
 import logging
+import pickle
 import time
 
 import numpy as np
@@ -426,3 +428,34 @@ def test_it_is_no_slower_than_sentence_transformers(minilm, shared_data):
 
     theirs = cpu_seconds(SentenceTransformer(str(minilm), device="cpu").encode)
     assert cpu_seconds(make(minilm).encode) < theirs
+
+
+def test_its_repr_says_what_it_is(tiny_bert):
+    assert repr(make(tiny_bert, "mean(1,2)", max_length=5)) == (
+        f"TransformerEncoder('{tiny_bert}', pooling='mean(1,2)', max_length=5, dim=16)"
+    )
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_copies_hold_the_recipe_and_the_counts(tiny_bert, copied, monkeypatch):
+    text = ["the big dog", "a cat sleeps"]
+    encoder = make(tiny_bert, "sif(2)", prompt="a ").count_tokens(text)
+    monkeypatch.chdir(tiny_bert.parent)
+    again = copied(encoder)
+    np.testing.assert_array_equal(again.encode(text), encoder.encode(text))
+    assert again.identity == encoder.identity
+    assert len(pickle.dumps(encoder)) < 10_000
+
+
+def test_a_relative_folder_is_found_from_elsewhere(tiny_bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tiny_bert.parent)
+    kept = pickle.dumps(make(tiny_bert.name))
+    monkeypatch.chdir(tmp_path)
+    assert pickle.loads(kept).encode(["a dog"]).shape == (1, 16)
+
+
+def test_weights_that_were_changed_in_place_travel_with_the_encoder(tiny_bert):
+    encoder = make(tiny_bert)
+    with torch.no_grad():
+        encoder.model.embeddings.word_embeddings.weight.mul_(2)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode(["a dog"]), encoder.encode(["a dog"]))

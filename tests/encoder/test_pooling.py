@@ -155,9 +155,10 @@ def test_an_unknown_pooling_lists_the_known_ones(spelling):
         "such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, content, sif, "
         "soft-sif, max, cls, last-token."
     )
+    meant = {"men": " Did you mean mean?", "concat": " Did you mean concat-last-4?"}.get(spelling, "")
     with pytest.raises(UnknownNameError) as caught:
         parse_pooling(spelling)
-    assert str(caught.value) == message
+    assert str(caught.value) == message + meant
 
 
 @pytest.mark.parametrize("layer", [7, -8])

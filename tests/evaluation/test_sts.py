@@ -7,7 +7,7 @@ from scipy.stats import pearsonr, spearmanr
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.linear import Center
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UnknownNameError
+from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.evaluation.tasks import evaluate_sts, score_sets
 
 from .conftest import ToyEncoder, toy_pairs
@@ -70,6 +70,12 @@ def test_six_of_the_seven_tasks_have_no_mean(sts7):
     assert {row.task for row in report.rows} == {pairs.task for pairs in sts7[:-1]}
 
 
+def test_an_encoder_without_a_name_is_refused(tmp_path):
+    with pytest.raises(UsageError) as refused:
+        evaluate_sts(ToyEncoder(), data_dir=tmp_path)
+    assert str(refused.value) == ("The systems are encoders by their names, as {'raw': encoder}; got a ToyEncoder.")
+
+
 class Broken(ToyEncoder):
     def __init__(self, value):
         super().__init__()
@@ -108,7 +114,9 @@ def test_embeddings_that_cannot_be_scored_are_refused(pairs, value, message):
 def test_an_unknown_similarity_is_refused(pairs):
     with pytest.raises(UnknownNameError) as refused:
         score_sets({"it": ToyEncoder()}, [pairs], "cos")
-    assert str(refused.value) == "Unknown similarity 'cos'. Known: cosine, dot, euclidean, manhattan."
+    assert str(refused.value) == (
+        "Unknown similarity 'cos'. Known: cosine, dot, euclidean, manhattan. Did you mean cosine?"
+    )
 
 
 def test_a_table_of_ones_own_is_a_task(tmp_path):

@@ -47,7 +47,7 @@ def test_sif_without_text_is_refused(vectors):
 def test_a_pooling_of_layers_is_none_of_words(vectors):
     with pytest.raises(UnknownNameError) as refused:
         built([open_system(str(vectors))], "mean(0)")
-    assert str(refused.value) == "Unknown pooling of words 'mean(0)'. Known: mean, sif."
+    assert str(refused.value) == "Unknown pooling of words 'mean(0)'. Known: mean, sif. Did you mean mean?"
 
 
 def test_a_missing_file_is_no_hub_id(tmp_path):
