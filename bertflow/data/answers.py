@@ -24,7 +24,7 @@ class Answer:
 
     Attributes:
         id: Its name; unique in an index.
-        text: What is answered.
+        text: The answer.
         questions: Past questions that it answered.
     """
 
@@ -42,7 +42,7 @@ def load_answers(path: str | Path) -> list[Answer]:
     """Read a table (tsv, csv, jsonl, parquet) of answers, in the order of the file.
 
     Raises:
-        DataError: If the file or a column is missing, a cell is empty, or an id stands twice.
+        DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
     table = open_table(path)
     columns = table.require(COLUMNS["answers"])
@@ -54,7 +54,7 @@ def load_answers(path: str | Path) -> list[Answer]:
         )
         if answer.id in lines:
             raise DataError(
-                f"{table.where(number)}: the id {answer.id!r} stands in {table.unit} {lines[answer.id]} already. "
+                f"{table.where(number)}: the id {answer.id!r} is already in {table.unit} {lines[answer.id]}. "
                 "Give each answer an id of its own, and its past questions in one cell."
             )
         lines[answer.id] = number

@@ -42,7 +42,7 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
         Distinct sentences by exact text, in the order of their first appearance.
 
     Raises:
-        DataError: If a file is missing, damaged or no UTF-8, if no column holds text, or if nothing is left.
+        DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
     """
     columns = [columns] if isinstance(columns, str) else columns
     sources = [paths] if isinstance(paths, str | Path) else list(paths)
@@ -180,7 +180,7 @@ def read_frequencies(path: str | Path) -> dict[str, int]:
     """Read a list of "word count" lines, also compressed (.gz), in its order.
 
     Raises:
-        DataError: If the file is missing or empty, a line is no word and whole number, or a word comes twice.
+        DataError: If the file is missing or empty, a line is not a word and a whole number, or a word comes twice.
     """
     counts: dict[str, int] = {}
     for number, line in read_lines(path):

@@ -117,7 +117,7 @@ def docstring_pairs() -> Pairs:
 
 
 def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], Pairs]:
-    """Sentences to fit on and pairs to score, of which nothing stands in the sentences.
+    """Sentences to fit on and pairs to score, that share no text.
 
     Args:
         n_pairs: How many pairs to draw.
@@ -161,7 +161,7 @@ def _read_prose() -> tuple[tuple[str, ...], ...]:
     if skipped:
         logger.info("Docstrings: %d files could not be read and are left out.", skipped)
     if not prose:
-        raise DataError("The installed packages hold no docstrings (is Python zipped?). Give text of your own.")
+        raise DataError("The installed packages hold no docstrings (is Python zipped?). Give your own text.")
     return tuple(prose)
 
 

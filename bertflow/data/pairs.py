@@ -86,7 +86,7 @@ class Pairs:
         return unique_sentences([self])
 
     def rows(self, row_of: Mapping[str, int]) -> NDArray[np.intp]:
-        """Where both sides stand (2, n) among sentences that are numbered by ``row_of``."""
+        """Rows of both sides (2, n) among sentences that are numbered by ``row_of``."""
         return np.array([[row_of[text] for text in side] for side in (self.first, self.second)], dtype=np.intp)
 
     def taken(self, rows: Sequence[int] | NDArray[np.integer[Any]]) -> "Pairs":
@@ -111,7 +111,7 @@ class Pairs:
         return replace(self.taken(np.flatnonzero(self.target == index)), target=None, classes=(), kind="texts")
 
     def without_text(self, hashes: NDArray[np.uint64]) -> "Pairs":
-        """The pairs of which neither side stands in some text, given as hashes of its keys (``bertflow.text_keys``)."""
+        """The pairs of which neither side occurs in some text, given as hashes of its keys (``bertflow.text_keys``)."""
         shown = set(hashes.tolist())
         pairs = enumerate(zip(self.first, self.second, strict=True))
         return self.taken([row for row, pair in pairs if not any(hash_text(text) in shown for text in pair)])

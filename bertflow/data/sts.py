@@ -14,7 +14,7 @@ The packages lie in three layouts:
     SICK      tab-separated with a header; CRLF in the test file
 
 Nothing here is read with csv quoting: the sentences hold unbalanced quotation marks, and a csv reader merges lines
-silently. Sentences stay as they stand in the file. A user's own task is a table: its name in the folder, or its path.
+silently. Sentences are kept as they are in the file. A user's own task is a table: its name in the folder, or its path.
 The number of pairs of a known task is checked, since a set that is a few pairs short still gives a score.
 """
 
@@ -41,7 +41,7 @@ def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None)
 
     Args:
         tasks: Tasks, suites and paths of tables; a string may hold several, separated by commas.
-        data_dir: Where a task of one's own may stand as a table.
+        data_dir: Where a user's own task may stand as a table.
 
     Raises:
         UnknownNameError: If a name is none of these.
@@ -149,7 +149,7 @@ def _own_table(task: str, data_dir: str | Path | None) -> Path | None:
     found = [path for name in names if table_suffix(name) and (path := Path(data_dir) / name).is_file()]
     if len(found) > 1:
         raise DataError(
-            f"The task {task} should stand in one table, but there are {' and '.join(map(str, found))}. Remove one."
+            f"The task {task} should be in one table, but there are {' and '.join(map(str, found))}. Remove one."
         )
     return found[0] if found else None
 
@@ -163,7 +163,7 @@ def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
     folder = next((data_dir / name for name in row.folders if (data_dir / name).is_dir()), None)
     if folder is None:
         raise DataError(
-            f"The task {task} should stand in {data_dir / row.folders[0]} or in a table {data_dir / task}.tsv, "
+            f"The task {task} should be in {data_dir / row.folders[0]} or in a table {data_dir / task}.tsv, "
             "but neither is there. Complete the folder, or leave the task out."
         )
     read = [pair for name in row.files for pair in LAYOUTS[row.layout](folder, name, row.scale)]
@@ -241,7 +241,7 @@ def read_semeval(folder: Path, subset: str, scale: Scale) -> list[ScoredPair]:
     inputs, golds = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     for path in (inputs, golds):
         if not path.is_file():
-            raise DataError(f"The sub-set {subset} should stand in {path}, which is missing. Is the folder complete?")
+            raise DataError(f"The sub-set {subset} should be in {path}, which is missing. Is the folder complete?")
     texts = [line for _, line in read_lines(inputs)]
     scores = [line for _, line in read_lines(golds)]
     if len(texts) != len(scores):

@@ -1,4 +1,4 @@
-"""The STS tasks as rows: where their pairs stand, how many there are, on which scale they are scored.
+"""The STS tasks as rows: where their pairs are, how many there are, on which scale they are scored.
 
 Numbers of pairs are those of the authors' packages, which mteb's descriptive statistics confirm. STS13 is the usual one
 of 1,500 pairs, without the SMT sub-set, whose text could not be given out. ``sickr`` is what SentEval and the papers
@@ -28,7 +28,7 @@ class Part:
     task: str
     subset: str = "all"
     not_in: tuple[str, ...] = ()
-    """Leave out the pairs that stand in these tasks, by the text keys of both sentences in either order."""
+    """Leave out the pairs of these tasks, by the text keys of both sentences in either order."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ TASKS: Mapping[str, StsTask] = {
         aggregation="mean",
     ),
 }
-"""A row is a task. For choices use ``tuning``: its STS-B pairs stand in none of STS12-16. (Of its 5,000 SICK pairs, 44
+"""A row is a task. For choices use ``tuning``: none of its STS-B pairs is in STS12-16. (Of its 5,000 SICK pairs, 44
 stand in STS12, whose video captions SICK drew from too, and 102 in the SICK test set, in either order.)"""
 
 SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}

@@ -38,7 +38,7 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """The lines of a file with their numbers from 1, without their line ends.
 
     Raises:
-        DataError: If the file is missing, is damaged or is no UTF-8; the message gives line and byte, both from 1.
+        DataError: If the file is missing, is damaged or is not UTF-8; the message gives line and byte, both from 1.
     """
     path = Path(path)
     opened = gzip.open if path.suffix == ".gz" else open
@@ -61,7 +61,7 @@ def _decode(raw: bytes, path: Path, number: int) -> str:
         return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
     except UnicodeDecodeError as error:
         raise DataError(
-            f"{path}, line {number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is no UTF-8. "
+            f"{path}, line {number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8. "
             "Save the file as UTF-8."
         ) from None
 
@@ -74,14 +74,14 @@ class TextTable:
     """
 
     name: str
-    """What messages call it: the path as the user gave it."""
+    """Its name in messages: the path as the user gave it."""
     columns: tuple[str, ...]
     read: Callable[[Sequence[str]], Rows]
     unit: str = "line"
     """What the rows' numbers count: lines of the file, or rows."""
 
     def where(self, number: int) -> str:
-        """Where a row stands, for messages: "pairs.tsv, line 3"."""
+        """The place of a row, for messages: "pairs.tsv, line 3"."""
         return f"{self.name}, {self.unit} {number}"
 
     def spell_columns(self) -> str:
@@ -157,7 +157,7 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
             cells = next(reader, None)
         except csv.Error as error:
             raise DataError(
-                f"{path}, line {first}: this is no csv: {error}. Is a quotation mark left open? "
+                f"{path}, line {first}: this is not csv: {error}. Is a quotation mark left open? "
                 "Double the quotation marks inside a cell, or save the table as tsv."
             ) from None
         if cells is None:
@@ -211,7 +211,7 @@ def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             if "\\ud" in line.lower():  # half of a surrogate pair is legal JSON, but no text
                 json.dumps(row, ensure_ascii=False).encode()
         except ValueError as error:
-            raise DataError(f"{path}, line {number}: this is no JSON: {error}. Repair the line.") from None
+            raise DataError(f"{path}, line {number}: this is not JSON: {error}. Repair the line.") from None
         if not isinstance(row, dict):
             raise DataError(f"{path}, line {number}: an object is wanted, got {line[:40]!r}. Repair the line.")
         yield number, row
@@ -227,7 +227,7 @@ def _parquet(path: Path, _header: bool) -> TextTable:
         # Streamed, so that no copy of the file is left in the cache of the library.
         rows = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
     except (pyarrow.ArrowException, ValueError) as error:
-        raise DataError(f"{path} is no parquet file: {error}. Fetch it again.") from None
+        raise DataError(f"{path} is not a parquet file: {error}. Fetch it again.") from None
     return dataset_table(rows, str(path))
 
 
@@ -298,7 +298,7 @@ WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]]], str]] =
 
 @dataclass(frozen=True)
 class HubSplit:
-    """Where a split stands on the hub."""
+    """The place of a split on the hub."""
 
     path: str
     """``owner/name``, or the path of a folder in the hub's format."""

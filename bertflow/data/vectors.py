@@ -36,7 +36,7 @@ class Vectors:
         n: Rows.
         dim: Width of a row.
         dtype: Of the numbers.
-        column: Where they stand in a parquet file; None for npy.
+        column: Their column in a parquet file; None for npy.
         read: Gives the rows as they are; ``blocks`` checks them.
     """
 
@@ -98,7 +98,7 @@ def _npy(path: Path, column: str | None) -> Vectors:
     try:
         matrix = np.load(path, mmap_mode="r", allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} is no matrix that can be read: {error}. Save it again with numpy.save.") from None
+        raise DataError(f"{path} cannot be read as a matrix: {error}. Save it again with numpy.save.") from None
     if matrix.ndim != 2:
         raise DataError(f"{path} should hold a matrix (n, dim), but its shape is {matrix.shape}. Reshape it.")
     _require_floats(path, matrix.dtype)
@@ -211,14 +211,14 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is no parquet file that can be read: {error}. Fetch it again.") from None
+        raise DataError(f"{path} cannot be read as a parquet file: {error}. Fetch it again.") from None
 
 
 def write_parquet(path: Path, z: NDArray[np.floating], beside: Vectors | None = None, column: str = "vector") -> None:
     """Write vectors as a parquet file.
 
     Args:
-        path: The file; whoever calls makes it whole.
+        path: The file; the caller makes it whole.
         z: The vectors (n, dim), in memory or mapped; they are read a block at a time.
         beside: A parquet file whose other columns are kept, row by row, and whose vectors these take the place of.
         column: What the column is called, unless ``beside`` says.

@@ -38,7 +38,7 @@ from bertflow.moments import Moments
 from bertflow.tables import MISSING, Section, Table
 
 FEWEST_PAIRS = 20
-"""In each sub-set: fewer would not stand being split."""
+"""In each sub-set: fewer cannot be split."""
 SIZE = 0.1
 """Standard deviation of the coordinates that are mapped."""
 CHECK_EVERY = 5
@@ -64,7 +64,7 @@ class Questions:
 
 
 class LabelledLinear(AbstractCalibrator):
-    """An affine map fitted to labels: the one calibrator that is no calibrator in the sense of this package.
+    """An affine map fitted to labels: the one calibrator here that needs labels.
 
     Its provenance names the labels, so that scores on the same labels are refused.
 
@@ -74,7 +74,7 @@ class LabelledLinear(AbstractCalibrator):
         steps: Of the optimizer, at most.
         learning_rate: Of Adam.
         held_out: Share of the pairs of each sub-set that decide when to stop.
-        random_state: Of the held-out pairs.
+        random_state: Random seed for the held-out pairs.
     """
 
     def __init__(
@@ -101,8 +101,8 @@ class LabelledLinear(AbstractCalibrator):
         Args:
             encoder: Makes the raw embeddings.
             pairs: Labelled pairs.
-            scored: Sets that will be scored: pairs that stand in one of them, in either order, are left out.
-            progress: Show a bar on stderr.
+            scored: Sets that will be scored: their pairs, in either order, are left out.
+            progress: Show a progress bar.
 
         Raises:
             DataError: If a sub-set has too few pairs left, or embeddings do not differ.
@@ -168,14 +168,14 @@ class LabelledLinear(AbstractCalibrator):
 def ceiling_system(
     encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), seed: int = 0, progress: bool = False
 ) -> CalibratedEncoder:
-    """The supervised ceiling of an encoder, as a system that stands beside the others.
+    """The supervised ceiling of an encoder, as a system beside the others.
 
     Args:
         encoder: The same raw encoder that the others calibrate.
         pairs: Labelled pairs: ``tuning``.
         scored: Sets that will be scored; their pairs are not trained on.
-        seed: Of the held-out pairs.
-        progress: Show a bar on stderr.
+        seed: Random seed for the held-out pairs.
+        progress: Show a progress bar.
     """
     return CalibratedEncoder(encoder, LabelledLinear(random_state=seed).fit_pairs(encoder, pairs, scored, progress))
 

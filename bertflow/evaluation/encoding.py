@@ -155,7 +155,7 @@ def embed_poolings(
         encoder: Should have the blocks loaded that the poolings read: it would load them anew for each chunk.
         sentences: One or more.
         poolings: Spellings.
-        progress: Show a bar on stderr.
+        progress: Show a progress bar.
     """
     widths = {pooling: x.shape[1] for pooling, x in encoder.encode_poolings(sentences[:1], poolings).items()}
     chunk = max(1, CHUNK_BYTES // (4 * sum(widths.values())))

@@ -179,7 +179,7 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
     Args:
         task: The task, scored by all systems.
         resamples: How many bootstrap resamples of its pairs, drawn within the groups of each partition; 0 for none.
-        seed: Of the resamples, together with the task's name.
+        seed: Random seed for the bootstrap, used together with the task's name.
     """
     figures = []
     for partition in task.partitions():

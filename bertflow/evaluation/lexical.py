@@ -116,7 +116,7 @@ def lexical_table(
         systems: By the name they have in the table.
         pairs: The paper's are ``stsb-dev``.
         similarity: A row of ``SIMILARITIES``.
-        progress: Show a bar on stderr.
+        progress: Show a progress bar.
 
     Raises:
         DataError: For embeddings or edit distances without variance.

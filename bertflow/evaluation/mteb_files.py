@@ -185,7 +185,7 @@ def _dataset_revision(row: Row) -> str:
 
 
 def _as_name(system: str) -> str:
-    """A system's name as one that can stand in a path."""
+    """A system's name as it is spelled in a path."""
     return re.sub(r"[^\w.+()-]+", "_", system)
 
 

@@ -55,8 +55,8 @@ class Report(AbstractResult):
         metric: The metric that tables show.
         tasks: The STS tasks with all similarities, for the predictions.
         aggregation: Of the tables: a row of ``AGGREGATIONS``.
-        theirs: Published figures that stand below the table.
-        sections: Tables that stand below the scores.
+        theirs: Published figures below the table.
+        sections: Tables below the scores.
         lexical: How the systems go with edit distance, if that was asked for.
         below: Thresholds that were missed, in words.
     """

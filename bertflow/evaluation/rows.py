@@ -1,9 +1,9 @@
 """A row of results: one number, and how it was made.
 
-No number stands alone: its row says task, split, aggregation, text form, the interval, what the system saw of the
-scored text, and the system's own description. Text that was seen without labels is reported (``seen``); systems that
-were trained on labels of the scored pairs are refused. STS-B was drawn from STS12-16: 1,003 / 597 / 1,861 / 1,102 / 197
-of their scored pairs are in its train split with their scores.
+A number is never given alone: its row says task, split, aggregation, text form, the interval, what the system saw of
+the scored text, and the system's own description. Text that was seen without labels is reported (``seen``); systems
+that were trained on labels of the scored pairs are refused. STS-B was drawn from STS12-16: 1,003 / 597 / 1,861 / 1,102
+/ 197 of their scored pairs are in its train split with their scores.
 """
 
 from collections.abc import Mapping, Sequence

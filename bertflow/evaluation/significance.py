@@ -137,7 +137,7 @@ class Difference:
         ci_low: Lower end of the 95 % interval; None where there is none.
         ci_high: Upper end.
         p_bootstrap: Two-sided, from the paired bootstrap; None without resamples.
-        p_bootstrap_holm: The same, corrected over the tasks; a suite stands alone.
+        p_bootstrap_holm: The same, corrected over the tasks; a suite is corrected alone.
         p_williams: Williams' test, two-sided; None for means of several correlations.
         p_williams_holm: The same, corrected over the tasks.
     """
@@ -221,7 +221,7 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
     Args:
         systems: Names of the k systems.
         figures: Their figures.
-        suites: Names of the suites among the figures: each stands alone in Holm's correction.
+        suites: Names of the suites among the figures: each is a family of its own in Holm's correction.
     """
     kept = [figure for figure in figures if figure.metric.endswith(COMPARED) and not figure.subset]
     families = dict.fromkeys((figure.aggregation, figure.metric) for figure in kept)

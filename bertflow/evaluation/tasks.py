@@ -5,7 +5,7 @@
     binary       labelled pairs     area under the ROC curve
 
 In retrieval, ties are counted against the system: the rank of the right text is one more than the number of other texts
-that are at least as similar, so that a collapsed encoder finds nothing. Beside it stand the median and the 95th
+that are at least as similar, so that a collapsed encoder finds nothing. Beside it are the median and the 95th
 percentile of the cosine of random pairs of texts, which should lie near zero: they say whether a threshold means
 anything. It guards against calibrators that help STS and harm search.
 

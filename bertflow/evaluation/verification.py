@@ -6,7 +6,7 @@
     whitening             STS-B, SICK-R                     pins the closed form, and what it is fitted on
 
 The figures are those of bert-base-uncased. Whitening is fitted on all splits of the task, every sentence as often as it
-stands in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels. Sentences
+occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels. Sentences
 are embedded once for all poolings, at the largest number of tokens; only those that a smaller number cuts, once more.
 """
 
@@ -58,7 +58,7 @@ class Check:
         max_length: In tokens.
         low: The figure; the lower one where two sources differ.
         high: The higher one.
-        source: Where it stands.
+        source: Paper and place.
     """
 
     task: str

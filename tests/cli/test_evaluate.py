@@ -139,7 +139,7 @@ def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
             2,
             "error: Unknown task 'sts99'.",
         ),
-        (["--tasks", "sts12"], 3, "error: The task sts12 should stand in "),
+        (["--tasks", "sts12"], 3, "error: The task sts12 should be in "),
         (["--compare", "magic", "--tasks", "news"], 2, "error: Unknown baseline 'magic'. Known: raw, center"),
         (["--aggregation", "max", "--tasks", "news"], 2, "error: Unknown aggregation 'max'. Known: all, mean, wmean."),
         (["--similarity", "cos", "--tasks", "news"], 2, "error: Unknown similarity 'cos'. Known: cosine, dot, eu"),

@@ -58,7 +58,7 @@ def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
         ("id\ttext\n\tYes.\n", "line 2: a cell with the id is wanted, got ''. Fill it in, or leave the line out."),
         (
             "id\ttext\na\tYes.\nb\tNo.\na\tMaybe.\n",
-            "line 4: the id 'a' stands in line 2 already. Give each answer an id of its own, and its past questions in "
+            "line 4: the id 'a' is already in line 2. Give each answer an id of its own, and its past questions in "
             "one cell.",
         ),
     ],

@@ -116,7 +116,7 @@ def test_no_docstrings_at_all_are_refused(from_files):
     from_files(a="x = 1")
     with pytest.raises(DataError) as error:
         docstring_sentences()
-    assert str(error.value) == ("The installed packages hold no docstrings (is Python zipped?). Give text of your own.")
+    assert str(error.value) == ("The installed packages hold no docstrings (is Python zipped?). Give your own text.")
 
 
 def test_more_than_there_is_cannot_be_drawn(from_files):

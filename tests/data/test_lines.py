@@ -32,7 +32,7 @@ def test_bytes_that_are_no_utf8_are_refused_with_line_and_byte(write, name):
     path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(DataError) as error:
         list(read_lines(path))
-    assert str(error.value) == f"{path}, line 3, byte 17: 0xff is no UTF-8. Save the file as UTF-8."
+    assert str(error.value) == f"{path}, line 3, byte 17: 0xff is not UTF-8. Save the file as UTF-8."
 
 
 def test_a_missing_file_is_refused(tmp_path):

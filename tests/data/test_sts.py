@@ -104,7 +104,7 @@ def test_two_tables_for_one_task_are_refused(write):
     with pytest.raises(DataError) as error:
         load_sts("mine", folder)
     assert str(error.value) == (
-        f"The task mine should stand in one table, but there are {folder}/mine.tsv and {folder}/mine.csv. Remove one."
+        f"The task mine should be in one table, but there are {folder}/mine.tsv and {folder}/mine.csv. Remove one."
     )
 
 
@@ -137,7 +137,7 @@ def test_a_missing_package_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         load_sts("stsb", tmp_path)
     assert str(error.value) == (
-        f"The task stsb should stand in {tmp_path}/STSB or in a table {tmp_path}/stsb.tsv, but neither is there. "
+        f"The task stsb should be in {tmp_path}/STSB or in a table {tmp_path}/stsb.tsv, but neither is there. "
         "Complete the folder, or leave the task out."
     )
 

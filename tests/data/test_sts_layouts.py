@@ -96,7 +96,7 @@ def test_a_missing_subset_is_refused(semeval, missing):
     with pytest.raises(DataError) as error:
         read_semeval(folder, "X", SCALE)
     assert str(error.value) == (
-        f"The sub-set X should stand in {folder}/{missing}, which is missing. Is the folder complete?"
+        f"The sub-set X should be in {folder}/{missing}, which is missing. Is the folder complete?"
     )
 
 

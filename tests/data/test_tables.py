@@ -73,7 +73,7 @@ def test_columns_are_found_whatever_their_case(write):
 
 
 REFUSED = {
-    "open quote": ("a.csv", 'text\n"never closed\nx\n', 'a.csv, line 2: this is no csv: unexpected end of data. Is a '
+    "open quote": ("a.csv", 'text\n"never closed\nx\n', 'a.csv, line 2: this is not csv: unexpected end of data. Is a '
                    "quotation mark left open? Double the quotation marks inside a cell, or save the table as tsv."),
     "few cells": ("a.tsv", "a\tb\n1\t2\n3\n", "a.tsv, line 3: 2 cells are wanted, as in line 1, but 1 are there. "
                   "Repair the line."),
@@ -81,16 +81,16 @@ REFUSED = {
                    "Repair the line."),
     "empty": ("a.tsv", "", "a.tsv is empty. It should hold a table."),
     "empty jsonl": ("a.jsonl", "\n", "a.jsonl is empty. It should hold a table."),
-    "no json": ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl, line 2: this is no JSON: Expecting value: line 1 column 7 "
+    "no json": ("a.jsonl", '{"a": 1}\n{"a": \n', "a.jsonl, line 2: this is not JSON: Expecting value: line 1 column 7 "
                 "(char 6). Repair the line."),
     "no object": ("a.jsonl", "[1]\n", "a.jsonl, line 1: an object is wanted, got '[1]'. Repair the line."),
     "no key": ("a.jsonl", '{"a": 1}\n{"b": 2}\n', "a.jsonl, line 2: the key 'a' is wanted, as in line 1, but the keys "
                "are b. Repair the line."),
-    "half a pair": ("a.jsonl", '{"a": "\\uD800"}\n', "a.jsonl, line 1: this is no JSON: 'utf-8' codec can't encode "
+    "half a pair": ("a.jsonl", '{"a": "\\uD800"}\n', "a.jsonl, line 1: this is not JSON: 'utf-8' codec can't encode "
                     "character '\\ud800' in position 7: surrogates not allowed. Repair the line."),
     "unknown ending": ("a.xlsx", "", "a.xlsx should be a table, by its ending one of .tsv, .csv, .jsonl, .parquet "
                        "(text also .gz). Convert it to one."),
-    "damaged parquet": ("a.parquet", "hello", "a.parquet is no parquet file: Parquet file size is 5 bytes, smaller "
+    "damaged parquet": ("a.parquet", "hello", "a.parquet is not a parquet file: Parquet file size is 5 bytes, smaller "
                         "than the minimum file footer (8 bytes). Fetch it again."),
 }  # fmt: skip
 

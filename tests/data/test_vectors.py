@@ -171,15 +171,13 @@ def test_a_damaged_file_is_refused(tmp_path, ending, content):
     else:
         parquet(path, list(X))
     path.write_bytes(path.read_bytes()[:-100] if content == "cut" else content)
-    assert refused(path).startswith(
-        f"{path} is no {'matrix' if ending == 'npy' else 'parquet file'} that can be read: "
-    )
+    assert refused(path).startswith(f"{path} cannot be read as a {'matrix' if ending == 'npy' else 'parquet file'}: ")
 
 
 def test_pickled_objects_are_not_loaded(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([X, None], dtype=object), allow_pickle=True)
-    assert refused(path).startswith(f"{path} is no matrix that can be read: ")
+    assert refused(path).startswith(f"{path} cannot be read as a matrix: ")
 
 
 def test_a_missing_file_and_another_format_are_refused(tmp_path):
