@@ -12,7 +12,7 @@ import bertflow
 import bertflow.cli
 from bertflow.affine import center_map
 from bertflow.calibration.linear import AbstractLinearCalibrator
-from bertflow.calibration.spelling import CALIBRATORS, Kind
+from bertflow.calibration.spelling import CALIBRATORS, CalibratorKind
 from bertflow.cli import COMMANDS, main
 from bertflow.data.sts_tasks import TASKS, StsTask
 from bertflow.encoder.pooling import POOLINGS, Pooling
@@ -102,7 +102,7 @@ class TestACalibrator:
 
     @pytest.fixture(autouse=True)
     def _row(self, monkeypatch):
-        monkeypatch.setitem(CALIBRATORS, "reflect", Kind(Reflect))
+        monkeypatch.setitem(CALIBRATORS, "reflect", CalibratorKind(Reflect))
 
     def test_it_is_saved_and_opened(self, tmp_path):
         x = np.random.default_rng(0).normal(size=(50, 4))

@@ -30,12 +30,11 @@ from bertflow.evaluation.systems import SharedPass
 from bertflow.files import file_sha256
 from bertflow.flow.map import FlowMap
 from bertflow.progress import unsaid
+from bertflow.scoring.domain import ROWS_A_DIRECTION
 from bertflow.training.presets import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
 """The best for similarity and for search in ``benchmarks/EXPLORED.md``; simple ones first."""
-ROWS_A_DIRECTION = 2
-"""Fewest sentences for each direction that is kept: with fewer, the covariance is noise."""
 SAMPLE = 32
 """Number of sentences that are timed."""
 STEPS = (2, 10)

@@ -228,10 +228,9 @@ def _fit_scores(
 
 def _fit_domain(raw: "SentenceEncoder", text: "SplitText") -> "tuple[DomainCheck | None, list[str]]":
     """What ordinary text is, or why that is unknown."""
-    from bertflow.advise.candidates import ROWS_A_DIRECTION
-    from bertflow.scoring.domain import FEWEST, DomainCheck
+    from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 
-    if len(text.reference) < FEWEST or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
+    if len(text.reference) < FEWEST_HELD_OUT or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
         few = f"{len(text.fitted):,} sentences are too few for a Gaussian of {raw.dim} dimensions"
         return None, [f"domain    not written: {few}"]
     return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []

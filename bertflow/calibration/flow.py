@@ -16,7 +16,7 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.flow.map import FlowMap
 from bertflow.moments import Moments
-from bertflow.training.presets import Recipe, differences
+from bertflow.training.presets import Recipe, recipe_changes
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -71,7 +71,7 @@ class FlowCalibrator(AbstractCalibrator):
             moments: Of all rows, the held-out ones included.
             provenance: Which text, by which encoder.
         """
-        changes = differences(recipe)
+        changes = recipe_changes(recipe)
         n_components = changes.pop("n_components", "auto")
         calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
         calibrator.n_features_in_ = moments.dim

@@ -28,7 +28,7 @@ STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class CalibratorKind:
     """A row of ``CALIBRATORS``.
 
     Attributes:
@@ -42,12 +42,12 @@ class Kind:
     words: tuple[str, ...] = ()
 
 
-CALIBRATORS: Mapping[str, Kind] = {
-    "center": Kind(Center),
-    "standardize": Kind(Standardize),
-    "abtt": Kind(AllButTheTop, "k"),
-    "whitening": Kind(Whitening, "n_components"),
-    "flow": Kind(FlowCalibrator, "n_components", words=("all", "auto")),
+CALIBRATORS: Mapping[str, CalibratorKind] = {
+    "center": CalibratorKind(Center),
+    "standardize": CalibratorKind(Standardize),
+    "abtt": CalibratorKind(AllButTheTop, "k"),
+    "whitening": CalibratorKind(Whitening, "n_components"),
+    "flow": CalibratorKind(FlowCalibrator, "n_components", words=("all", "auto")),
 }
 """Every calibrator, by the name that command lines and tables use: whatever takes a calibrator looks here."""
 ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "natsv": "abtt"}

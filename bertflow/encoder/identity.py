@@ -62,7 +62,7 @@ UNSAID = "(not recorded)"
 
 
 @dataclass(frozen=True)
-class Difference:
+class Mismatch:
     """One fact in which two encoders differ."""
 
     key: str
@@ -122,7 +122,7 @@ class Identity:
         """Equal for equal identities; can be a key of a dictionary."""
         return to_json([self.facts, self.digest])
 
-    def differences(self, other: "Identity") -> list[Difference]:
+    def differences(self, other: "Identity") -> list[Mismatch]:
         """The facts that both know and that differ, refused ones first."""
         if not (self.facts and other.facts):
             return []
@@ -131,10 +131,10 @@ class Identity:
             mine, theirs = self._fact(key), other._fact(key)
             if UNSAID not in (mine, theirs) and mine != theirs:
                 rule = RULES.get(key, OF_ITS_OWN)
-                found.append(Difference(key, mine, theirs, rule.refused, rule.reason))
+                found.append(Mismatch(key, mine, theirs, rule.refused, rule.reason))
         if not self._same_calibrator(other):
             rule = RULES["calibrator"]
-            found.append(Difference("calibrator", self.spelled(), other.spelled(), rule.refused, rule.reason))
+            found.append(Mismatch("calibrator", self.spelled(), other.spelled(), rule.refused, rule.reason))
         return sorted(found, key=lambda difference: not difference.refused)
 
     def require(
@@ -187,7 +187,7 @@ class Identity:
         known = [pair for pair in zip(self._digests, other._digests, strict=True) if all(pair)]
         return any(mine == theirs for mine, theirs in known) if known else self.calibrator == other.calibrator
 
-    def _told(self, given: "Identity", differences: list[Difference], other: str) -> str:
+    def _told(self, given: "Identity", differences: list[Mismatch], other: str) -> str:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
         mine = self._with({one.key: one.mine for one in differences})
         theirs = given._with({one.key: one.theirs for one in differences})

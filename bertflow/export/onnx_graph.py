@@ -30,7 +30,7 @@ from bertflow.export.parts import Parts
 from bertflow.files import write_json
 from bertflow.similarity import SIMILARITIES
 
-CALIBRATOR = "calibrator"
+CALIBRATOR_SCOPE = "calibrator"
 """The part of the graph after the pooling, by the name of its module."""
 TRACED = (2, 16)
 """Batch and length that the exporter sees."""
@@ -223,7 +223,7 @@ def write_int8(folder: Path) -> None:
 def in_calibrator(node: Any) -> bool:
     """Whether a node of the graph belongs to the calibrator."""
     scopes = {entry.key: entry.value for entry in node.metadata_props}.get(SCOPES, "")
-    return f"'{CALIBRATOR}" in scopes
+    return f"'{CALIBRATOR_SCOPE}" in scopes
 
 
 def write_loss(folder: Path, sentences: Sequence[str], scores: Mapping[str, Mapping[str, float]]) -> Int8Loss:

@@ -7,7 +7,6 @@ a batch counts its pairs over all ranks (``bertflow.training.batches``): a run t
 ranks, and goes on in the middle of an epoch where it was interrupted.
 """
 
-import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -33,7 +32,7 @@ from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_text, hash_texts
 from bertflow.training.batches import ShuffledBatches, seeded_order
 from bertflow.training.checkpoints import DivergenceError
-from bertflow.training.trainer import quiet_trainer, run_training
+from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 JUDGED_AT_ONCE = 64
 """Held-out pairs of one batch."""
@@ -139,21 +138,13 @@ class HeldOut:
             yield torch.from_numpy(self.rows[start : start + JUDGED_AT_ONCE])
 
 
-def trainer_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
-    """What a recipe asks of a Trainer, for ``n`` pairs; the user may override any of it."""
+def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
+    """What a recipe asks of a Trainer, for ``n`` pairs."""
     held_out = round(n * recipe.held_out)
-    batches = (n - held_out) // recipe.batch_size
-    return {
-        "max_epochs": math.ceil(recipe.epochs),
-        "max_steps": -1 if float(recipe.epochs).is_integer() else max(1, int(batches * recipe.epochs)),
-        "gradient_clip_val": recipe.clip_norm or None,
-        "num_sanity_val_steps": 0,
-        "log_every_n_steps": min(50, batches),
-        **({} if held_out else {"limit_val_batches": 0}),
-    }
+    return recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
 
 
-def recipe_callbacks(recipe: FinetuneRecipe, folder: Path) -> list[pl.Callback]:
+def siamese_callbacks(recipe: FinetuneRecipe, folder: Path) -> list[pl.Callback]:
     """What a recipe adds to a Trainer: ``folder/last.ckpt`` every so many steps."""
     every = recipe.checkpoint_every
     return [ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)]
@@ -292,5 +283,5 @@ def fit_siamese(
     """
     recipe = replace(recipe or FinetuneRecipe(), **changes)
     fit = SiameseFit(encoder, pairs, recipe, seed)
-    fit.run(quiet_trainer(trainer_options(recipe, len(pairs)), trainer), resume)
+    fit.run(quiet_trainer(siamese_options(recipe, len(pairs)), trainer), resume)
     return fit

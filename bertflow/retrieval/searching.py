@@ -205,7 +205,7 @@ def evaluate_search(
             embedded[opened.identity.calibrator] = (encoder.calibrate(x), opened.phrases())
         keys = {text_key(text) for answer in opened.answers() for text in answer.phrases}
         answers = len(opened)
-    ranks = [right_ranks(phrases, y, list(right.values())) for y, phrases in embedded.values()]
+    ranks = [answer_ranks(phrases, y, list(right.values())) for y, phrases in embedded.values()]
     first = np.array([[row[0] for row in rows] for rows in ranks], dtype=np.float64)
     precision = np.array([[average_precision(row) for row in rows] for rows in ranks])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
@@ -214,7 +214,7 @@ def evaluate_search(
     return SearchScores(tuple(embedded), tuple(figures), answers, seen)
 
 
-def right_ranks(
+def answer_ranks(
     phrases: "Phrases", questions: "NDArray[np.floating]", right: Sequence[frozenset[str]]
 ) -> "list[NDArray[np.int64]]":
     """For each question (q, dim) the ranks of its right answers, rising, from 1; wrong answers of equal score first."""

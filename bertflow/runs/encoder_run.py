@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from bertflow.errors import DataError, UsageError
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.registry import lookup
-from bertflow.runs.folder import EncoderOptions, Run, RunFolder, options_tree
+from bertflow.runs.folder import ModelOptions, Run, RunFolder, options_tree
 from bertflow.runs.resume import read_run
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class PairOptions:
 
 
 def finetune(
-    encoder: "EncoderOptions | TransformerEncoder | str | Path | None" = None,
+    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
     pairs: "PairOptions | Pairs | str | Path | None" = None,
     recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
@@ -88,13 +88,13 @@ def finetune(
         DivergenceError: If the loss or a weight is no longer finite.
     """
     from bertflow.data.pairs import Pairs
-    from bertflow.finetuning.fitting import SiameseFit, recipe_callbacks, trainer_options
+    from bertflow.finetuning.fitting import SiameseFit, siamese_callbacks, siamese_options
     from bertflow.finetuning.siamese import require_float32_weights
 
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
     path = str(pairs) if isinstance(pairs, str | Path) else None
     data = pairs if isinstance(pairs, PairOptions) else PairOptions(path)
-    named = EncoderOptions.of(encoder)
+    named = ModelOptions.of(encoder)
     if named.dtype not in (None, "float32"):
         raise UsageError(
             f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
@@ -109,8 +109,8 @@ def finetune(
     if run.found.done:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     given, left_out = (pairs, 0) if isinstance(pairs, Pairs) else read_pairs(data, recipe, seed)
-    asked = trainer_options(recipe, len(given))
-    engine = run.trainer(trainer, asked, recipe_callbacks(recipe, run.path / "checkpoints"), {})
+    asked = siamese_options(recipe, len(given))
+    engine = run.trainer(trainer, asked, siamese_callbacks(recipe, run.path / "checkpoints"), {})
     opened = run.open_encoder(encoder, max_length=recipe.max_length, dtype="float32")
     fit = SiameseFit(opened, given, recipe, seed)
     run.say(f"pairs     {len(fit.data.units):,} to train on, {len(fit.data.held_out):,} held out")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bertflow.errors import BertflowError, UsageError
 from bertflow.files import write_json, write_text
 from bertflow.records import read_record
-from bertflow.runs.folder import EncoderOptions, Run, RunFolder, options_tree
+from bertflow.runs.folder import ModelOptions, Run, RunFolder, options_tree
 from bertflow.runs.resume import require_same_inputs
 from bertflow.training.presets import Recipe, resolve
 
@@ -48,7 +48,7 @@ class TextOptions:
 
 
 def train(
-    encoder: "EncoderOptions | TransformerEncoder | str | Path | None" = None,
+    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
     text: TextOptions | str | Path | Sequence[str] | None = None,
     flow: Recipe | str | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
@@ -106,7 +106,7 @@ def train(
         save_encoder=save_encoder,
         report=report,
         data=data,
-        encoder=EncoderOptions.of(encoder),
+        encoder=ModelOptions.of(encoder),
         flow=recipe,
         trainer=trainer,
     )

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class EncoderOptions:
+class ModelOptions:
     """The encoder; the embedded one where no model is named."""
 
     model: str | None = None
@@ -52,13 +52,13 @@ class EncoderOptions:
     """Text in front of every sentence."""
 
     @classmethod
-    def of(cls, given: "EncoderOptions | TransformerEncoder | str | Path | None") -> "EncoderOptions":
+    def of(cls, given: "ModelOptions | TransformerEncoder | str | Path | None") -> "ModelOptions":
         """The options that open what was given.
 
         Raises:
             UsageError: For an encoder that is not a transformer.
         """
-        if given is None or isinstance(given, EncoderOptions):
+        if given is None or isinstance(given, ModelOptions):
             return given or cls()
         if isinstance(given, str | Path):
             return cls(str(given))
@@ -248,7 +248,7 @@ class RunFolder:
         return status
 
     def open_encoder(
-        self, given: "EncoderOptions | TransformerEncoder | str | Path | None", **recipe: Any
+        self, given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
     ) -> "TransformerEncoder":
         """The encoder to train, or to calibrate.
 
@@ -265,7 +265,7 @@ class RunFolder:
         if isinstance(given, TransformerEncoder):
             encoder: Any = given
         else:
-            options: dict[str, Any] = asdict(EncoderOptions.of(given))
+            options: dict[str, Any] = asdict(ModelOptions.of(given))
             named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
             encoder = load(**named)
         require_transformer(encoder)

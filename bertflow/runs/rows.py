@@ -206,7 +206,9 @@ def check_output(output: Path, source: Source) -> None:
         raise UsageError(f"{output} should be {', '.join(FORMATS)} or a folder, without an ending. Name one of these.")
 
 
-def write_rows(output: Path, source: Source, calibrator: AbstractCalibrator, folder: Path, advance: Advance) -> int:
+def write_calibrated(
+    output: Path, source: Source, calibrator: AbstractCalibrator, folder: Path, advance: Advance
+) -> int:
     """Write calibrated rows into a file; returns how many an interrupted run had written already."""
     path = path_of(source) / MANIFEST if isinstance(source, EmbeddingStore) else source.path
     facts = path.stat()

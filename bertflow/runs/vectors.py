@@ -305,7 +305,7 @@ def transform(
     begin, kept = time.monotonic(), 0
     with bar(source.n, "calibrating", progress, "rows") as advance, rows.resumable("What is done is kept"):
         if isinstance(source, Vectors) or output.suffix in FORMATS:
-            kept = rows.write_rows(output, source, fitted, folder, advance)
+            kept = rows.write_calibrated(output, source, fitted, folder, advance)
         else:
             recipe = rows.calibrated_recipe(fitted, folder, source)
             source.mapped(fitted.transform, output, recipe, fitted.dim_out, advance)

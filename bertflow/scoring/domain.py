@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
 """The folder in an encoder's folder, and what is in it."""
-FEWEST = 50
+FEWEST_HELD_OUT = 50
 """Held-out sentences below which a percentile says too little."""
 MOST = 5000
 """Held-out sentences that are kept."""
@@ -213,8 +213,10 @@ class DomainCheck:
             DataError: If there are fewer than 50.
         """
         x = np.asarray(held_out)[:MOST]
-        if len(x) < FEWEST:
-            raise DataError(f"A domain check needs at least {FEWEST} held-out sentences, got {len(x)}. Give more text.")
+        if len(x) < FEWEST_HELD_OUT:
+            raise DataError(
+                f"A domain check needs at least {FEWEST_HELD_OUT} held-out sentences, got {len(x)}. Give more text."
+            )
         self.held_out_ = np.sort(self.log_likelihood(x))
         return self
 

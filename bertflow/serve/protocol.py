@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import Role
 from bertflow.errors import UsageError
+from bertflow.export.diagnosis import PATH as PATH
 from bertflow.similarity import unit_rows
 
 Float32 = NDArray[np.float32]
 INVALID = "invalid_request_error"
-PATH = "/v1/embeddings"
 
 
 class RequestError(Exception):

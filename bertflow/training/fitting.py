@@ -42,7 +42,7 @@ from bertflow.training.reduction import (
     plain_spread,
     reason_to_leave,
 )
-from bertflow.training.trainer import quiet_trainer, run_training
+from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -63,18 +63,10 @@ class FittedFlow:
 
 
 def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
-    """What a recipe asks of a Trainer, for ``n`` rows; the user may override any of it."""
+    """What a recipe asks of a Trainer, for ``n`` rows."""
     units, held_out = hold_out(n, recipe.held_out, 0, recipe.unit)
-    epochs, batches = recipe.epochs, len(ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
-    steps = min(max(1, int(batches * epochs)), recipe.steps or math.inf)
-    return {
-        "max_epochs": math.ceil(epochs),
-        "max_steps": -1 if steps == batches * math.ceil(epochs) else steps,
-        "gradient_clip_val": recipe.clip_norm or None,
-        "num_sanity_val_steps": 0,
-        "log_every_n_steps": min(50, batches),
-        **({} if len(held_out) else {"limit_val_batches": 0}),
-    }
+    batches = len(ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
+    return recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
 
 
 def recipe_callbacks(recipe: Recipe) -> list[pl.Callback]:

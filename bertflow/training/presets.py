@@ -146,7 +146,7 @@ PRESETS: Mapping[str, Recipe] = {
 """Recipes by name. "-nli" is the schedule for NLI text, the others are for the target text."""
 
 
-def differences(recipe: Recipe) -> dict[str, Any]:
+def recipe_changes(recipe: Recipe) -> dict[str, Any]:
     """The fields in which a recipe departs from its preset, ready for JSON: what ``resolve`` takes as changes."""
     row, preset = asdict(recipe), asdict(lookup("preset", PRESETS, recipe.preset))
     changes = {name: value for name, value in row.items() if value != preset[name]}

@@ -99,6 +99,27 @@ def quiet_trainer(
     return _trainer({**options, "callbacks": [*callbacks, *_listed(options.get("callbacks"))]})
 
 
+def recipe_limits(epochs: float, clip_norm: float, batches: int, held_out: int, steps: int = 0) -> dict[str, Any]:
+    """What a recipe asks of a Trainer; the user may override any of it.
+
+    Args:
+        epochs: Passes over the rows, perhaps not a whole number.
+        clip_norm: Largest norm of the gradient; 0 for no limit.
+        batches: Number of batches in an epoch.
+        held_out: Number of rows that judge the training.
+        steps: Largest number of steps; 0 for as many as ``epochs`` make.
+    """
+    most = min(max(1, int(batches * epochs)), steps or math.inf)
+    return {
+        "max_epochs": math.ceil(epochs),
+        "max_steps": -1 if most == batches * math.ceil(epochs) else most,
+        "gradient_clip_val": clip_norm or None,
+        "num_sanity_val_steps": 0,
+        "log_every_n_steps": min(50, batches),
+        **({} if held_out else {"limit_val_batches": 0}),
+    }
+
+
 def build_trainer(
     given: Mapping[str, Any],
     output: Path,

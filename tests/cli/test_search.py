@@ -11,7 +11,7 @@ from bertflow.calibration.linear import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases
-from bertflow.retrieval.searching import average_precision, right_ranks
+from bertflow.retrieval.searching import answer_ranks, average_precision
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},
@@ -152,7 +152,7 @@ def test_ranks_are_those_of_a_loop():
     rng = np.random.default_rng(0)
     held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
     right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, right_ranks(held, questions, right), strict=True):
+    for question, names, ranks in zip(questions, right, answer_ranks(held, questions, right), strict=True):
         falling = [held.names[row] for row in np.argsort(-(held.unit @ question))]
         assert ranks.tolist() == sorted(1 + falling.index(name) for name in names)
 
@@ -161,7 +161,7 @@ def test_average_precision_is_that_of_sklearn():
     rng = np.random.default_rng(1)
     held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
     right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, right_ranks(held, questions, right), strict=True):
+    for question, names, ranks in zip(questions, right, answer_ranks(held, questions, right), strict=True):
         truth = [name in names for name in held.names]
         expected = average_precision_score(truth, held.unit @ question)
         assert average_precision(ranks) == pytest.approx(expected)
@@ -169,7 +169,7 @@ def test_average_precision_is_that_of_sklearn():
 
 def test_ties_count_against_the_index():
     held = Phrases(np.arange(4), np.arange(4), ("a", "b", "c", "d"), np.ones((4, 1)))
-    ranks = right_ranks(held, np.ones((1, 1)), [frozenset({"a", "c"})])
+    ranks = answer_ranks(held, np.ones((1, 1)), [frozenset({"a", "c"})])
     assert ranks[0].tolist() == [3, 4]
 
 

@@ -17,7 +17,7 @@ from bertflow.data.pairs import load_pairs
 from bertflow.errors import DataError, UsageError
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.flow.config import GlowConfig
-from bertflow.runs.folder import EncoderOptions
+from bertflow.runs.folder import ModelOptions
 from bertflow.training.presets import Recipe
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -51,14 +51,14 @@ def test_a_run_gives_its_encoder_and_its_figures(run, tmp_path):
 
 def test_an_encoder_and_its_name_train_the_same_flow(run, tiny_bert, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
-    options = EncoderOptions(str(tiny_bert), pooling="mean(1,2)", device="cpu")
+    options = ModelOptions(str(tiny_bert), pooling="mean(1,2)", device="cpu")
     named = bertflow.train(options, tmp_path / "text.txt", FLOW, TRAINER, output=tmp_path / "named", report=False)
     np.testing.assert_array_equal(named.encoder.encode(SENTENCES[:5]), run.encoder.encode(SENTENCES[:5]))
 
 
 def test_the_command_and_the_function_write_the_same_options(tiny_bert, tmp_path):
     (tmp_path / "text.txt").write_text("\n".join(SENTENCES))
-    options = EncoderOptions(str(tiny_bert), pooling="mean(1,2)", device="cpu")
+    options = ModelOptions(str(tiny_bert), pooling="mean(1,2)", device="cpu")
     folder = tmp_path / "run"
     bertflow.train(options, tmp_path / "text.txt", FLOW, TRAINER, output=folder, report=False)
     assert main(["train", "--config", str(folder / "config.yaml"), "--output", str(folder), "--resume", "auto"]) == 0

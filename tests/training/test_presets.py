@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bertflow.errors import UnknownNameError, UsageError
-from bertflow.training.presets import PRESETS, Recipe, differences, resolve
+from bertflow.training.presets import PRESETS, Recipe, recipe_changes, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -14,8 +14,8 @@ def test_a_preset_knows_its_own_name(name):
 @pytest.mark.parametrize("name", PRESETS)
 def test_a_recipe_comes_back_from_what_it_changes(name):
     changed = resolve(name, {"learning_rate": 0.5, "glow": {"hidden": 7}})
-    assert differences(changed) == {"learning_rate": 0.5, "glow": {"hidden": 7}}
-    assert resolve(name, differences(changed)) == changed
+    assert recipe_changes(changed) == {"learning_rate": 0.5, "glow": {"hidden": 7}}
+    assert resolve(name, recipe_changes(changed)) == changed
 
 
 @pytest.mark.parametrize(
@@ -25,11 +25,11 @@ def test_a_recipe_comes_back_from_what_it_changes(name):
 def test_whoever_names_epochs_alone_gets_them(changes, epochs, steps):
     recipe = resolve("default", changes)
     assert (recipe.epochs, recipe.steps) == (epochs, steps)
-    assert resolve("default", differences(recipe)) == recipe
+    assert resolve("default", recipe_changes(recipe)) == recipe
 
 
 def test_a_preset_unchanged_has_no_differences():
-    assert differences(PRESETS["paper-tf"]) == {}
+    assert recipe_changes(PRESETS["paper-tf"]) == {}
 
 
 def test_the_released_recipe_is_that_of_the_released_code():
