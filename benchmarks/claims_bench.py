@@ -30,14 +30,12 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.evaluation.tasks import right_ranks
-from bertflow.geometry.contextuality import LayerGeometry, contextuality
-from bertflow.geometry.token_states import read_token_states
-from bertflow.geometry.vocabulary import Vocabulary, read_vocabulary
+from bertflow.geometry.layers import LayerGeometry, contextuality, read_token_states
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.training.fitting import FittedFlow, fit_flow
 from bertflow.words.compare import StudyResult, run_study
-from bertflow.words.encoder import WordEncoder
+from bertflow.words.encoder import StaticWords, WordEncoder, read_static_words
 from bertflow.words.study import load_study
 
 Float64 = NDArray[np.float64]
@@ -197,8 +195,8 @@ class Bench:
             for rows in np.split(chosen, GROUPS)
         ]
 
-    def _vocabulary(self, encoder: str) -> Vocabulary:
-        return read_vocabulary(self.folders[encoder])
+    def _vocabulary(self, encoder: str) -> StaticWords:
+        return read_static_words(self.folders[encoder])
 
     def _study(self, encoder: str, name: str) -> StudyResult:
         return run_study(WordEncoder(self.folders[encoder]), load_study(name))

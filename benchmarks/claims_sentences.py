@@ -13,12 +13,10 @@ from closed_forms import applied
 from numpy.typing import NDArray
 
 from bertflow.evaluation.figures import Figure
-from bertflow.geometry.cloud import Cloud
-from bertflow.geometry.cosine import cosine_by_coordinate, mean_cosine
+from bertflow.geometry.cloud import Cloud, hubness, nearest
 from bertflow.geometry.frequency import explained_by, fifths, log_frequencies, plane
-from bertflow.geometry.neighbors import hubness, nearest
+from bertflow.geometry.measures import cosine_by_coordinate, mean_cosine, uniformity
 from bertflow.geometry.spectrum import iso_score
-from bertflow.geometry.uniformity import uniformity
 from bertflow.moments import Moments
 
 LOOKED_AT, ALL_PAIRS = 3_000, 1_500

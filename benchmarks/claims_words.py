@@ -10,10 +10,10 @@ from claims_systems import PARTS
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from bertflow.geometry.contextuality import LayerGeometry
+from bertflow.geometry.cloud import nearest
 from bertflow.geometry.frequency import LOOKED_AT, RANKS
+from bertflow.geometry.layers import LayerGeometry
 from bertflow.geometry.masked_words import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
-from bertflow.geometry.neighbors import nearest
 from bertflow.training.batches import seeded_order
 from bertflow.words.study import STATIC
 

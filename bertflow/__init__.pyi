@@ -23,6 +23,7 @@ from .evaluation.verification import verify_paper as verify_paper
 from .export.diagnosis import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
 from .export.targets import export_encoder as export_encoder
+from .geometry.report import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments
 from .opening import load as load
 from .retrieval.index import AnswerIndex as AnswerIndex

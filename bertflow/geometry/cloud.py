@@ -1,12 +1,22 @@
-"""A cloud of embeddings, and what several measures share, each computed once.
+"""A cloud of embeddings, and its nearest neighbors.
 
-    rows in blocks --one pass--> moments, sum of unit rows, norms       all rows, O(n d^2), a block in memory
+    rows in blocks --one pass--> moments, sum of unit rows              all rows, O(n d^2), a block in memory
                    --sample----> unit rows, nearest neighbors           at most SAMPLE rows, O(m^2 d), in blocks
 
-What needs every pair of rows looks at a sample, and says how large it was.
+What needs every pair of rows uses a sample; reports give its size.
+
+Hubs are embeddings that are neighbors of many others, orphans are neighbors of none. With
+
+    N_k(x) = how many others have x among their k nearest
+
+and neighbors drawn at random, N_k would be Poisson with mean k: skewness 1/sqrt(k), and a share of exp(-k) orphans. A
+search in a space with hubs returns the same few answers again and again, and never the orphans.
+
+Source: Radovanovic et al. 2010, "Hubs in space", JMLR 11 (skewness); Flexer & Schnitzer 2015 (orphans, hub occupancy);
+Feldbauer et al. 2018 (Robin Hood index).
 """
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, TypeVar
@@ -15,7 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError
+from bertflow.geometry.report import GeometrySection, listed
 from bertflow.moments import Moments, require_finite
+from bertflow.registry import lookup
 from bertflow.training.batches import Store, seeded_order
 
 Float64 = NDArray[np.float64]
@@ -23,7 +35,11 @@ Found = TypeVar("Found")
 ROWS = 4096
 """Rows of a block."""
 SAMPLE = 10_000
-"""Rows that measures of all pairs look at, at most."""
+"""Largest sample for measures of all pairs."""
+BLOCK = 512
+"""Rows whose closeness to all others is in memory together."""
+K = 10
+"""Neighbors of a row."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +47,14 @@ class Totals:
     """What one pass over the rows adds up.
 
     Attributes:
-        moments: Of the rows.
+        moments: Moments of the rows.
         unit_sum: Sum of the rows scaled to length one, (dim,).
         unit_square_sum: Sum of their squares, coordinate by coordinate, (dim,).
-        norm_sum: Sum of the lengths of the rows.
     """
 
     moments: Moments
     unit_sum: Float64
     unit_square_sum: Float64
-    norm_sum: float
 
     def plus(self, other: "Totals") -> "Totals":
         """The totals of both parts."""
@@ -48,7 +62,6 @@ class Totals:
             self.moments.merge(other.moments),
             self.unit_sum + other.unit_sum,
             self.unit_square_sum + other.unit_square_sum,
-            self.norm_sum + other.norm_sum,
         )
 
 
@@ -56,9 +69,9 @@ class Cloud:
     """Rows (n, dim), n >= 2, of embeddings.
 
     Args:
-        x: In memory, memory-mapped, or an ``EmbeddingStore``; nothing is copied.
-        seed: Of the sample.
-        sample: Rows that measures of all pairs look at, at most.
+        x: An array, a memory map, or an ``EmbeddingStore``; nothing is copied.
+        seed: Random seed for the sample.
+        sample: Largest sample for measures of all pairs.
 
     Attributes:
         n: How many rows there are.
@@ -66,7 +79,7 @@ class Cloud:
 
     Raises:
         DataError: If there are fewer than two rows; and, once they are read, for a NaN, an infinity, or a row of length
-            zero, of which cosine says nothing.
+            zero, whose cosine is not defined.
     """
 
     def __init__(self, x: NDArray[np.floating] | Store, seed: int = 0, sample: int = SAMPLE) -> None:
@@ -94,7 +107,7 @@ class Cloud:
             yield block
 
     def once(self, what: Hashable, compute: Callable[[], Found]) -> Found:
-        """What ``compute`` gives, computed the first time that it is asked for by this name."""
+        """The result of ``compute``, computed once for each name."""
         if what not in self._found:
             self._found[what] = compute()
         found: Found = self._found[what]
@@ -112,7 +125,7 @@ class Cloud:
 
     @cached_property
     def sample_index(self) -> NDArray[np.int64]:
-        """Which rows the sample is: all of them, or a seeded choice, rising."""
+        """Row numbers of the sample, rising: all rows, or a seeded choice."""
         if self.n <= self._most:
             return np.arange(self.n)
         return np.sort(seeded_order(self.n, self._seed)[: self._most])
@@ -126,9 +139,8 @@ class Cloud:
 
 
 def _totals(block: Float64) -> Totals:
-    norms = np.linalg.norm(block, axis=1)
-    units = block / norms[:, None]
-    return Totals(Moments.of(block), units.sum(0), np.square(units).sum(0), float(norms.sum()))
+    units = block / np.linalg.norm(block, axis=1, keepdims=True)
+    return Totals(Moments.of(block), units.sum(0), np.square(units).sum(0))
 
 
 def _require_usable(block: Float64, first_row: int) -> None:
@@ -139,3 +151,123 @@ def _require_usable(block: Float64, first_row: int) -> None:
             f"Cosine needs embeddings of length above zero, but row {first_row + int(zero.argmax())} is all zeros. "
             "Leave it out."
         )
+
+
+def _dot(a: Float64, b: Float64) -> Float64:
+    return a @ b.T
+
+
+def _minus_square_distance(a: Float64, b: Float64) -> Float64:
+    return 2 * a @ b.T - np.square(a).sum(1)[:, None] - np.square(b).sum(1)
+
+
+CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
+    "dot": _dot,
+    "euclidean": _minus_square_distance,
+}
+"""Closeness, largest for the nearest rows: (m, dim), (n, dim) -> (m, n). For unit rows ``dot`` is the cosine."""
+
+
+def nearest(
+    x: Float64, k: int = K, by: str = "dot", queries: NDArray[np.int64] | None = None
+) -> tuple[NDArray[np.int64], Float64]:
+    """The k nearest other rows of rows, in blocks.
+
+    Args:
+        x: Rows (n, dim), n > k.
+        k: Number of neighbors.
+        by: A row of ``CLOSENESS``.
+        queries: Rows whose neighbors are looked for, among all rows; all by default.
+
+    Returns:
+        Their indices and their closeness, nearest first; (m, k) each.
+
+    Raises:
+        DataError: If there are fewer than k other rows.
+    """
+    closeness = lookup("closeness", CLOSENESS, by)
+    if not 1 <= k < len(x):
+        raise DataError(f"The {k} nearest of {len(x)} embeddings are wanted. Give at least {k + 1} sentences.")
+    queries = np.arange(len(x)) if queries is None else queries
+    found, values = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+    for start in range(0, len(queries), BLOCK):
+        rows = queries[start : start + BLOCK]
+        near = closeness(x[rows], x)
+        near[np.arange(len(rows)), rows] = -np.inf
+        best = np.argpartition(near, -k, axis=1)[:, -k:]
+        order = np.argsort(-np.take_along_axis(near, best, axis=1), axis=1, kind="stable")
+        best = np.take_along_axis(best, order, axis=1)
+        found[start : start + BLOCK] = best
+        values[start : start + BLOCK] = np.take_along_axis(near, best, axis=1)
+    return found, values
+
+
+@dataclass(frozen=True)
+class Hubness:
+    """How unequally neighbor places are shared.
+
+    Attributes:
+        k: Neighbors of a row.
+        n: Number of rows.
+        skewness: Skewness of N_k; 1/sqrt(k) for neighbors drawn at random.
+        orphans: Share of rows that are neighbors of no other, in [0, 1].
+        hub_share: Share of all neighbor places that rows with N_k >= 2k take, in [0, 1].
+        robin_hood: Share of all places that would have to move so that all rows have equally many, in [0, 1].
+        most: The largest N_k.
+        counts: N_k of every row (n,).
+    """
+
+    k: int
+    n: int
+    skewness: float
+    orphans: float
+    hub_share: float
+    robin_hood: float
+    most: int
+    counts: NDArray[np.int64]
+
+
+def hubness(cloud: Cloud, k: int = K) -> Hubness:
+    """Hubness of the sampled rows, by cosine."""
+    return cloud.once(("hubness", k), lambda: _hubness(cloud, k))
+
+
+def _hubness(cloud: Cloud, k: int) -> Hubness:
+    n = len(cloud.sample)
+    counts = np.bincount(nearest(cloud.sample, k)[0].ravel(), minlength=n)
+    deviations = counts - counts.mean()
+    spread = np.sqrt(np.square(deviations).mean())
+    return Hubness(
+        k=k,
+        n=n,
+        skewness=float((deviations**3).mean() / spread**3) if spread else 0.0,
+        orphans=float((counts == 0).mean()),
+        hub_share=float(counts[counts >= 2 * k].sum() / (k * n)),
+        robin_hood=float(np.abs(deviations).sum() / (2 * k * n)),
+        most=int(counts.max()),
+        counts=counts,
+    )
+
+
+def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
+    """How often each sentence is among the nearest neighbors of others."""
+    found = {name: hubness(cloud) for name, cloud in clouds.items()}
+    first = next(iter(found.values()))
+    steps = {
+        name: (np.arange(1.0, row.most + 1), np.array([(row.counts >= at).mean() for at in range(1, row.most + 1)]))
+        for name, row in found.items()
+    }
+    return GeometrySection(
+        f"A line that reaches far to the right has hubs, sentences that are neighbors of very many: the largest is "
+        f"among the {first.k} nearest of {', '.join(f'{row.most} ({name})' for name, row in found.items())} of "
+        f"{first.n:,} sentences, and the share of sentences that are neighbors of no other is "
+        f"{listed({name: row.orphans for name, row in found.items()}, 3)}.",
+        {name: {key: value for key, value in vars(row).items() if key != "counts"} for name, row in found.items()},
+        lambda plots: plots.curves(
+            steps,
+            plots.Axis(f"at least so often among the {first.k} nearest of others", log=True),
+            plots.Axis("share of sentences", log=True),
+        ),
+        "Share of the sentences that are at least so often among the nearest of others, on logarithmic scales, a line "
+        f"for each of {', '.join(found)}.",
+    )

@@ -1,88 +1,242 @@
-"""How a report on the geometry is made and written; ``bertflow inspect``, ``train`` and ``demo`` end with it.
+"""How a report on the geometry is made: by ``bertflow inspect``, and at the end of other commands.
 
-    systems, sentences, pairs, counts --> material --> sections --> report.html, report.json
+    systems, sentences, pairs, counts --> material --> SECTIONS --> report
 
-What is not at hand is left out, and the report says why.
+``bertflow inspect`` draws the text apart: some sentences are looked at, calibrators are fitted on others. A part of the
+material is computed when a section first uses it. A section that cannot be made is listed as left out, with the reason.
 """
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.data.corpus import count_words
+from bertflow.calibrated import encode_systems
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.linear import Whitening
+from bertflow.calibration.spelling import parse_systems
+from bertflow.data.corpus import count_words, load_sentences, read_frequencies
+from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError
-from bertflow.files import write_text
-from bertflow.geometry.material import Material
-from bertflow.geometry.pairs import cosines_of_pairs, scores_of_pairs
-from bertflow.geometry.parts import Parts, gathered, latent_parts, model_parts, run_parts
-from bertflow.geometry.report import GeometryReport
-from bertflow.geometry.sections import build_sections
+from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.systems import Opened, build_systems, open_system
+from bertflow.geometry import frequency, layers, masked_words, measures, pairs, spectrum
+from bertflow.geometry.cloud import Cloud, Float64, show_hubs
+from bertflow.geometry.report import (
+    DOCSTRINGS,
+    FEWEST,
+    NONE,
+    REPORT,
+    SUMMARY,
+    GeometryReport,
+    GeometrySection,
+    run_folder,
+)
 from bertflow.text_keys import seen_share
 from bertflow.training.batches import Embeddings, Store, seeded_order
+from bertflow.words.encoder import read_static_words
 
 INSIDE = 300
 """Sentences whose tokens are looked at in every layer."""
 LOOKED_AT = 2000
-"""Sentences that the report at the end of another command looks at, at most."""
-REPORT = "report.html"
-NO_PAIRS = "no pairs were given. bertflow inspect RUN --pairs stsb-dev --data_dir DIR has them."
-FEWEST = 24
-"""Sentences that a report can be made of: two dozen, so that ten neighbors are fewer than half."""
+"""Largest sample of sentences for the report of another command."""
+FITTED = 6000
+"""Largest sample of sentences that calibrators are fitted on."""
+DOCSTRING_PAIRS = 500
+"""Pairs of docstrings, where no others are given."""
+GAUSSIAN = (Whitening, FlowCalibrator)
+"""Calibrators whose output should be standard normal."""
 
 
-def make_report(
-    title: str,
-    systems: Mapping[str, SentenceEncoder],
-    sentences: Sequence[str],
-    pairs: Pairs | None = None,
-    counts: Mapping[str, int] | None = None,
-    counted: str = "counted in this text",
-    recipe: Mapping[str, Any] | None = None,
-    run: Path | None = None,
-    facts: Mapping[str, str] | None = None,
-    embeddings: Mapping[str, NDArray[np.floating]] | None = None,
-) -> GeometryReport:
-    """The report on some systems; whatever is not given is left out, with the reason.
+@dataclass(frozen=True)
+class Material:
+    """What the sections of a report are made from. A part that is not available raises a ``DataError`` with the reason.
+
+    Attributes:
+        systems: Encoders by the name they have in the report, the one "before" first.
+        sentences: Distinct sentences.
+        embeddings: Rows (n, dim) by system; row i is sentence i.
+        counts: How often words occur.
+        counted: Where the counts come from, in words.
+        given_pairs: Pairs of sentences, if any.
+        recipe: Arguments of the ``TransformerEncoder`` behind the systems; None for word vectors.
+        run: Folder of a training run, if it is one.
+    """
+
+    systems: Mapping[str, SentenceEncoder]
+    sentences: Sequence[str]
+    embeddings: Mapping[str, NDArray[np.floating]]
+    counts: Mapping[str, int]
+    counted: str = "counted in this text"
+    given_pairs: Pairs | None = None
+    recipe: Mapping[str, Any] | None = None
+    run: Path | None = None
+
+    @cached_property
+    def clouds(self) -> dict[str, Cloud]:
+        """A cloud for each system."""
+        return {name: Cloud(x) for name, x in self.embeddings.items()}
+
+    @cached_property
+    def log_frequency(self) -> Float64:
+        """Mean log frequency of the words of each sentence (n,)."""
+        return frequency.log_frequencies(self.sentences, self.counts)
+
+    @cached_property
+    def pair_cosines(self) -> pairs.PairCosines:
+        """Cosines of the pairs."""
+        return pairs.cosines_of_pairs(self.systems, self._require_pairs())
+
+    @cached_property
+    def scores(self) -> pairs.PairScores:
+        """How good the systems are on the pairs."""
+        return pairs.scores_of_pairs(self.systems, self._require_pairs())
+
+    @cached_property
+    def words(self) -> tuple[frequency.Bin, ...]:
+        """Word embeddings by frequency rank."""
+        recipe = self._require_transformer()
+        found = read_static_words(recipe["model"], recipe.get("revision"))
+        return frequency.words_by_rank(found.vectors, found.words, self.counts)
+
+    @cached_property
+    def by_layer(self) -> tuple[layers.LayerGeometry, ...]:
+        """Contextuality of each layer, on a sample: every token in every layer is in memory."""
+        recipe = self._require_transformer()
+        return layers.contextuality(
+            layers.read_token_states(
+                recipe["model"],
+                self.sentences[:INSIDE],
+                revision=recipe.get("revision"),
+                device=recipe.get("device", "auto"),
+            )
+        )
+
+    @cached_property
+    def masked(self) -> masked_words.DotProductParts:
+        """What the dot products of a masked language model are made of."""
+        recipe = self._require_transformer()
+        read = masked_words.read_masked_words(recipe["model"], self.sentences[:INSIDE], revision=recipe.get("revision"))
+        return masked_words.dot_product_parts(read, self.counts)
+
+    @cached_property
+    def latents(self) -> dict[str, spectrum.Latent]:
+        """The latent of the systems that should map to a Gaussian."""
+        names = [name for name, system in self.systems.items() if isinstance(system.calibrator, GAUSSIAN)]
+        if not names:
+            raise DataError("None of the systems maps to a Gaussian. Add --compare raw,whitening.")
+        return {name: spectrum.Latent.of(self.embeddings[name]) for name in names}
+
+    @cached_property
+    def history(self) -> spectrum.History:
+        """Bits per dimension during the training."""
+        metrics = None if self.run is None else self.run / "metrics.csv"
+        if metrics is None or not metrics.is_file():
+            raise DataError(f"{self.run.name if self.run else 'This'} is not the folder of a training run.")
+        return spectrum.read_history(metrics)
+
+    def _require_pairs(self) -> Pairs:
+        if self.given_pairs is None:
+            raise DataError("No pairs were given. Add --pairs stsb-dev --data_dir DIR to bertflow inspect.")
+        return self.given_pairs
+
+    def _require_transformer(self) -> Mapping[str, Any]:
+        if self.recipe is None:
+            raise DataError("This is not a transformer, so it has no layers and no vocabulary of its own.")
+        return self.recipe
+
+
+SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
+    SUMMARY: lambda made: measures.show_measures(made.clouds),
+    "Spectrum": lambda made: spectrum.show_spectrum(made.clouds),
+    "Cosines": lambda made: pairs.show_cosines(made.clouds, made.pair_cosines if made.given_pairs else None),
+    "Paraphrases": lambda made: pairs.show_paraphrases(made.clouds, made.pair_cosines),
+    "Word frequency in the plane": lambda made: frequency.show_frequency_plane(
+        made.clouds, made.log_frequency, made.counted
+    ),
+    "Sentences by word frequency": lambda made: frequency.show_sentences_by_frequency(made.clouds, made.log_frequency),
+    "Words by frequency": lambda made: frequency.show_words_by_frequency(made.words),
+    "Layers": lambda made: layers.show_layers(made.by_layer),
+    "Hubs": lambda made: show_hubs(made.clouds),
+    "Edit distance": lambda made: pairs.show_edit_distances(made.pair_cosines),
+    "What a score means": lambda made: pairs.show_score_curve(made.clouds, made.pair_cosines),
+    "Scores": lambda made: pairs.show_scores(made.scores),
+    "Latent": lambda made: spectrum.show_latents(made.latents, tuple(made.systems)),
+    "Training": lambda made: spectrum.show_training(made.history),
+    "Masked words": lambda made: masked_words.show_masked_words(made.masked),
+}
+"""By title, in the order of the report, what makes each section."""
+
+
+def make_report(heading: str, material: Material, facts: Mapping[str, str] | None = None) -> GeometryReport:
+    """The report on some systems.
 
     Args:
-        title: Of the report.
-        systems: By the name they have in it, the one "before" first.
-        sentences: Distinct sentences to look at; all of them are embedded.
-        pairs: Pairs of sentences.
-        counts: How often words occur; counted in the sentences if None.
-        counted: Where the counts come from, in words.
-        recipe: The arguments of the ``TransformerEncoder`` behind the systems, to look at its layers.
-        run: The folder of a training run.
+        heading: Title of the report.
+        material: What it is made from.
         facts: What else the reader should know.
-        embeddings: Of the sentences by every system, where they are at hand.
 
     Raises:
         DataError: If there are fewer than ``FEWEST`` sentences.
     """
-    require_sentences(sentences, FEWEST)
-    counts = count_words(sentences) if counts is None else counts
-    if embeddings is None:
-        embeddings = encode_systems(systems, sentences, progress=sys.stderr.isatty())
-    found = [
-        model_parts(recipe, sentences[:INSIDE], counts),
-        run_parts(run) if run else ({}, {"history": "this is not the folder of a training run."}),
-        latent_parts(systems, embeddings),
-        _pair_parts(systems, pairs),
-    ]
-    made = {name: part for parts, _ in found for name, part in parts.items()}
-    reasons = {name: reason for _, missing in found for name, reason in missing.items()}
-    material = Material(tuple(sentences), embeddings, counts, counted, **made, reasons=reasons)
-    sections, left_out = build_sections(material)
-    described = {name: _described(system, sentences) for name, system in systems.items()}
-    given = {"sentences": f"{len(sentences):,}", "word frequencies": counted, **(facts or {})}
-    return GeometryReport(title, {**given, **described}, sections, left_out)
+    require_sentences(material.sentences, FEWEST)
+    sections, left_out = {}, {}
+    for title, make in SECTIONS.items():
+        try:
+            sections[title] = make(material)
+        except DataError as error:
+            left_out[title] = str(error)
+    described = {name: _described(system, material.sentences) for name, system in material.systems.items()}
+    given = {"sentences": f"{len(material.sentences):,}", "word frequencies": material.counted, **(facts or {})}
+    return GeometryReport(heading, {**given, **described}, sections, left_out)
+
+
+def write_report(
+    folder: Path,
+    heading: str,
+    systems: Mapping[str, SentenceEncoder],
+    sentences: Sequence[str],
+    pairs: Pairs | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    run: Path | None = None,
+    x: Embeddings | None = None,
+    facts: Mapping[str, str] | None = None,
+) -> Path:
+    """Write the report of another command, on a sample of its sentences; returns the path of report.html.
+
+    Args:
+        folder: Where to write.
+        heading: Title of the report.
+        systems: By the name they have in it, the one "before" first.
+        sentences: All sentences; at most ``LOOKED_AT`` of them are looked at.
+        pairs: Scored pairs, or queries with their texts.
+        recipe: Arguments of the ``TransformerEncoder`` behind the systems.
+        run: Folder of a training run.
+        x: Raw embeddings (n, dim) of the sentences, so that nothing is embedded again; all systems have this encoder.
+        facts: What else the reader should know.
+
+    Raises:
+        DataError: If there are too few sentences.
+    """
+    rows: dict[str, int] = {}
+    for row, sentence in enumerate(sentences):
+        rows.setdefault(sentence, row)
+    index = np.sort(np.array(list(rows.values()), dtype=np.int64)[seeded_order(len(rows), 0)[:LOOKED_AT]])
+    chosen = [sentences[row] for row in index]
+    require_sentences(chosen, FEWEST)
+    if x is None:
+        embeddings = encode_systems(systems, chosen)
+    else:
+        raw = np.asarray(x.rows(index) if isinstance(x, Store) else x[index], dtype=np.float32)
+        embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
+    material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
+    return make_report(heading, material, facts).save(folder) / REPORT
 
 
 def require_sentences(sentences: Sequence[str], fewest: int) -> None:
@@ -95,81 +249,79 @@ def require_sentences(sentences: Sequence[str], fewest: int) -> None:
         raise DataError(f"A report needs at least {fewest} different sentences, got {len(sentences)}. Give more text.")
 
 
-def save_report(report: GeometryReport, folder: Path) -> Path:
-    """Write report.html and report.json; returns the path of the former."""
-    write_text(folder / "report.json", report.to_json())
-    write_text(folder / REPORT, report.to_html())
-    return folder / REPORT
-
-
-def write_report(
-    folder: Path,
-    title: str,
-    systems: Mapping[str, SentenceEncoder],
-    sentences: Sequence[str],
-    pairs: Pairs | None = None,
-    recipe: Mapping[str, Any] | None = None,
-) -> Path:
-    """Write the report of another command, on a sample of its sentences; returns the path of report.html.
-
-    Args:
-        folder: Where to.
-        title: Of the report.
-        systems: By the name they have in it, the one "before" first.
-        sentences: Of which ``LOOKED_AT`` are looked at.
-        pairs: Scored pairs, or queries with their texts; None if there are none.
-        recipe: The arguments of the ``TransformerEncoder`` behind the systems.
-
-    Raises:
-        DataError: If there are too few sentences.
-    """
-    distinct = list(dict.fromkeys(sentences))
-    chosen = [distinct[row] for row in np.sort(seeded_order(len(distinct), 0)[:LOOKED_AT])]
-    counts = count_words(distinct)
-    return save_report(make_report(title, systems, chosen, pairs=pairs, counts=counts, recipe=recipe), folder)
-
-
-def write_run_report(
-    folder: Path, system: CalibratedEncoder, x: Embeddings, sentences: Sequence[str], recipe: Mapping[str, Any]
-) -> Path:
-    """Write the report of a training run, without embedding its sentences again; returns the path of report.html.
-
-    Args:
-        folder: Of the run.
-        system: The encoder with the flow that was fitted.
-        x: Raw embeddings (n, dim_in) of the sentences.
-        sentences: What the flow was fitted on; of them ``LOOKED_AT`` are looked at.
-        recipe: The arguments of the ``TransformerEncoder``.
-
-    Raises:
-        DataError: If there are too few sentences.
-    """
-    rows = list({sentence: row for row, sentence in enumerate(sentences)}.values())
-    index = np.sort(np.array(rows)[seeded_order(len(rows), 0)[:LOOKED_AT]])
-    raw = np.asarray(x.rows(index) if isinstance(x, Store) else x[index], dtype=np.float32)
-    report = make_report(
-        f"Geometry of the run {folder.name}",
-        {"raw": system.encoder, "flow": system},
-        [sentences[row] for row in index],
-        counts=count_words(sentences),
-        recipe=recipe,
-        run=folder,
-        facts={"text": "a sample of what the flow was fitted on"},
-        embeddings={"raw": raw, "flow": system.calibrate(raw)},
-    )
-    return save_report(report, folder / "report")
-
-
-def _pair_parts(systems: Mapping[str, SentenceEncoder], pairs: Pairs | None) -> Parts:
-    if pairs is None:
-        return {}, dict.fromkeys(("pairs", "scores"), NO_PAIRS)
-    return gathered(
-        {"pairs": lambda: cosines_of_pairs(systems, pairs), "scores": lambda: scores_of_pairs(systems, pairs)}
-    )
-
-
 def _described(system: SentenceEncoder, sentences: Sequence[str]) -> str:
     facts, hashes = system.describe(), system.fitted_hashes()
     calibrator = f", {facts['calibrator']} on {facts['fitted_rows']:,} rows" if "calibrator" in facts else ""
     seen = "unknown" if hashes is None else f"{seen_share(sentences, hashes):.2f}"
     return f"{facts['encoder']}, {facts['pooling']}{calibrator}; seen {seen}"
+
+
+def inspect_model(
+    model: str | Path | SentenceEncoder | None,
+    text: str | Path | Sequence[str] | None,
+    given_pairs: str | Path | Pairs,
+    *,
+    compare: str | None,
+    sentences: int,
+    data_dir: str,
+    frequencies: str | Path | None,
+    options: Mapping[str, Any],
+    device: str,
+    seed: int,
+    progress: bool,
+) -> GeometryReport:
+    """What ``inspect_geometry`` does; ``options`` are those of ``TransformerEncoder`` that were given."""
+    opened = _open(model, device, options)
+    baselines = parse_systems(compare or ("raw" if opened.calibrator else "raw,whitening"))
+    looked_at, fitted_on, source, known = _draw_text(text, given_pairs, data_dir, sentences, seed)
+    refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
+    systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
+    material = Material(
+        systems,
+        looked_at,
+        encode_systems(systems, looked_at, progress=progress),
+        read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on]),
+        f"counts of {Path(frequencies).name}" if frequencies else "counted in this text",
+        known,
+        opened.recipe,
+        run_folder(model),
+    )
+    apart = f"{len(fitted_on):,} other sentences of this text"
+    facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
+    return make_report(f"Geometry of {opened.name}", material, facts)
+
+
+def _open(model: str | Path | SentenceEncoder | None, device: str, options: Mapping[str, Any]) -> Opened:
+    if model is None:
+        return open_system(embedded_encoder(), device, **{"pooling": RAW_POOLING, **options})
+    if isinstance(model, str | Path):
+        opened = open_system(str(model), device, **options)
+    else:
+        opened = Opened(str(model.describe().get("encoder", type(model).__name__)), model)
+    if options and (opened.calibrator or opened.recipe is None):
+        raise UsageError(
+            f"{next(iter(options))} cannot be used with {model}: a calibrated encoder keeps what it was fitted with, "
+            "and word vectors have none. Leave it out."
+        )
+    return opened
+
+
+def _draw_text(
+    text: str | Path | Sequence[str] | None, given: str | Path | Pairs, data_dir: str, n: int, seed: int
+) -> tuple[list[str], list[str], str, Pairs | None]:
+    """Sentences to look at, others to fit on, where they are from, and the pairs."""
+    found = given if isinstance(given, Pairs) else None
+    if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
+        found = pairs.load_scored_pairs(str(given), data_dir)
+    if given == DOCSTRINGS or text is None:
+        sentences, natural = docstring_corpus(DOCSTRING_PAIRS, seed=seed)
+        source, found = natural.source, natural if given == DOCSTRINGS else found
+    if isinstance(text, str | Path):
+        sentences, source = load_sentences(text), Path(text).name
+    elif text is not None:
+        sentences, source = list(dict.fromkeys(text)), "sentences that were given"
+    require_sentences(sentences, 2 * FEWEST)  # half of them are looked at
+    order = seeded_order(len(sentences), seed)
+    n = min(n, len(sentences) // 2)
+    looked_at, fitted_on = ([sentences[row] for row in np.sort(rows)] for rows in (order[:n], order[n : n + FITTED]))
+    return looked_at, fitted_on, source, found

@@ -29,7 +29,9 @@ from bertflow.encoder.folders import open_model
 from bertflow.encoder.truncated import LOCALLY, quiet_transformers
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
-from bertflow.geometry.vocabulary import whole_words
+from bertflow.geometry.report import GeometrySection
+from bertflow.tables import Table
+from bertflow.words.vocabulary import whole_words
 
 BLOCK = 32
 """Contexts whose words are in memory together."""
@@ -132,6 +134,25 @@ def read_masked_words(
     vectors = head.weight.detach()[index].double().numpy()
     bias = np.zeros(len(words)) if head.bias is None else head.bias.detach()[index].double().numpy()
     return MaskedWords(contexts, vectors, bias, tuple(words))
+
+
+def show_masked_words(parts: DotProductParts) -> GeometrySection:
+    """The split of the context-word dot product."""
+    corpus = (
+        "" if parts.corpus is None else f"; the model's log frequency and that of the list correlate {parts.corpus:.2f}"
+    )
+    lines = (
+        ("PMI: what the context says about the word", f"{100 * parts.pmi:.1f}"),
+        ("log frequency: how common the word is", f"{100 * parts.log_frequency:.1f}"),
+        ("less the head's own bias", f"{100 * parts.bias:.1f}"),
+    )
+    return GeometrySection(
+        "The theory behind BERT-flow: a masked language model's dot product of context and word holds log frequency "
+        f"beside meaning; here {100 * parts.log_frequency:.0f} % of its variance over {parts.words:,} words is log "
+        f"frequency and {100 * parts.pmi:.0f} % PMI ({parts.contexts} contexts{corpus}).",
+        vars(parts),
+        table=Table(("part", "% of the variance"), lines),
+    )
 
 
 def _products(masked: MaskedWords) -> Any:

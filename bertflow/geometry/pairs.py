@@ -1,28 +1,79 @@
-"""Pairs of sentences for a report on the geometry: read, embedded by every system, scored.
+"""Pairs of sentences in a report: random pairs against paraphrases, edit distance, and what a score means.
 
-Pairs come with a human score (an STS task, a table), where the highest fifth of the scale counts as a paraphrase; or
-as queries with their right text, which are paraphrase-like by nature.
+Pairs have a human score (an STS task, a table), where the highest fifth of the scale counts as a paraphrase; or they
+are queries with their right text, which all count as paraphrases.
+
+    alignment    mean over paraphrases of |u - v|^2, for unit rows            the lower, the closer
+    separation   probability that a paraphrase has a higher cosine than a random pair
+
+Uniformity (``measures``) is easily improved at the cost of alignment: calibration improves uniformity and often worsens
+alignment, so neither is read alone. ``separation`` reads both at once.
+
+Source: Wang & Isola 2020, arXiv:2005.10242, equation 1; Gao et al. 2021, arXiv:2104.08821, section 7.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import rankdata
 
-from bertflow.calibrated import encode_systems
+from bertflow.correlation import spearman
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.encoding import row_numbers
+from bertflow.evaluation.encoding import encode_sets
 from bertflow.evaluation.lexical import LEVELS, edit_distance
-from bertflow.evaluation.report import Report
 from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
-from bertflow.geometry.material import PairCosines, Scores
+from bertflow.geometry.cloud import Cloud, Float64
+from bertflow.geometry.measures import random_cosines, uniformity
+from bertflow.geometry.report import GeometrySection, listed
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import Table
 
 ALIKE = 0.8
 """Share of the range of the human scores from which a pair counts as a paraphrase: 4 on the scale from 0 to 5."""
+BINS = 15
+"""Bins of the curve that says what a score means."""
+DRAWN = 2000
+"""Most pairs that are drawn as points."""
+
+
+@dataclass(frozen=True)
+class PairCosines:
+    """Pairs of sentences, by every system.
+
+    Attributes:
+        name: What the pairs are.
+        cosines: Cosines of all pairs (p,), by system.
+        alike: Which pairs count as paraphrases (p,).
+        rule: How that was decided, in words.
+        edits: Edit distance of each pair in words (p,).
+        gold: Human scores (p,), or None.
+    """
+
+    name: str
+    cosines: Mapping[str, Float64]
+    alike: NDArray[np.bool_]
+    rule: str
+    edits: NDArray[np.int64]
+    gold: Float64 | None = None
+
+    def paraphrases(self, system: str) -> Float64:
+        """Cosines of the paraphrases by one system."""
+        return self.cosines[system][self.alike]
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """How good the systems are on the pairs: value, lower and upper end of the 95 % interval, by system."""
+
+    metric: str
+    rows: Mapping[str, tuple[float, float, float]]
 
 
 def load_scored_pairs(name: str, data_dir: str) -> Pairs:
@@ -30,30 +81,28 @@ def load_scored_pairs(name: str, data_dir: str) -> Pairs:
 
     Raises:
         UsageError: If several tasks are named.
-        DataError: For data that is missing or damaged.
+        DataError: If data is missing or damaged.
     """
     if table_suffix(name):
         return load_pairs(name, ("retrieval", "graded"))
     tasks = expand_tasks(name, data_dir)
     if len(tasks) > 1:
-        raise UsageError(f"--pairs takes one task, got {len(tasks)}: {', '.join(tasks)}. Choose one.")
+        raise UsageError(f"pairs takes one task, got {len(tasks)}: {', '.join(tasks)}. Choose one.")
     return load_sts(tasks[0], data_dir)
 
 
-def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progress: bool = False) -> PairCosines:
+def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairCosines:
     """The cosine of every pair by every system, and its edit distance in words."""
-    sentences = pairs.sentences
-    first, second = pairs.rows(row_numbers(sentences))
     cosine, cut = SIMILARITIES["cosine"].paired, LEVELS["words"]
-    embeddings = encode_systems(systems, sentences, progress=progress)
     gold, alike, rule = None, np.ones(len(pairs), dtype=bool), "a query and its text"
     if pairs.kind == "graded":
         gold = pairs.target
         bound = gold.min() + ALIKE * np.ptp(gold)
         alike, rule = gold >= bound, f"human score of at least {bound:g}"
+    (embedded,) = encode_sets(systems, [pairs])
     return PairCosines(
         name=pairs.task,
-        cosines={name: cosine(x[first], x[second]) for name, x in embeddings.items()},
+        cosines={name: cosine(x, y) for name, x, y in embedded},
         alike=alike,
         rule=rule,
         edits=np.array([edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]),
@@ -61,24 +110,168 @@ def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs, progr
     )
 
 
-def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Scores:
+def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
     """Spearman with the human scores, or hit@1 of the queries, with 95 % intervals.
 
     Raises:
         DataError: If a system was trained on labels of these pairs.
     """
     if pairs.kind == "graded":
-        return _scores(score_sets(systems, [pairs]), "cosine_spearman", f"Spearman on {pairs.task}")
-    return _scores(evaluate_retrieval(systems, pairs), "hit@1", f"hit@1 on {pairs.task}")
-
-
-def _scores(report: Report, metric: str, title: str) -> Scores:
+        report, metric, title = score_sets(systems, [pairs]), "cosine_spearman", "Spearman"
+    else:
+        report, metric, title = evaluate_retrieval(systems, pairs), "hit@1", "hit@1"
     rows = [row for row in report.rows if row.metric == metric and row.aggregation == "all"]
-    return Scores(
-        title,
+    return PairScores(
+        f"{title} on {pairs.task}",
         {
             row.system: (row.value, row.ci_low, row.ci_high)
             for row in rows
             if row.ci_low is not None and row.ci_high is not None
         },
     )
+
+
+def alignment(cosines: Float64) -> float:
+    """Mean squared distance of the unit rows of pairs with these cosines, in [0, 4]; 2 for unrelated isotropic rows.
+
+    For unit rows |u - v|^2 is 2 - 2 cos(u, v).
+    """
+    return float((2 - 2 * cosines).mean())
+
+
+def separation(paraphrases: Float64, random: Float64) -> float:
+    """Probability that a paraphrase has a higher cosine than a random pair, ties half; 0.5 is chance, 1 is perfect."""
+    ranks = rankdata(np.concatenate([paraphrases, random]))[: len(paraphrases)]
+    above = ranks.sum() - len(paraphrases) * (len(paraphrases) + 1) / 2
+    return float(above / (len(paraphrases) * len(random)))
+
+
+def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) -> GeometrySection:
+    """Cosines of random pairs, and of paraphrases where there are any."""
+    panels = {name: {"random pairs": random_cosines(cloud)} for name, cloud in clouds.items()}
+    middle = {name: float(np.median(samples["random pairs"])) for name, samples in panels.items()}
+    told = f"random pairs have a median cosine of {listed(middle)}"
+    if pairs is not None:
+        for name, samples in panels.items():
+            samples["paraphrases"] = pairs.paraphrases(name)
+        alike = {name: float(np.median(samples["paraphrases"])) for name, samples in panels.items()}
+        told += f", paraphrases ({pairs.rule}) of {listed(alike)}"
+    quantiles = {
+        name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]).tolist() for kind, sample in samples.items()}
+        for name, samples in panels.items()
+    }
+    return GeometrySection(
+        f"A threshold works where the two hills do not overlap: {told}.",
+        {"quantiles 5, 50, 95 %": quantiles},
+        lambda plots: plots.histograms(panels, plots.Axis("cosine")),
+        f"Histograms of cosines of {' and '.join(next(iter(panels.values())))}, a panel for each of "
+        f"{', '.join(panels)}.",
+    )
+
+
+def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+    """Alignment and uniformity side by side, and how well paraphrases and random pairs come apart."""
+    lines, numbers = [], {}
+    for name, cloud in clouds.items():
+        alike, random = pairs.paraphrases(name), random_cosines(cloud)
+        row = {
+            "alignment": alignment(alike),
+            "uniformity": uniformity(cloud),
+            "separation": separation(alike, random),
+        }
+        numbers[name] = row
+        lines.append((name, *(f"{value:.3f}" for value in row.values())))
+    apart = {name: row["separation"] for name, row in numbers.items()}
+    return GeometrySection(
+        "Calibration lowers uniformity (evenly spread) and often raises alignment (paraphrases farther apart), so "
+        f"neither is read alone; a paraphrase is more similar than a random pair with probability {listed(apart, 3)}.",
+        {"systems": numbers, "pairs": pairs.name, "paraphrases": int(pairs.alike.sum()), "rule": pairs.rule},
+        table=Table(("system", "alignment", "uniformity", "separation"), tuple(lines)),
+    )
+
+
+def show_edit_distances(pairs: PairCosines) -> GeometrySection:
+    """Does a system find pairs similar because they share words?"""
+    follows = {name: spearman(cosines, pairs.edits.astype(float)) for name, cosines in pairs.cosines.items()}
+    gold = ""
+    if pairs.gold is not None:
+        follows_gold = spearman(pairs.gold, pairs.edits.astype(float))
+        gold = f"; the human scores themselves have {follows_gold:.2f}"
+    shown = np.random.default_rng(0).permutation(len(pairs.edits))[:DRAWN]
+    points = {
+        name: np.column_stack([pairs.edits[shown].astype(float), cosines[shown]])
+        for name, cosines in pairs.cosines.items()
+    }
+    return GeometrySection(
+        "The steeper the cloud falls, the more a similarity is spelling: Spearman's correlation of cosine and edit "
+        f"distance, in words, is {listed(follows)} on the {len(pairs.edits):,} pairs of {pairs.name}{gold}.",
+        {"spearman": follows, "pairs": pairs.name, "n": len(pairs.edits)},
+        lambda plots: plots.scatters(
+            points,
+            plots.Axis("edit distance in words"),
+            plots.Axis("cosine"),
+            None if pairs.gold is None else pairs.gold[shown],
+            "human score",
+        ),
+        f"Cosine against edit distance of pairs of sentences, a panel for each of {', '.join(points)}.",
+    )
+
+
+def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
+    """What does a cosine of so much mean?"""
+    curves = {}
+    for name, cloud in clouds.items():
+        if pairs.gold is None:
+            alike = pairs.paraphrases(name)
+            random = random_cosines(cloud, len(alike))
+            scores, target = np.concatenate([alike, random]), np.repeat([1.0, 0.0], [len(alike), len(random)])
+        else:
+            scores, target = pairs.cosines[name], (pairs.gold - pairs.gold.min()) / np.ptp(pairs.gold)
+        curves[name] = calibration_curve(scores, target)
+    middle = {name: crossing(*curve) for name, curve in curves.items()}
+    told = ", ".join(f"{'none' if value is None else f'{value:.2f}'} {name}" for name, value in middle.items())
+    meaning = (
+        "probability that the pair is a paraphrase, were half of all pairs"
+        if pairs.gold is None
+        else "mean human score, over its range"
+    )
+    return GeometrySection(
+        f"Where a line crosses one half stands the cosine to decide by: {told}. The height is the {meaning} "
+        f"({pairs.name}).",
+        {
+            "curves": {name: {"cosine": a.tolist(), "meaning": b.tolist()} for name, (a, b) in curves.items()},
+            "half": middle,
+        },
+        lambda plots: plots.curves(curves, plots.Axis("cosine"), plots.Axis(meaning.partition(",")[0])),
+        f"The {meaning} by cosine, a line for each of {', '.join(curves)}.",
+    )
+
+
+def show_scores(found: PairScores) -> GeometrySection:
+    """How good the systems are on the pairs, with intervals."""
+    told = ", ".join(
+        f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f}) {name}"
+        for name, (value, low, high) in found.rows.items()
+    )
+    scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in found.rows.items()}
+    return GeometrySection(
+        "Systems whose bars do not overlap can be told apart, others only by a paired test (bertflow evaluate): "
+        f"{found.metric} x 100, with 95 % intervals, is {told}.",
+        {"metric": found.metric, "values": {name: list(row) for name, row in found.rows.items()}},
+        lambda plots: plots.intervals(scaled, plots.Axis(f"{found.metric} x 100")),
+        f"{found.metric} of {', '.join(found.rows)}, each a dot with its 95 % interval.",
+    )
+
+
+def calibration_curve(scores: Float64, target: Float64, bins: int = BINS) -> tuple[Float64, Float64]:
+    """Mean score and mean target in bins of equal size by rising score, at most ``bins``; (b,), (b,)."""
+    parts = np.array_split(np.argsort(scores, kind="stable"), min(bins, len(scores)))
+    return np.array([scores[rows].mean() for rows in parts]), np.array([target[rows].mean() for rows in parts])
+
+
+def crossing(score: Float64, meaning: Float64) -> float | None:
+    """The lowest score at which the meaning rises through one half, between the points; None if it never does."""
+    for (left, low), (right, high) in pairwise(zip(score.tolist(), meaning.tolist(), strict=True)):
+        if low < 0.5 <= high:
+            return float(left + (right - left) * (0.5 - low) / (high - low))
+    return None

@@ -1,141 +1,212 @@
-"""A report: sections with a sentence, its numbers and its picture; as one HTML file, and as JSON.
+"""The report on the geometry of an encoder: sections, each a sentence with its numbers and its picture.
 
-The HTML needs nothing but itself: pictures are SVG within it, there is no script, and its own policy forbids the
-browser to load anything. Text is escaped where it enters the page. The page is a ``string.Template`` of the standard
-library: a dozen slots and no logic, so a template engine would be one more dependency for nothing.
+One HTML page holds it all: pictures are SVG within the page, there is no script, and the page's own policy forbids the
+browser to load anything. Text is escaped where it enters the page. ``page.html`` is a ``string.Template``.
 """
 
 import base64
 import html
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertflow.errors import MissingExtraError
-from bertflow.files import to_json
+from bertflow.errors import MissingExtraError, UsageError
+from bertflow.files import write_text
+from bertflow.results import AbstractResult
+from bertflow.tables import Table
 
-PAGE = Template("""\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<title>$title</title>
-<style>
-body { margin: 0; background: #fff; color: #1a1a1a; font: 16px/1.5 system-ui, "Segoe UI", Arial, sans-serif; }
-main { max-width: 900px; margin: 0 auto; padding: 1.5rem; }
-h1 { font-size: 1.7rem; line-height: 1.25; overflow-wrap: anywhere; }
-h2 { font-size: 1.2rem; margin: 2.2rem 0 .3rem; border-top: 1px solid #ccc; padding-top: .8rem; }
-p.note { background: #fff4d6; border-left: 4px solid #e69f00; padding: .5rem .8rem; }
-figure { margin: .6rem 0; }
-figure img { display: block; width: 100%; height: auto; }
-dl { display: grid; grid-template-columns: max-content 1fr; gap: .1rem 1rem; }
-dt { color: #555; }
-dd { margin: 0; overflow-wrap: anywhere; }
-table { border-collapse: collapse; width: 100%; font-size: .88rem; font-variant-numeric: tabular-nums; }
-th, td { text-align: right; padding: .2rem .45rem; border-bottom: 1px solid #ddd; vertical-align: top; }
-th:first-child, td:first-child, .words { text-align: left; }
-th { border-bottom: 2px solid #888; }
-.wide { overflow-x: auto; }
-@media print {
-  main { max-width: none; padding: 0; }
-  section, figure, tr { break-inside: avoid; }
-  body { font-size: 11pt; }
-}
-</style>
-</head>
-<body>
-<main>
-<h1>$title</h1>
-$notes
-<dl>
-$facts
-</dl>
-$sections
-$left_out
-</main>
-</body>
-</html>
-""")
+if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+
+FEWEST = 24
+"""Fewest sentences for a report: ten neighbors are then fewer than half of them."""
+REPORT = "report.html"
+DOCSTRINGS, NONE = "docstrings", "none"
+"""What ``pairs`` may be besides a task and a table."""
+SUMMARY = "Measures"
+"""The section that is printed."""
+HEIGHT = 600
+"""Pixels of the report in a notebook."""
 
 
 @dataclass(frozen=True)
-class Grid:
-    """A table of a section: cells as they are printed; a column of ``words`` is set as text."""
-
-    header: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-    words: frozenset[int] = frozenset()
-
-
-@dataclass(frozen=True)
-class Section:
-    """One part of a report.
+class GeometrySection:
+    """One section of a report.
 
     Attributes:
         sees: One sentence: what to see, and the number behind it.
         numbers: The numbers, for JSON.
-        draw: Makes the picture: is called with ``bertflow.plots``, returns its Figure. None without one.
-        alt: What the picture shows, for those who cannot see it.
-        grid: A table.
+        draw: Makes the picture: called with ``bertflow.plots``, returns a Figure. None without a picture.
+        alt: Text in the place of the picture, for readers who cannot see it.
+        table: The numbers as a table.
     """
 
     sees: str
     numbers: Mapping[str, Any]
     draw: Callable[[Any], Any] | None = None
     alt: str = ""
-    grid: Grid | None = None
+    table: Table | None = None
 
 
-@dataclass(frozen=True)
-class GeometryReport:
-    """Sections by their title, and what was left out.
+@dataclass(frozen=True, repr=False)
+class GeometryReport(AbstractResult):
+    """The geometry of some systems.
 
     Attributes:
-        title: Of the report.
+        heading: Title of the report.
         facts: How it was made, by the name of the fact.
         sections: By title.
-        left_out: Reasons by the title of the section that is missing.
-        notes: What the reader must know first.
+        left_out: Titles of the sections that are missing, each with the reason.
+        page: Where ``report.html`` was written; None if it was not.
     """
 
-    title: str
+    name: ClassVar[str] = "report"
+    heading: str
     facts: Mapping[str, str]
-    sections: Mapping[str, Section]
+    sections: Mapping[str, GeometrySection]
     left_out: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    page: Path | None = None
 
-    def to_json(self) -> str:
-        """Everything but the pictures."""
-        sections = {title: {"sees": part.sees, **part.numbers} for title, part in self.sections.items()}
-        return to_json(
-            {
-                "format": 1,
-                "title": self.title,
-                "facts": dict(self.facts),
-                "sections": sections,
-                "left_out": dict(self.left_out),
-            }
-        )
+    def parts(self) -> Iterator[Table | str]:
+        """The table of measures, and what is missing."""
+        summary = self.sections.get(SUMMARY)
+        if summary is not None and summary.table is not None:
+            # The last column says in words what each measure means; it is too wide for a terminal.
+            yield Table(summary.table.header[:-1], tuple(line[:-1] for line in summary.table.lines))
+        yield from (f"left out: {title}: {reason}" for title, reason in self.left_out.items())
+        if self.page is not None:
+            yield f"report  {self.page}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything but the pictures, ready for JSON."""
+        return {
+            "format": 1,
+            "title": self.heading,
+            "facts": dict(self.facts),
+            "sections": {title: {"sees": part.sees, **part.numbers} for title, part in self.sections.items()},
+            "left_out": dict(self.left_out),
+        }
+
+    def to_markdown(self) -> str:
+        """Every section but its picture."""
+        text = f"# {self.heading}\n\n" + "".join(f"* {name}: {value}\n" for name, value in self.facts.items())
+        for title, part in self.sections.items():
+            text += f"\n## {title}\n\n{part.sees}\n" + (f"\n{part.table.to_markdown()}" if part.table else "")
+        missing = "".join(f"* {title}: {reason}\n" for title, reason in self.left_out.items())
+        return text + (f"\n## Left out\n\n{missing}" if missing else "")
 
     def to_html(self) -> str:
-        """One page that needs no other file, no network and no script; without matplotlib, one without pictures."""
-        notes = list(self.notes)
+        """One page that needs no other file, no network and no script; without matplotlib, a page without pictures."""
+        note = ""
         try:
             from bertflow import plots
         except MissingExtraError as error:
             plots = None  # type: ignore[assignment]
-            notes.append(f"The pictures are missing; sentences, tables and numbers are complete. {error}")
+            note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
         facts = "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in self.facts.items())
-        return PAGE.substitute(
-            title=_text(self.title),
-            notes="\n".join(f'<p class="note">{_text(note)}</p>' for note in notes),
+        template = Template((files("bertflow.geometry") / "page.html").read_text(encoding="utf-8"))
+        return template.substitute(
+            title=_text(self.heading),
+            notes=f'<p class="note">{_text(note)}</p>' if note else "",
             facts=facts,
             sections="\n".join(_section(title, part, plots) for title, part in self.sections.items()),
             left_out=_left_out(self.left_out),
         )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``report.html`` and ``report.json``, each whole or not at all.
+
+        Args:
+            folder: Created if it is missing.
+
+        Returns:
+            The folder.
+        """
+        folder = Path(folder)
+        write_text(folder / "report.json", self.to_json())
+        write_text(folder / REPORT, self.to_html())
+        return folder
+
+    def headline(self) -> str:
+        """The heading, and how many sections there are."""
+        return f"{self.heading}: {len(self.sections)} sections, {len(self.left_out)} left out"
+
+    def _repr_html_(self) -> str:
+        return f'<iframe srcdoc="{_text(self.to_html())}" width="100%" height="{HEIGHT}" frameborder="0"></iframe>'
+
+
+def inspect_geometry(
+    model: "str | Path | SentenceEncoder | None" = None,
+    text: "str | Path | Sequence[str] | None" = None,
+    *,
+    compare: str | None = None,
+    sentences: int = 2000,
+    pairs: "str | Path | Pairs" = DOCSTRINGS,
+    data_dir: str = "hub",
+    frequencies: str | Path | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    output: str | Path | None = None,
+    progress: bool = False,
+) -> GeometryReport:
+    """Report on the geometry of an encoder, before and after calibration.
+
+    The report is one HTML file (no network, no script) and a JSON file with every number. Pictures need matplotlib:
+    pip install 'bertflow[plots]'.
+
+    Args:
+        model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
+            run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
+        text: Sentences to look at; others of them are what calibrators are fitted on (default: docstrings).
+        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening; raw for a model that is
+            calibrated).
+        sentences: Number of sentences to look at, at most half of the text.
+        pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
+        data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
+        frequencies: Lines of a word and its count (default: counted in the text).
+        pooling: Pooling of an encoder that is not calibrated: a name, or a row such as "mean(1,2)".
+        max_length: Longest sentence of such an encoder, in tokens (default: 128).
+        device: Where the encoder runs: cpu, cuda, ...
+        seed: Random seed for the samples.
+        output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
+        progress: Show a progress bar.
+
+    Raises:
+        UsageError: If an option cannot be used.
+        DataError: If there are too few sentences, or data is missing or damaged.
+    """
+    if sentences < FEWEST:
+        raise UsageError(f"sentences should be at least {FEWEST}, got {sentences}. Look at more.")
+    if output is not None and Path(output).is_file():
+        raise UsageError(f"output should be a folder, but {output} is a file. Choose another name.")
+    from bertflow.geometry.inspecting import inspect_model  # loads torch
+
+    options = {"pooling": pooling, "max_length": max_length}
+    report = inspect_model(
+        model,
+        text,
+        pairs,
+        compare=compare,
+        sentences=sentences,
+        data_dir=data_dir,
+        frequencies=frequencies,
+        options={name: value for name, value in options.items() if value is not None},
+        device=device,
+        seed=seed,
+        progress=progress,
+    )
+    return report if output is None else replace(report, page=report.save(output) / REPORT)
+
+
+def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
+    """The folder of a training run, if that is what the user named."""
+    return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None
 
 
 def number(value: float, decimals: int = 2) -> str:
@@ -143,24 +214,32 @@ def number(value: float, decimals: int = 2) -> str:
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
-def _section(title: str, part: Section, plots: Any) -> str:
+def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> str:
+    """Values of the systems in a sentence: "0.60 raw, 0.01 whitening"."""
+    return ", ".join(f"{number(value, decimals)}{unit} {name}" for name, value in values.items())
+
+
+def _section(title: str, part: GeometrySection, plots: Any) -> str:
     parts = [f"<section>\n<h2>{_text(title)}</h2>\n<p>{_text(part.sees)}</p>"]
     if part.draw is not None and plots is not None:
         image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
         parts.append(f'<figure><img alt="{_text(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
-    if part.grid is not None:
-        parts.append(_grid(part.grid))
+    if part.table is not None:
+        parts.append(_table(part.table))
     return "\n".join([*parts, "</section>"])
 
 
-def _grid(grid: Grid) -> str:
+def _table(table: Table) -> str:
+    # Columns of words are set as text, columns of numbers to the right.
+    words = [any(cell[:1].isalpha() for cell in column[1:]) for column in zip(table.header, *table.lines, strict=True)]
+
     def row(cells: Sequence[str], tag: str) -> str:
-        marks = [' class="words"' if at in grid.words else "" for at in range(len(cells))]
+        marks = [' class="words"' if is_text else "" for is_text in words]
         found = [f"<{tag}{mark}>{_text(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
         return f"<tr>{''.join(found)}</tr>"
 
-    lines = "\n".join(row(line, "td") for line in grid.lines)
-    head = row(grid.header, "th")
+    lines = "\n".join(row(line, "td") for line in table.lines)
+    head = row(table.header, "th")
     return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>'
 
 

@@ -279,10 +279,19 @@ def _write_result(
 def _write_report(run: RunFolder, fit: "FlowFit", result: FlowRun, sentences: Sequence[str]) -> None:
     """The geometry before and after, in pictures; a run whose text is too short for them is complete without."""
     from bertflow.calibrated import CalibratedEncoder
-    from bertflow.geometry.inspecting import write_run_report
+    from bertflow.geometry.inspecting import write_report
 
     assert isinstance(result.encoder, CalibratedEncoder)
     try:
-        write_run_report(run.path, result.encoder, fit.x, sentences, run.facts["encoder"])
+        write_report(
+            run.path / "report",
+            f"Geometry of the run {run.path.name}",
+            {"raw": result.encoder.raw, "flow": result.encoder},
+            sentences,
+            recipe=run.facts["encoder"],
+            run=run.path,
+            x=fit.x,
+            facts={"text": "a sample of what the flow was fitted on"},
+        )
     except BertflowError as error:
         run.say(f"note: there is no report in pictures. {error}")

@@ -27,6 +27,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.words.find import Mention, find_word, spelled_alike
 from bertflow.words.inputs import InputSum, count_segments
 from bertflow.words.tokens import TokenBatch, Tokens, read_tokens, stack_tokens
+from bertflow.words.vocabulary import whole_words
 
 
 @dataclass(frozen=True)
@@ -198,6 +199,27 @@ class WordEncoder:
             )
         self._checkpoint.depth([row])
         return row
+
+
+@dataclass(frozen=True)
+class StaticWords:
+    """The words that a tokenizer keeps whole (n), and their static vectors (n, dim)."""
+
+    words: tuple[str, ...]
+    vectors: NDArray[np.float32]
+
+
+def read_static_words(model: str | Path, revision: str | None = None) -> StaticWords:
+    """The whole words of a hub id or folder; only the embedding layer is loaded.
+
+    Raises:
+        DataError: If the folder is missing, incomplete or damaged.
+    """
+    checkpoint = Checkpoint.read(open_model(model, revision))
+    stack = checkpoint.load([Pooling((0,))], torch.float32, torch.device("cpu"))
+    embeddings: Any = stack.model.get_input_embeddings()
+    words = whole_words(checkpoint.tokenizer)
+    return StaticWords(tuple(words), embeddings.weight.detach()[list(words.values())].numpy())
 
 
 def _shortened(text: str, width: int = 60) -> str:

@@ -83,6 +83,15 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase) -> Vocabulary:
     return Vocabulary(len(tokens), mark, roles, kinds, sorted_lengths)
 
 
+def whole_words(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Words of letters alone and their token ids: no pieces, numbers, signs or special tokens."""
+    ids = tokenizer.get_vocab()
+    mark = _mark_of(list(ids))
+    if mark is not None and not mark.goes_on:
+        ids = {token.removeprefix(mark.sign): index for token, index in ids.items() if token.startswith(mark.sign)}
+    return {word: index for word, index in sorted(ids.items(), key=lambda item: item[1]) if word.isalpha()}
+
+
 def _mark_of(tokens: Sequence[str]) -> Mark | None:
     # "##" by itself is a token like any other.
     counts = {mark: sum(token.startswith(mark.sign) and token != mark.sign for token in tokens) for mark in MARKS}

@@ -12,7 +12,7 @@ from bertflow.geometry.frequency import (
     plane,
     words_by_rank,
 )
-from bertflow.geometry.vocabulary import read_vocabulary, whole_words
+from bertflow.words.encoder import read_static_words
 
 WORDS = [f"w{at}" for at in range(40)]
 COUNTS = {word: 1000 // (at + 1) for at, word in enumerate(WORDS)}
@@ -105,40 +105,10 @@ def test_what_coordinates_explain_is_the_r2_of_a_regression():
     assert explained_by(np.vstack([xy, [9.0, 9.0]]), np.append(target, np.nan)) == pytest.approx(expected)
 
 
-class Vocabularies:
-    def __init__(self, tokens):
-        self.tokens = tokens
-
-    def get_vocab(self):
-        return self.tokens
-
-
-@pytest.mark.parametrize(
-    "tokens",
-    [
-        {"the": 0, "##ing": 1, "[CLS]": 2, "cat": 3, "42": 4},
-        {"\u0120the": 0, "ing": 1, "<s>": 2, "\u0120cat": 3, "\u012042": 4},
-        {"\u2581the": 0, "ing": 1, "<s>": 2, "\u2581cat": 3, "\u258142": 4},
-    ],
-    ids=["WordPiece", "byte-level BPE", "SentencePiece"],
-)
-def test_whole_words_are_neither_pieces_nor_signs(tokens):
-    assert whole_words(Vocabularies(tokens)) == {"the": 0, "cat": 3}
-
-
-def test_the_vocabulary_holds_rows_of_the_embedding_matrix(tiny_bert):
-    from transformers import AutoModel, AutoTokenizer
-
-    found = read_vocabulary(tiny_bert)
-    row = AutoTokenizer.from_pretrained(tiny_bert).convert_tokens_to_ids("dog")
-    matrix = AutoModel.from_pretrained(tiny_bert).get_input_embeddings().weight.detach().numpy()
-    np.testing.assert_array_equal(found.vectors[found.words.index("dog")], matrix[row])
-
-
 @pytest.mark.slow
 def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
     from bertflow.data.corpus import read_frequencies
 
-    vocabulary = read_vocabulary(minilm)
+    vocabulary = read_static_words(minilm)
     found = words_by_rank(vocabulary.vectors, vocabulary.words, read_frequencies(shared_data / "text/en_50k.txt.gz"))
     assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]

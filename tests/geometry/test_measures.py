@@ -7,14 +7,20 @@ import pytest
 from scipy import stats
 
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import ROWS, Cloud
-from bertflow.geometry.cosine import cosine_by_coordinate, mean_cosine, random_cosines
-from bertflow.geometry.measures import MEASURES, measured, of_gaussian
-from bertflow.geometry.neighbors import K, hubness, nearest
-from bertflow.geometry.partition import log_partition
+from bertflow.geometry.cloud import ROWS, Cloud, K, hubness, nearest
+from bertflow.geometry.measures import (
+    MEASURES,
+    cosine_by_coordinate,
+    log_partition,
+    mean_cosine,
+    measured,
+    of_gaussian,
+    random_cosines,
+)
+from bertflow.geometry.pairs import alignment, separation
 from bertflow.geometry.spectrum import gaussian_iso_score, iso_score, outlier_dimensions, singular_spectrum
-from bertflow.geometry.uniformity import alignment, separation
 from bertflow.moments import Moments
+from bertflow.similarity import SIMILARITIES
 
 
 def cone(n=60, dim=8, seed=0):
@@ -246,7 +252,7 @@ def test_alignment_is_the_mean_squared_distance_on_the_sphere():
     slow = np.mean(
         [np.linalg.norm(a / np.linalg.norm(a) - b / np.linalg.norm(b)) ** 2 for a, b in zip(x, y, strict=True)]
     )
-    assert alignment(x, y) == pytest.approx(slow)
+    assert alignment(SIMILARITIES["cosine"].paired(x, y)) == pytest.approx(slow)
 
 
 def test_separation_counts_pairs_ties_half():

@@ -7,21 +7,51 @@ import sys
 import numpy as np
 import pytest
 
-from bertflow.geometry.contextuality import LayerGeometry
+from bertflow.errors import DataError
 from bertflow.geometry.frequency import Bin
-from bertflow.geometry.latent import Latent
+from bertflow.geometry.inspecting import SECTIONS, Material, make_report
+from bertflow.geometry.layers import LayerGeometry
 from bertflow.geometry.masked_words import DotProductParts
-from bertflow.geometry.material import Material, PairCosines, Scores
-from bertflow.geometry.pair_sections import calibration_curve, crossing
-from bertflow.geometry.report import GeometryReport, Grid, Section
-from bertflow.geometry.sections import SECTIONS, build_sections
+from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing
+from bertflow.geometry.report import GeometryReport, GeometrySection
+from bertflow.geometry.spectrum import Latent
+from bertflow.tables import Table
 
 WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
 NAMES = ("raw", "<whitening>")
 VOID = {"meta", "img", "link", "br"}
+PARTS = {
+    "pair_cosines": ("Paraphrases", "Edit distance", "What a score means"),
+    "scores": ("Scores",),
+    "words": ("Words by frequency",),
+    "by_layer": ("Layers",),
+    "masked": ("Masked words",),
+    "latents": ("Latent",),
+    "history": ("Training",),
+}
+"""Parts of the material that may be missing, and the sections that need them."""
 
 
-def material(**changes):
+class Encoder:
+    """A system that is described, and encodes nothing."""
+
+    def describe(self):
+        return {"encoder": "made up", "pooling": "mean"}
+
+    def fitted_hashes(self):
+        return None
+
+
+class Missing(Material):
+    """Material without one of its parts, as where a model lacks it."""
+
+    def __getattribute__(self, name):
+        if name == object.__getattribute__(self, "__dict__").get("missing"):
+            raise DataError(f"no {name} & nothing else.")
+        return super().__getattribute__(name)
+
+
+def material(missing="", **changes):
     """Everything a report can hold, made up; the name of a system would break a page that does not escape."""
     rng = np.random.default_rng(0)
     sentences = tuple(" ".join(rng.choice(WORDS, 5)) + f" {at}" for at in range(40))
@@ -30,23 +60,27 @@ def material(**changes):
     cosines = {name: rng.uniform(low, 1, 30) for name, low in zip(NAMES, (0.5, -1), strict=True)}
     bins = tuple(Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4))
     parts = {
-        "pairs": PairCosines("news", cosines, np.arange(30) > 15, "human score of at least 4", np.arange(30) % 7),
-        "scores": Scores("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
+        "pair_cosines": PairCosines(
+            "news", cosines, np.arange(30) > 15, "human score of at least 4", np.arange(30) % 7
+        ),
+        "scores": PairScores("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
         "words": bins,
-        "layers": tuple(LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)),
+        "by_layer": tuple(LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)),
         "masked": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
         "latents": {NAMES[1]: Latent.of(z)},
         "history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
+        "missing": missing,
     }
-    reasons = {name: f"no {name} & nothing else." for name in parts}
     counts = {word: 50 - at for at, word in enumerate(WORDS)}
-    given = {"sentences": sentences, "embeddings": dict(zip(NAMES, (raw, z), strict=True))}
-    return Material(**{**given, "counts": counts, "counted": "counted", **parts, "reasons": reasons, **changes})
+    given = {"systems": dict.fromkeys(NAMES, Encoder()), "sentences": sentences, "counts": counts}
+    embeddings = dict(zip(NAMES, (raw, z), strict=True))
+    made = Missing(**{**given, "embeddings": embeddings, "given_pairs": "some", **changes})
+    vars(made).update(parts)
+    return made
 
 
 def report(**changes):
-    sections, left_out = build_sections(material(**changes))
-    return GeometryReport("A & B", {"text": "1 < 2"}, sections, left_out)
+    return make_report("A & B", material(**changes), {"text": "1 < 2"})
 
 
 class Page(html.parser.HTMLParser):
@@ -79,35 +113,36 @@ def page():
 
 
 def test_with_everything_given_every_section_is_made():
-    sections, left_out = build_sections(material())
-    assert list(sections) == list(SECTIONS)
-    assert left_out == {}
+    made = report()
+    assert list(made.sections) == list(SECTIONS)
+    assert made.left_out == {}
 
 
-@pytest.mark.parametrize("part", ["pairs", "scores", "words", "layers", "masked", "latents", "history"])
+@pytest.mark.parametrize("part", PARTS)
 def test_a_section_without_its_part_is_left_out_with_the_reason(part):
-    sections, left_out = build_sections(material(**{part: None}))
-    without = [title for title, row in SECTIONS.items() if part in row.needs]
-    assert left_out == dict.fromkeys(without, f"no {part} & nothing else.")
-    assert list(sections) == [title for title in SECTIONS if title not in without]
+    found = report(missing=part, given_pairs=None if part == "pair_cosines" else "some")
+    assert found.left_out == dict.fromkeys(PARTS[part], f"no {part} & nothing else.")
+    assert list(found.sections) == [title for title in SECTIONS if title not in PARTS[part]]
 
 
 def test_a_section_that_cannot_be_made_says_why():
-    few = material()
-    first = {name: x[:6] for name, x in few.embeddings.items()}
-    _, left_out = build_sections(material(embeddings=first, sentences=few.sentences[:6]))
-    assert left_out["Hubs"] == "The 10 nearest of 6 embeddings are wanted. Give at least 11 sentences."
+    full = material()
+    first = {name: x[:6] for name, x in full.embeddings.items()}
+    few = material(embeddings=first, sentences=full.sentences[:6])
+    with pytest.raises(DataError) as refused:
+        SECTIONS["Hubs"](few)
+    assert str(refused.value) == "The 10 nearest of 6 embeddings are wanted. Give at least 11 sentences."
 
 
 def test_every_section_has_one_sentence_with_a_number():
-    for section in build_sections(material())[0].values():
+    for section in report().sections.values():
         assert section.sees.endswith(".")
         assert re.search(r"\d", section.sees)
         assert section.numbers
 
 
 def test_every_picture_has_an_alternative_text(page):
-    sections = build_sections(material())[0].values()
+    sections = report().sections.values()
     assert [image["alt"] for image in page.images] == [part.alt for part in sections if part.draw]
     assert all(len(image["alt"]) > 30 for image in page.images)
 
@@ -135,7 +170,7 @@ def test_what_was_left_out_is_listed_on_the_page():
 def test_equal_material_gives_equal_bytes():
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     title = "Word frequency in the plane"
-    pages = [GeometryReport("T", {}, {title: SECTIONS[title].make(material())}).to_html() for _ in range(2)]
+    pages = [GeometryReport("T", {}, {title: SECTIONS[title](material())}).to_html() for _ in range(2)]
     assert pages[0] == pages[1]
     assert "<img" in pages[0]
 
@@ -151,7 +186,7 @@ def test_without_matplotlib_the_page_has_its_tables_and_one_note_with_the_pip_li
     script = (
         "import sys; sys.modules['matplotlib'] = None\n"
         "from bertflow.geometry.report import *\n"
-        "part = Section('See 1.', {'a': 1}, lambda plots: plots.curves(), 'alt', Grid(('a',), (('1',),)))\n"
+        "part = GeometrySection('See 1.', {'a': 1}, lambda plots: plots.curves(), 'alt', Table(('a',), (('1',),)))\n"
         "print(GeometryReport('T', {}, {'S': part}).to_html())"
     )
     found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
@@ -161,7 +196,7 @@ def test_without_matplotlib_the_page_has_its_tables_and_one_note_with_the_pip_li
 
 
 def test_tables_set_words_as_text():
-    part = Section("See 1.", {}, grid=Grid(("a", "b"), (("1", "x"),), frozenset({1})))
+    part = GeometrySection("See 1.", {}, table=Table(("a", "b"), (("1", "x"),)))
     assert '<td class="words">x</td>' in GeometryReport("T", {}, {"S": part}).to_html()
 
 

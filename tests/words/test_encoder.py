@@ -7,7 +7,7 @@ from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertM
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.words.encoder import WordEncoder
+from bertflow.words.encoder import WordEncoder, read_static_words
 from bertflow.words.find import Mention
 
 SENTENCE = "the big dogs and the red dogs"  # dogs: two pieces, twice
@@ -144,3 +144,10 @@ def test_it_says_what_it_is(tiny_bert, encoder):
     described = encoder.describe()
     assert described["weights"] == TransformerEncoder(tiny_bert, device="cpu").describe()["weights"]
     assert (described["encoder"], described["blocks"], described["family"]) == ("tiny-bert", 4, "bert")
+
+
+def test_static_words_are_rows_of_the_embedding_matrix(tiny_bert):
+    found = read_static_words(tiny_bert)
+    row = AutoTokenizer.from_pretrained(tiny_bert).convert_tokens_to_ids("dog")
+    matrix = AutoModel.from_pretrained(tiny_bert).get_input_embeddings().weight.detach().numpy()
+    np.testing.assert_array_equal(found.vectors[found.words.index("dog")], matrix[row])

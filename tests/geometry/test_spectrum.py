@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.geometry.latent import LEVELS, Latent
+from bertflow.geometry.spectrum import LEVELS, Latent
 from bertflow.training.record import gaussianity
 
 

@@ -4,8 +4,7 @@ from sklearn.decomposition import TruncatedSVD
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow.errors import DataError
-from bertflow.geometry.contextuality import contextuality, explained_by_first
-from bertflow.geometry.token_states import TokenStates, read_token_states
+from bertflow.geometry.layers import TokenStates, contextuality, explained_by_first, read_token_states
 
 
 def states(layers):
