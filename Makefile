@@ -1,20 +1,20 @@
-# Two commands do everything: `make demo` shows what calibration buys, `make test` runs the tests. Both set up .venv.
+# `make demo` shows what calibration changes, `make test` runs the tests. Both set up .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# Barriers of two OpenMP threads spin by default: on a busy machine that is 8 times slower than waiting.
+# OpenMP threads spin at barriers by default: on a busy machine that is 8 times slower than waiting.
 export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM ?= false
 
 .PHONY: help demo test test-slow check bench claims clean
 
 help:
-	@echo "make demo        calibrate the embedded encoder on embedded text, show what it bought (a few minutes)"
+	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
-	@echo "make check       ruff, mypy, import layers"
-	@echo "make bench       how fast: ratios in one run, written to benchmarks/results.json"
-	@echo "make claims      what papers and tutorials say of such embeddings, and whether it holds here"
+	@echo "make check       ruff, mypy, import layers, dead code"
+	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json"
+	@echo "make claims      check what papers and tutorials say about such embeddings"
 
 # One stamp an extra: $(VENV)/.demo, $(VENV)/.test
 $(VENV)/.%: pyproject.toml constraints.txt
@@ -37,6 +37,7 @@ check: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/vulture
 
 bench: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/bench.py

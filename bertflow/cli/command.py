@@ -8,8 +8,8 @@ Annotations say what can be given, the docstring is the help, the result is what
 
     argv  --spelling-->  --name=value ...  --jsonargparse-->  typed arguments  --function-->  a result, printed
 
-The first step is ours: positionals, flags, dashes and repeated options all become ``--name=value``, so that whatever a
-command takes can stand in a file of options as well. The command line comes last, wherever ``--config`` stands in it.
+The first step is ours: positionals, flags, dashes and repeated options become ``--name=value``, so that a file of
+options can hold all of them. The command line overrides the file, wherever ``--config`` stands in it.
 """
 
 import inspect
@@ -18,7 +18,7 @@ import sys
 import time
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
@@ -48,8 +48,7 @@ FILLED: Mapping[str, Callable[[], Any]] = {
     "progress": lambda: sys.stderr.isatty() or None,
     "say": lambda: lambda line: print(line, flush=True),
 }
-"""Parameters of any function that are for Python, and that a command fills itself: whether to show bars, and where a
-line goes that is worth reading before the result is there."""
+"""Parameters that a command fills itself: whether to show bars, and where lines go that come before the result."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +133,8 @@ class Command:
             return 0
         arguments = dict(self.parse(argv).arguments)
         output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
-        fills = {name: fill() for name, fill in FILLED.items() if name in self._parameters}
-        result = self.function(**arguments, **fills)
+        arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
+        result = self.function(**arguments)
         if result is None or not is_first_process():
             return 0
         from bertflow.cli.printing import print_result  # rich: `--help` does without
@@ -167,8 +166,7 @@ class Command:
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}
             values = json.loads(parser.dump(self._repeatable(parsed), format="json"))
         if self.trainer:
-            set_ones = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
-            arguments["trainer"] = set_ones
+            arguments["trainer"] = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
         if self.record:
             arguments[self.record] = values
         return Given(arguments, values)
@@ -263,15 +261,19 @@ class Command:
 
     def _repeatable(self, parsed: Namespace) -> Namespace:
         kept = parsed.clone()
-        with suppress(KeyError):
-            del kept[CONFIG]
+        kept.pop(CONFIG, None)
         for name in self.unrepeated:
             kept[name] = None
         return kept
 
     def _parser(self, helping: bool = False) -> ArgumentParser:
         set_parsing_settings(docstring_parse_attribute_docstrings=True)
-        parser = _parser_class(self.trainer and not helping)(
+        kind: type[ArgumentParser] = ArgumentParser
+        if self.trainer and not helping:
+            from pytorch_lightning.cli import LightningArgumentParser
+
+            kind = LightningArgumentParser
+        parser = kind(
             prog=self.called,
             usage=self._usage(),
             description=plain(self._described.description),
@@ -344,11 +346,3 @@ def _named_by(annotation: Any) -> list[Option]:
         Option(one.arg_name, command_line_type(kinds[one.arg_name], names), None, plain(one.description))
         for one in described.params
     ]
-
-
-def _parser_class(trains: bool) -> type[ArgumentParser]:
-    if not trains:
-        return ArgumentParser
-    from pytorch_lightning.cli import LightningArgumentParser
-
-    return LightningArgumentParser

@@ -11,7 +11,7 @@ from bertflow.cli.printing import print_lines, print_table
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.files import to_json, write_json
 from bertflow.tables import MISSING, Table
-from bertflow.words.compare import Offset, Panel, StudyResult, rank, run_study
+from bertflow.words.compare import Offset, Panel, StudyResult, placed, run_study
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, load_study, word_study
 
@@ -58,7 +58,7 @@ def verdicts(result: StudyResult) -> Iterator[str]:
 def _against_static(result: StudyResult, pair: Labels) -> Iterator[str]:
     """Whether contexts bring two words closer than they are by themselves; nothing to say of one word with itself."""
     static = next(iter(result.panels.values()))[STATIC].of("cosine", pair)
-    if rank(static, 1.0) == "below":
+    if placed(static, 1.0) == "below":
         found = [f"in {context!r} {_count(result.moved(pair, STATIC, context))}" for context in result.study.contexts]
         yield f"{' ~ '.join(pair)}: closer than static ({static:.3f}) {'; '.join(found)}."
 

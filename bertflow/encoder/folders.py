@@ -84,7 +84,6 @@ class StConfig:
 
     prompts: dict[str, str | None] | None = None
     default_prompt_name: str | None = None
-    similarity_fn_name: str | None = None
 
 
 def recorded_prompts(description: Mapping[str, Any]) -> Prompts:

@@ -128,7 +128,7 @@ def evaluate_retrieval(
     _require_named(systems)
     [sides] = encode_sets(systems, [pairs], similarity, progress)
     by_system = [
-        (right_ranks(queries, texts, similarity), random_cosines(texts, generator(seed, "random pairs")))
+        (right_ranks(queries, texts, similarity), random_pair_cosines(texts, generator(seed, "random pairs")))
         for _, queries, texts in sides
     ]
     ranks, cosines = (np.stack(found) for found in zip(*by_system, strict=True))
@@ -225,7 +225,7 @@ def right_ranks(
     return ranks
 
 
-def random_cosines(x: NDArray[np.floating], rng: np.random.Generator) -> Float64:
+def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator) -> Float64:
     """Cosines of random pairs of different rows."""
     first = rng.integers(0, len(x), RANDOM_PAIRS)
     second = (first + rng.integers(1, len(x), RANDOM_PAIRS)) % len(x)

@@ -211,8 +211,6 @@ class Hubness:
         n: Number of rows.
         skewness: Skewness of N_k; 1/sqrt(k) for neighbors drawn at random.
         orphans: Share of rows that are neighbors of no other, in [0, 1].
-        hub_share: Share of all neighbor places that rows with N_k >= 2k take, in [0, 1].
-        robin_hood: Share of all places that would have to move so that all rows have equally many, in [0, 1].
         most: The largest N_k.
         counts: N_k of every row (n,).
     """
@@ -221,8 +219,6 @@ class Hubness:
     n: int
     skewness: float
     orphans: float
-    hub_share: float
-    robin_hood: float
     most: int
     counts: NDArray[np.int64]
 
@@ -242,8 +238,6 @@ def _hubness(cloud: Cloud, k: int) -> Hubness:
         n=n,
         skewness=float((deviations**3).mean() / spread**3) if spread else 0.0,
         orphans=float((counts == 0).mean()),
-        hub_share=float(counts[counts >= 2 * k].sum() / (k * n)),
-        robin_hood=float(np.abs(deviations).sum() / (2 * k * n)),
         most=int(counts.max()),
         counts=counts,
     )

@@ -29,9 +29,8 @@ import numpy as np
 from scipy.special import logsumexp
 
 from bertflow.geometry.cloud import BLOCK, Cloud, Float64, K, hubness
-from bertflow.geometry.report import GeometrySection, listed, number
+from bertflow.geometry.report import GeometrySection, listed, rounded
 from bertflow.geometry.spectrum import (
-    effective_rank,
     gaussian_effective_rank,
     gaussian_iso_score,
     gaussian_participation,
@@ -39,6 +38,7 @@ from bertflow.geometry.spectrum import (
     iso_score,
     outlier_dimensions,
     participation,
+    spectral_rank,
     top_share,
 )
 from bertflow.tables import Table
@@ -124,14 +124,12 @@ class Measure:
         says: What it means, in words.
         of: Computes it.
         gaussian: Its value, or nearly, for n rows of an isotropic Gaussian of dim dimensions.
-        sampled: Whether it looks at ``Cloud.sample`` instead of all rows.
     """
 
     title: str
     says: str
     of: Callable[[Cloud], float]
     gaussian: Callable[[int, int], float]
-    sampled: bool = False
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -174,7 +172,7 @@ MEASURES: Mapping[str, Measure] = {
     "effective_rank": Measure(
         "effective rank",
         "over how many directions the variance is spread; small directions count too",
-        effective_rank,
+        spectral_rank,
         gaussian_effective_rank,
     ),
     "top_1_share": Measure(
@@ -200,21 +198,18 @@ MEASURES: Mapping[str, Measure] = {
         "log mean of exp(-2 distance^2) on the sphere; the lower, the more evenly spread",
         uniformity,
         gaussian_uniformity,
-        sampled=True,
     ),
     "hub_skewness": Measure(
         "hub skewness",
         f"of how often a sentence is among the {K} nearest of others; large with few hubs",
         lambda cloud: hubness(cloud).skewness,
         lambda n, dim: 1 / math.sqrt(K),
-        sampled=True,
     ),
     "orphans": Measure(
         "orphans",
         f"share of sentences that are among the {K} nearest of none",
         lambda cloud: hubness(cloud).orphans,
         lambda n, dim: math.exp(-K),
-        sampled=True,
     ),
 }
 
@@ -238,7 +233,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     last = list(clouds.values())[-1]
     gaussian = of_gaussian(last.n, last.dim)
     lines = tuple(
-        (row.title, *(number(found[name][key], 3) for name in found), number(gaussian[key], 3), row.says)
+        (row.title, *(rounded(found[name][key], 3) for name in found), rounded(gaussian[key], 3), row.says)
         for key, row in MEASURES.items()
     )
     return GeometrySection(

@@ -209,14 +209,14 @@ def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
     return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None
 
 
-def number(value: float, decimals: int = 2) -> str:
+def rounded(value: float, decimals: int = 2) -> str:
     """A number as sentences and tables print it: never a negative zero."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
 def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> str:
     """Values of the systems in a sentence: "0.60 raw, 0.01 whitening"."""
-    return ", ".join(f"{number(value, decimals)}{unit} {name}" for name, value in values.items())
+    return ", ".join(f"{rounded(value, decimals)}{unit} {name}" for name, value in values.items())
 
 
 def _section(title: str, part: GeometrySection, plots: Any) -> str:

@@ -107,7 +107,7 @@ def gaussian_participation(n: int, dim: int) -> float:
     return (dim * (n - 1) + 2) / (n + dim)
 
 
-def effective_rank(cloud: Cloud) -> float:
+def spectral_rank(cloud: Cloud) -> float:
     """Exponential of the entropy of the variance shares, 1 to d: small directions count more than in participation."""
     return entropy_rank(_shares(cloud))
 

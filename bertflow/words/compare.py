@@ -86,14 +86,14 @@ class StudyResult:
         """Whether a is nearer to b than to c by cosine: "above", "level" or "below", by pooling."""
         a, b, c = labels
         return {
-            pooling: rank(panels[context].of("cosine", (a, b)), panels[context].of("cosine", (a, c)))
+            pooling: placed(panels[context].of("cosine", (a, b)), panels[context].of("cosine", (a, c)))
             for pooling, panels in self.panels.items()
         }
 
     def moved(self, pair: Labels, first: str, second: str) -> dict[str, str]:
         """Whether two words are nearer in the second context than in the first: as for ``closer``."""
         return {
-            pooling: rank(panels[second].of("cosine", pair), panels[first].of("cosine", pair))
+            pooling: placed(panels[second].of("cosine", pair), panels[first].of("cosine", pair))
             for pooling, panels in self.panels.items()
         }
 
@@ -153,7 +153,7 @@ def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) 
     return StudyResult(study, encoder.describe(), places, panels)
 
 
-def rank(one: float, other: float) -> str:
+def placed(one: float, other: float) -> str:
     """Whether one cosine is above, level with or below another."""
     if abs(one - other) < TIE:
         return "level"

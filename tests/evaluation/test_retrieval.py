@@ -4,7 +4,7 @@ import pytest
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
 from bertflow.evaluation import tasks
-from bertflow.evaluation.tasks import evaluate_retrieval, random_cosines, right_ranks
+from bertflow.evaluation.tasks import evaluate_retrieval, random_pair_cosines, right_ranks
 
 from .conftest import WORDS, ToyEncoder
 
@@ -63,7 +63,7 @@ def test_the_interval_holds_the_value_and_is_of_the_size_of_a_binomial_one(quest
 
 
 def test_random_pairs_are_of_different_texts():
-    cosines = random_cosines(np.eye(5), np.random.default_rng(0))
+    cosines = random_pair_cosines(np.eye(5), np.random.default_rng(0))
     assert np.abs(cosines).max() == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy.spatial.distance import cosine, euclidean
 
 from bertflow.errors import DataError, UnknownNameError
-from bertflow.words.compare import compare_offsets, rank, run_study
+from bertflow.words.compare import compare_offsets, placed, run_study
 from bertflow.words.encoder import WordEncoder
 from bertflow.words.find import Mention
 from bertflow.words.study import SHIPPED, STATIC, Study, load_study, word_study
@@ -89,7 +89,7 @@ def test_offsets_of_one_word_with_itself_have_no_direction():
     ("one", "other", "verdict"), [(0.9, 0.5, "above"), (0.5, 0.9, "below"), (0.5, 0.5 + 1e-8, "level")]
 )
 def test_cosines_are_level_up_to_rounding(one, other, verdict):
-    assert rank(one, other) == verdict
+    assert placed(one, other) == verdict
 
 
 def test_closer_says_so_for_each_pooling(result):
@@ -101,7 +101,7 @@ def test_closer_says_so_for_each_pooling(result):
 def test_what_moved_compares_two_contexts(result):
     for pooling, verdict in result.moved(("man", "dog"), "one", "two").items():
         panels = result.panels[pooling]
-        assert verdict == rank(panels["two"].cosine[0, 1], panels["one"].cosine[0, 1])
+        assert verdict == placed(panels["two"].cosine[0, 1], panels["one"].cosine[0, 1])
 
 
 def test_everything_is_in_the_json(result):

@@ -1,0 +1,102 @@
+"""Names that others call or read, so that vulture does not take them for dead code; one list for each of the others."""
+# ruff: noqa: B018, F821
+
+# Users of the package, who import by the path that a guide or a shipped folder names.
+_.BertflowEmbeddings  # docs/serving.md
+_.Calibration  # bertflow/export/module.py, by the name in modules.json
+_.LayerPooling
+_.SentenceVectorizer  # docs/serving.md
+_.embed_with_ray  # docs/cluster.md
+_.fit_siamese  # docs/finetune.md
+_.mteb_model  # README.md
+
+# LangChain.
+_.embed_documents
+_.embed_query
+
+# Lightning: hooks, and what its loggers and loaders are asked for.
+_._check_log_dir_exists
+_._rewrite_with_new_header
+_.configure_callbacks
+_.configure_gradient_clipping
+_.configure_optimizers
+_.experiment
+_.metrics_keys
+_.on_before_backward
+_.on_before_batch_transfer
+_.on_exception
+_.on_load_checkpoint
+_.on_save_checkpoint
+_.on_train_batch_start
+_.on_train_epoch_end
+_.on_train_start
+_.on_validation_batch_end
+_.on_validation_end
+_.sampler
+_.setup
+_.teardown
+_.transfer_batch_to_device
+_.val_dataloader
+_.validation_step
+
+# LitServe and uvicorn.
+_.api_path
+_.decode_request
+_.encode_response
+_.get_batch_requests
+_.on_after_setup
+_.predict
+_.uvicorn_graceful_timeout
+
+# PyTorch, NumPy, Python and IPython.
+_.__class__
+_._repr_html_
+_._repr_markdown_
+_.setup_context
+_.showwarning
+
+# onnxruntime, tokenizers and transformers.
+_.log_severity_level
+_.model_input_names
+_.padding_side
+_.truncation_side
+_.use_cache
+
+# scikit-learn.
+_._n_features_out
+_.inverse_transform
+_.n_features_in_
+_.one_d_array
+_.partial_fit
+_.preserves_dtype
+_.string
+_.two_d_array
+
+# sentence-transformers and mteb.
+_.config_keys
+_.get_embedding_dimension
+_.max_seq_length
+_.mteb_model_meta
+_.on_model_ready
+_.similarity_pairwise
+
+# JSON: fields of records that are read or written whole.
+_.embedding
+_.p_williams_holm
+_.query_prompt
+_.same_position
+_.same_segment
+
+# Types that stand in annotations alone.
+_.ErrorDetails
+
+# Parameters that a caller passes by name or by place.
+_.category
+_.context_kwargs
+_.dataloader_idx
+_.exception
+_.filename
+_.lineno
+_.memo
+_.signum
+_.transport
