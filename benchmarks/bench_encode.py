@@ -18,9 +18,8 @@ from transformers import AutoModel, AutoTokenizer
 
 from bertflow.calibration.linear import Whitening
 from bertflow.correlation import spearman
-from bertflow.encoder.devices import TOKEN_BUDGETS
+from bertflow.encoder.model import TOKEN_BUDGETS, quiet_transformers
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.truncated import quiet_transformers
 from bertflow.similarity import SIMILARITIES
 
 MAX_LENGTH = 128

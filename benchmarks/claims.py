@@ -39,8 +39,8 @@ Ledger = dict[str, Any]
 
 def conditions(bench: "Bench") -> dict[str, Any]:
     """Everything that decides the numbers, but the text."""
-    from bertflow.encoder.checkpoint import Checkpoint
     from bertflow.encoder.folders import open_model
+    from bertflow.encoder.model import Checkpoint
 
     encoders = {name: Checkpoint.read(open_model(folder)).weights_hash for name, folder in bench.folders.items()}
     versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}

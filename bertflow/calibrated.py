@@ -15,8 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.saving import load_calibrator, write_calibrator
+from bertflow.calibration.base import AbstractCalibrator, load_calibrator, write_calibrator
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder

@@ -164,7 +164,7 @@ def _run(named: Named) -> "SentenceEncoder":
     from typing_extensions import TypedDict
 
     from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.saving import load_calibrator
+    from bertflow.calibration.base import load_calibrator
     from bertflow.encoder.folders import open_model, shown_prompts
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.records import read_record

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.batching import tokenize
-from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.learned import TokenCounts, vocabulary_size
+from bertflow.encoder.model import Checkpoint
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
-from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
 from bertflow.progress import bar
 from bertflow.registry import lookup
 

@@ -17,13 +17,19 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
 from bertflow.encoder.batching import Batch, TokenizedText, tokenize
-from bertflow.encoder.checkpoint import Checkpoint, needs_pooler
-from bertflow.encoder.devices import DTYPES, TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, Prompts, open_model, shown_prompts
+from bertflow.encoder.learned import Supervision, TokenCounts, vocabulary_size
+from bertflow.encoder.model import (
+    DTYPES,
+    TOKEN_BUDGETS,
+    BlockStack,
+    Checkpoint,
+    HiddenStates,
+    needs_pooler,
+    quiet_transformers,
+    resolve_device,
+)
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.supervision import Supervision
-from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
-from bertflow.encoder.truncated import BlockStack, HiddenStates, quiet_transformers
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.progress import bar

@@ -130,7 +130,7 @@ class AbstractSweep(AbstractResult):
 
     def run_facts(self) -> dict[str, Any]:
         """Memory and disk that the sweep took."""
-        from bertflow.encoder.devices import peak_memory
+        from bertflow.encoder.model import peak_memory
 
         return {"peak_memory_bytes": peak_memory(), "scratch_bytes": self.scratch_bytes}
 

@@ -107,7 +107,7 @@ def sweep(
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
     """
-    from bertflow.encoder.devices import peak_memory
+    from bertflow.encoder.model import peak_memory
     from bertflow.encoder.pooling import TOKEN_REDUCTIONS
     from bertflow.encoder.transformer import TransformerEncoder
 

@@ -215,8 +215,8 @@ def verify_paper(
         DataError: If a task is missing, or has no sub-sets where its figure needs them.
     """
     from bertflow.encoder.batching import tokenize
-    from bertflow.encoder.checkpoint import Checkpoint
     from bertflow.encoder.folders import open_model
+    from bertflow.encoder.model import Checkpoint
     from bertflow.encoder.transformer import TransformerEncoder
 
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.devices import DTYPES
+from bertflow.encoder.model import DTYPES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.export.diagnosis import distances
 from bertflow.export.parts import transformer_of

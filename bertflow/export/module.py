@@ -14,11 +14,10 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from bertflow.calibration.saving import MAPS
-from bertflow.encoder.truncated import switch_off
+from bertflow.calibration.base import empty_map
+from bertflow.encoder.model import switch_off
 from bertflow.errors import DataError, MissingExtraError
 from bertflow.export.parts import PoolingHead
-from bertflow.registry import lookup
 
 try:
     from sentence_transformers.base.modules import Module
@@ -143,8 +142,7 @@ class Calibration(AbstractExactModule):
     def __init__(self, map: Mapping[str, Any], format: int = FORMAT) -> None:  # noqa: A002 - the keys in config.json
         super().__init__()
         self.map, self.format = dict(map), format
-        kind: Any = lookup("map", MAPS, map["class"])
-        self.calibrator = kind.from_spec(map).float().eval()
+        self.calibrator = empty_map(map).float().eval()
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Calibrate ``sentence_embedding``; the result is float32."""

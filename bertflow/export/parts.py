@@ -17,13 +17,11 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.affine import AffineMap
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.checkpoint import Checkpoint
-from bertflow.encoder.devices import DTYPES
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.learned import TokenCounts
+from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack, Checkpoint, quiet_transformers
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.token_counts import TokenCounts
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.truncated import FAMILIES, BlockStack, quiet_transformers
 from bertflow.errors import DataError
 from bertflow.flow.map import FlowMap
 

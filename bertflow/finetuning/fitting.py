@@ -22,8 +22,8 @@ from torch import Tensor
 
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.batching import Batch
-from bertflow.encoder.devices import peak_memory
-from bertflow.encoder.supervision import Supervision, save_tuned
+from bertflow.encoder.learned import Supervision, save_tuned
+from bertflow.encoder.model import peak_memory
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning.recipe import FinetuneRecipe

@@ -26,11 +26,9 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.batching import tokenize
-from bertflow.encoder.checkpoint import Checkpoint
-from bertflow.encoder.devices import TOKEN_BUDGETS, resolve_device
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, Checkpoint, resolve_device
 from bertflow.encoder.pooling import Pooling
-from bertflow.encoder.truncated import BlockStack
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
 from bertflow.geometry.report import GeometrySection

@@ -24,9 +24,8 @@ from transformers import AutoModelForMaskedLM
 
 from bertflow.correlation import pearson
 from bertflow.encoder.batching import TokenizedText, tokenize
-from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.truncated import LOCALLY, quiet_transformers
+from bertflow.encoder.model import LOCALLY, Checkpoint, quiet_transformers
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
 from bertflow.geometry.report import GeometrySection

@@ -160,7 +160,7 @@ class FlowRun(Run):
     @cached_property
     def calibrator(self) -> "AbstractCalibrator":
         """The fitted flow."""
-        from bertflow.calibration.saving import load_calibrator
+        from bertflow.calibration.base import load_calibrator
 
         return load_calibrator(self.folder / "calibrator")
 

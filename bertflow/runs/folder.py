@@ -188,7 +188,7 @@ class RunFolder:
             seed: The random seed.
             ranks: Number of processes.
         """
-        from bertflow.calibration.saving import VERSIONED
+        from bertflow.calibration.base import VERSIONED
         from bertflow.training.trainer import METRICS, keep_metrics
 
         self.path.mkdir(parents=True, exist_ok=True)

@@ -24,9 +24,8 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from bertflow.calibration.base import AbstractCalibrator, Provenance
+from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.saving import RECORD
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError

@@ -294,7 +294,7 @@ def transform(
         UsageError: If the output cannot be of that kind.
         DataError: If rows and calibrator do not belong together, or rows cannot be used.
     """
-    from bertflow.calibration.saving import load_calibrator
+    from bertflow.calibration.base import load_calibrator
     from bertflow.data.vectors import FORMATS, Vectors
     from bertflow.runs import rows
 

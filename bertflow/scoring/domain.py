@@ -22,9 +22,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
-from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.base import AbstractCalibrator, load_calibrator, write_calibrator
 from bertflow.calibration.linear import Whitening
-from bertflow.calibration.saving import load_calibrator, write_calibrator
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError

@@ -19,10 +19,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.model import BlockStack, Checkpoint
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.truncated import BlockStack
 from bertflow.errors import DataError, UsageError
 from bertflow.words.find import Mention, find_word, spelled_alike
 from bertflow.words.inputs import InputSum, count_segments

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.truncated import first_line
+from bertflow.encoder.model import first_line
 from bertflow.errors import UsageError
 from bertflow.words.tokens import TokenBatch
 

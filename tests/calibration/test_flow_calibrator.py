@@ -8,10 +8,9 @@ import torch
 from scipy import stats
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bertflow.calibration.base import Provenance
+from bertflow.calibration.base import Provenance, load_calibrator
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.linear import Whitening
-from bertflow.calibration.saving import load_calibrator
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bertflow.calibration.base import load_calibrator
 from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
-from bertflow.calibration.saving import load_calibrator
 from bertflow.cli import main
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder

@@ -8,7 +8,7 @@ from bertflow.advise import candidates as fix_candidates
 from bertflow.advise.evidence import LABELLED, load_evidence
 from bertflow.advise.text import read_documents, split_text
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.saving import load_calibrator
+from bertflow.calibration.base import load_calibrator
 from bertflow.cli import run
 from bertflow.cli.fix import main
 from bertflow.data.docstrings import docstring_corpus

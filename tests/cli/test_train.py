@@ -15,7 +15,7 @@ import torch
 import yaml
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.saving import load_calibrator
+from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli.train import command
 from bertflow.encoder.transformer import TransformerEncoder

@@ -8,7 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.calibration.saving import load_calibrator
+from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.records import read_record
 from bertflow.training import trainer as train_trainer

@@ -214,7 +214,7 @@ def test_what_was_begun_with_other_rows_or_another_calibrator_is_begun_again(npy
         Whitening(5).fit(X * 2).save(tmp_path / "c")
     assert transform(npy, tmp_path / "z.npy") == 0
     assert "there already" not in capsys.readouterr().out
-    from bertflow.calibration.saving import load_calibrator
+    from bertflow.calibration.base import load_calibrator
 
     np.testing.assert_allclose(
         read(tmp_path / "z.npy"), load_calibrator(tmp_path / "c").transform(x), rtol=1e-5, atol=1e-6

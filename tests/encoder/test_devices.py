@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from bertflow.encoder import devices
+from bertflow.encoder import model as devices
 
 
 @pytest.mark.parametrize(

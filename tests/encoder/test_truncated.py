@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 
+from bertflow.encoder.model import FAMILIES
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.truncated import FAMILIES
 from bertflow.errors import DataError, UsageError
 
 BLOCKS = 4

@@ -8,8 +8,8 @@ import pytest
 from scipy.stats import spearmanr
 
 from bertflow.encoder.batching import tokenize
-from bertflow.encoder.checkpoint import Checkpoint
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.model import Checkpoint
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.tables import published

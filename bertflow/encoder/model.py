@@ -1,4 +1,4 @@
-"""Load only the blocks that are needed, and read layers from them.
+"""A transformer: where it runs, its config and tokenizer, and the blocks that are needed of its weights.
 
 Layer k of a transformer depends on blocks 1 to k alone, so for ``mean(3)`` a model of 12 blocks is loaded with 3. What
 comes out equals ``hidden_states[k]`` of the whole model, with one thing to mind: some families put a final norm behind
@@ -7,7 +7,10 @@ their last block, and truncated they would put it behind block k. There it is sw
 A family that is not in ``FAMILIES`` is loaded whole: slower, never wrong.
 """
 
+import functools
 import inspect
+import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,11 +20,68 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import logging as transformers_logging
 
+from bertflow.encoder.folders import ModelFolder
+from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError
 from bertflow.onednn import use_onednn
+
+DTYPES: Mapping[str, torch.dtype] = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+}
+"""Of the weights and the hidden states; pooling is done in float32."""
+
+TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
+"""Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
+LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
+"""Where torchrun, Lightning and SLURM say which process on its machine this is."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is the first of cuda, mps and cpu that is there.
+
+    Where several processes share a machine, each ``auto`` takes a GPU of its own.
+
+    Raises:
+        UsageError: If a device that was named cannot be used: nothing else is put in its place.
+    """
+    if name == "auto":
+        name = _own_gpu() if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
+    return device
+
+
+def peak_memory() -> int | None:
+    """Most bytes of memory that this process has held; None on Windows, which has no such figure."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def _own_gpu() -> str:
+    """The GPU of this process; where a launcher shows each its own, that is the only one it sees."""
+    local = next((int(os.environ[name]) for name in LOCAL_RANKS if name in os.environ), None)
+    return "cuda" if local is None else f"cuda:{local % torch.cuda.device_count()}"
 
 
 @dataclass(frozen=True)
@@ -186,3 +246,102 @@ def _load_exactly(folder: Path, **options: Any) -> PreTrainedModel:
             "Give the complete model, or a pooling that does not need them."
         )
     return model
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Everything about a model but its weights.
+
+    Attributes:
+        folder: Where it lies.
+        config: Its config.
+        tokenizer: Its tokenizer.
+    """
+
+    folder: ModelFolder
+    config: PreTrainedConfig
+    tokenizer: PreTrainedTokenizerBase
+
+    @classmethod
+    def read(cls, folder: ModelFolder) -> "Checkpoint":
+        """Read config and tokenizer.
+
+        Raises:
+            DataError: If one of them cannot be read.
+            UsageError: If the model is no encoder that reads a sentence by itself.
+        """
+        return cls(folder, _read_config(folder.path), _read_tokenizer(folder.path))
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole model; a saved encoder may hold only the first of them."""
+        return int(self.folder.record.get("blocks", self.config.num_hidden_layers))
+
+    @functools.cached_property
+    def weights_hash(self) -> str:
+        """SHA-256 of the weights; a saved encoder keeps that of the model it was made from."""
+        return self.folder.record.get("weights") or self.folder.hash_weights()
+
+    @property
+    def pad_id(self) -> int:
+        """What fills a batch: any token would do, since the mask hides it."""
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return next(pad_id for pad_id in ids if pad_id is not None)
+
+    def depth(self, poolings: Sequence[Pooling]) -> int:
+        """The deepest layer that some poolings read.
+
+        Raises:
+            UsageError: If a layer is out of range, or is not kept in this folder.
+        """
+        depth = max(layer for pooling in poolings for layer in pooling.resolve(self.blocks))
+        if depth > self.config.num_hidden_layers:
+            raise UsageError(
+                f"{self.folder.path} keeps blocks 1 to {self.config.num_hidden_layers} of {self.blocks}, but layer "
+                f"{depth} is asked for. Use the model it was saved from."
+            )
+        return depth
+
+    def load(self, poolings: Sequence[Pooling], dtype: torch.dtype, device: torch.device) -> BlockStack:
+        """The blocks that some poolings need.
+
+        Raises:
+            DataError: If weights are missing or damaged.
+            UsageError: If a pooling cannot be had from this model.
+        """
+        stack = BlockStack.load(
+            self.folder.path, self.config, self.blocks, self.depth(poolings), needs_pooler(poolings), dtype
+        )
+        nn.Module.to(stack.model, device)
+        return stack
+
+
+def needs_pooler(poolings: Sequence[Pooling]) -> bool:
+    """Whether BERT's pooling layer is among them."""
+    return any(pooling.tokens == "pooler" for pooling in poolings)
+
+
+def _read_config(folder: Path) -> PreTrainedConfig:
+    try:
+        with quiet_transformers():
+            config = AutoConfig.from_pretrained(folder, **LOCALLY)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{folder} holds no config that transformers can read: {first_line(error)}") from error
+    if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
+        raise UsageError(
+            f"{folder} is a model of type {config.model_type}, but sentences need one stack of blocks, as in BERT, "
+            "RoBERTa, MPNet or GPT-2. Choose another model."
+        )
+    return config
+
+
+def _read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    try:
+        with quiet_transformers():
+            tokenizer = AutoTokenizer.from_pretrained(folder, **LOCALLY)
+    except (OSError, ValueError, KeyError) as error:
+        raise DataError(f"{folder} holds no tokenizer that transformers can read: {first_line(error)}") from error
+    # Without its files a tokenizer is made up, to which every word is unknown.
+    if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
+        raise DataError(f"{folder} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least.")
+    return tokenizer

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from bertflow.encoder import token_counts
-from bertflow.encoder.token_counts import TokenCounts, vocabulary_size
+from bertflow.encoder import learned
+from bertflow.encoder.learned import TokenCounts, vocabulary_size
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.text_keys import hash_texts
@@ -78,7 +78,7 @@ def test_a_corpus_without_tokens_is_refused(tiny_bert):
 
 
 def test_a_stream_is_counted_as_a_list_is(tiny_bert, monkeypatch):
-    monkeypatch.setattr(token_counts, "CHUNK", 2)
+    monkeypatch.setattr(learned, "CHUNK", 2)
     text = ["the dog", "the dogs", "", "the xyz", "a cat"]
     streamed = TransformerEncoder(tiny_bert, "sif").count_tokens(iter(text))
     assert streamed.describe() == TransformerEncoder(tiny_bert, "sif").count_tokens(text).describe()
