@@ -48,5 +48,7 @@ from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve.serving import serve_encoder as serve_encoder
 from .store.store import EmbeddingStore as EmbeddingStore
 from .training.module import BertFlow as BertFlow
+from .words.study import compare_words as compare_words
+from .words.tokens import inspect_tokens as inspect_tokens
 
 __version__: str

@@ -76,21 +76,44 @@ def heatmaps(
     width, height = CELL[0] * len(columns) + 0.6, CELL[1] * len(rows) + 1.6
     figure = Figure(figsize=(width * len(panels) + 0.8, height), layout="constrained")
     axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    shade(figure, axes, panels, rows, columns, decimals)
+    figure.suptitle(title)
+    return figure
+
+
+def shade(
+    figure: Figure,
+    axes: Sequence[Any],
+    panels: Mapping[str, Float64],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    decimals: int = 1,
+    label: str = "",
+) -> None:
+    """Draw matrices of one shape on one color scale, each cell with its number.
+
+    Args:
+        figure: Which also gets the scale.
+        axes: One for each matrix.
+        panels: A matrix (rows, columns) by its title; a NaN is an empty cell.
+        rows: Row labels, from the top.
+        columns: Column labels.
+        decimals: Decimals of the numbers in the cells.
+        label: Label of the color scale.
+    """
     values = np.concatenate([matrix.ravel() for matrix in panels.values()])
-    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    low = float(np.nanmin(values))
+    spread = float(np.nanmax(values)) - low or 1.0
     for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
-        image = axis.imshow(matrix, cmap=PALETTE, vmin=low, vmax=high, aspect="auto")
+        image = axis.imshow(matrix, cmap=PALETTE, vmin=low, vmax=low + spread, aspect="auto")
         axis.set_title(name)
         axis.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
         axis.set_yticks(range(len(rows)), rows)
         for (row, column), value in np.ndenumerate(matrix):
             if np.isfinite(value):
-                dark = value < low + DARK * (high - low)
-                color = "white" if dark else "black"
+                color = "white" if value < low + DARK * spread else "black"
                 axis.text(column, row, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color=color)
-    figure.colorbar(image, ax=list(axes), shrink=0.8)
-    figure.suptitle(title)
-    return figure
+    figure.colorbar(image, ax=list(axes), shrink=0.8, label=label)
 
 
 def curves(
@@ -208,9 +231,12 @@ def intervals(rows: Mapping[str, tuple[float, float, float]], x: Axis) -> Figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as PNG, whole or not at all; equal figures are equal bytes."""
+    """Write a figure as SVG or PNG, as the name ends, whole or not at all; equal figures are equal bytes."""
     with atomic_file(path) as aside:
-        figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
+        if Path(path).suffix == ".svg":
+            aside.write_bytes(to_svg(figure))
+        else:
+            figure.savefig(aside, format="png", dpi=150, metadata={"Software": None})
 
 
 def to_svg(figure: Figure) -> bytes:

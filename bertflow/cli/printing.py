@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from rich import box
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 from bertflow.results import AbstractResult
@@ -11,12 +12,12 @@ from bertflow.tables import Section, Table
 
 
 def print_table(out: Console, table: Table) -> None:
-    """Print a table of results; it is wider than a narrow terminal rather than with cells cut off."""
+    """Print a table; it is wider than a narrow terminal rather than with cells cut off. Cells are not markup."""
     printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
     for at, title in enumerate(table.header):
         printed.add_column(title, justify="right" if at else "left", no_wrap=True)
     for line in table.lines:
-        printed.add_row(*line)
+        printed.add_row(*map(escape, line))
     out.width = max(out.width, table.width)
     out.print(printed, soft_wrap=True)
 

@@ -30,7 +30,7 @@ from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
 from bertflow.geometry.report import GeometrySection
 from bertflow.tables import Table
-from bertflow.words.vocabulary import whole_words
+from bertflow.words.tokens import whole_words
 
 BLOCK = 32
 """Contexts whose words are in memory together."""

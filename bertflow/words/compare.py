@@ -6,19 +6,26 @@ which is 1 where the two distances are equal. An analogy is a parallelogram, so 
 are compared as well.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.files import write_text
+from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
+from bertflow.tables import MISSING, Section, Table
 from bertflow.words.encoder import Place, WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
 
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
+NAMED = 3
+"""Most poolings that a sentence names."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +73,8 @@ class Panel:
         return float(getattr(self, measure)[first, second])
 
 
-@dataclass(frozen=True)
-class StudyResult:
+@dataclass(frozen=True, repr=False)
+class StudyResult(AbstractResult):
     """What a study found.
 
     Attributes:
@@ -75,12 +82,16 @@ class StudyResult:
         encoder: What the encoder says of itself.
         places: Where each mention was found, by context and label.
         panels: By pooling, then by ``STATIC`` and context.
+        written: What was written where, in one line; empty if nothing was.
     """
+
+    name: ClassVar[str] = "words"
 
     study: Study
     encoder: Mapping[str, Any]
     places: Mapping[str, Mapping[str, Place]]
     panels: Mapping[str, Mapping[str, Panel]]
+    written: str = ""
 
     def closer(self, labels: Labels, context: str) -> dict[str, str]:
         """Whether a is nearer to b than to c by cosine: "above", "level" or "below", by pooling."""
@@ -97,7 +108,7 @@ class StudyResult:
             for pooling, panels in self.panels.items()
         }
 
-    def to_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         return {
             "title": self.study.title,
@@ -125,6 +136,89 @@ class StudyResult:
                 for context in self.study.contexts
             ],
         }
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """Where the words are, how alike they are, and what that says."""
+        yield self.study.title
+        yield Table(
+            ("context", "label", "pieces", "token", "segment", "sentence"),
+            tuple(
+                (
+                    context,
+                    label,
+                    " ".join(place.pieces),
+                    ",".join(map(str, place.at)),
+                    str(place.tokens.segments[0]),
+                    place.tokens.texts[0],
+                )
+                for context, places in self.places.items()
+                for label, place in places.items()
+            ),
+        )
+        pairs = self.study.followed()
+        for measure, title in (("cosine", "Cosine"), ("euclidean", "Euclidean distance")):
+            yield Section(title, self._by_row({" ~ ".join(pair): _entry(measure, pair) for pair in pairs}))
+        for at, offset in enumerate(next(iter(self.panels.values()))[STATIC].offsets):
+            names = " and ".join(" - ".join(half) for half in (offset.labels[:2], offset.labels[2:]))
+            cells = {name: _offset(at, read) for name, read in OFFSET_LINES.items()}
+            yield Section(f"Offsets: {names}, as vectors and as scalars", self._by_row(cells))
+        yield from self.verdicts()
+        if self.written:
+            yield self.written
+
+    def verdicts(self) -> Iterator[str]:
+        """What the study says, in sentences, with the numbers behind them."""
+        first, *others = self.study.contexts
+        for a, b, c in self.study.closer:
+            for context in self.study.contexts:
+                found = self.closer((a, b, c), context)
+                yield f"{context}: the cosine {a} ~ {b} is above {a} ~ {c} {_count(found)}."
+        pooling, panels = list(self.panels.items())[-1]
+        static = next(iter(self.panels.values()))[STATIC]
+        for pair in self.study.followed():
+            name, alone = " ~ ".join(pair), static.of("cosine", pair)
+            if placed(alone, 1.0) == "below":  # there is nothing to say of one word with itself
+                told = [
+                    f"in {context!r} {_count(self.moved(pair, STATIC, context))}" for context in self.study.contexts
+                ]
+                yield f"{name}: closer than static ({alone:.3f}) {'; '.join(told)}."
+            for other in others:
+                there, here = (panels[context].of("cosine", pair) for context in (other, first))
+                yield (
+                    f"{name}: closer in {other!r} than in {first!r} {_count(self.moved(pair, first, other))}; "
+                    f"{there:.3f} against {here:.3f} at {pooling}."
+                )
+
+    def save(self, folder: str | Path) -> Path:
+        """Write ``words.json`` and the heatmaps, as PNG.
+
+        Args:
+            folder: Created if it is missing.
+
+        Returns:
+            The folder.
+        """
+        self.written_to(Path(folder))
+        return Path(folder)
+
+    def written_to(self, folder: Path, kind: str = "png") -> "StudyResult":
+        """Write ``words.json`` and the heatmaps as ``png`` or ``svg``; the result then says so."""
+        from bertflow.words.plots import write_heatmaps  # needs matplotlib
+
+        write_text(folder / "words.json", self.to_json())
+        pictures = write_heatmaps(self, folder, kind)
+        written = f"Written: {folder / 'words.json'} and {len(pictures)} pictures beside it."
+        return replace(self, written=written)
+
+    def _by_row(self, cells: Mapping[str, Callable[[Panel], str]]) -> Table:
+        """A line for each cell and context; a column for the static vectors, by the first pooling, and for each."""
+        static = next(iter(self.panels.values()))[STATIC]
+        lines = [
+            (name, context, cell(static), *(cell(panels[context]) for panels in self.panels.values()))
+            for name, cell in cells.items()
+            for context in self.study.contexts
+        ]
+        return Table(("", "context", STATIC, *self.panels), tuple(lines))
 
 
 def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) -> StudyResult:
@@ -200,3 +294,36 @@ def _to_dict(panel: Panel) -> dict[str, Any]:
             for offset in panel.offsets
         ],
     }
+
+
+def _entry(measure: str, pair: Labels) -> Callable[[Panel], str]:
+    return lambda panel: f"{panel.of(measure, pair):.3f}"
+
+
+def _offset(at: int, read: Callable[[Offset], float | None]) -> Callable[[Panel], str]:
+    def cell(panel: Panel) -> str:
+        value = read(panel.offsets[at])
+        return MISSING if value is None else f"{value:.3f}"
+
+    return cell
+
+
+def _count(found: Mapping[str, str]) -> str:
+    """At how many poolings something is so; and where it is not, while those are few."""
+    counts = Counter(found.values())
+    parts = [f"at {counts['above']} of {len(found)} poolings"]
+    for verdict in ("level", "below"):
+        where = [pooling for pooling, is_so in found.items() if is_so == verdict]
+        if where:
+            names = f" ({' '.join(where)})" if len(where) <= NAMED else ""
+            parts.append(f"{verdict} at {len(where)}{names}")
+    return ", ".join(parts)
+
+
+OFFSET_LINES: Mapping[str, Callable[[Offset], float | None]] = {
+    "cosine of the two": lambda offset: offset.cosine,
+    "length of the first": lambda offset: offset.first,
+    "length of the second": lambda offset: offset.second,
+    "shorter / longer": lambda offset: offset.ratio,
+}
+"""What is printed of an offset: the first as vectors, the others as scalars."""

@@ -1,11 +1,11 @@
-"""Pictures of a study of words: cosine and distance side by side, static and in each context; and layer by layer."""
+"""Heatmaps of a study of words: cosine and distance side by side, static and in each context; and layer by layer."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 
-from bertflow.plots import CELL, DARK, PALETTE, heatmaps
+from bertflow.plots import CELL, heatmaps, save_figure, shade
 from bertflow.plots import Figure as Figure  # type: ignore[attr-defined]  # the one door to matplotlib
 from bertflow.words.compare import Panel, StudyResult
 from bertflow.words.study import STATIC
@@ -15,6 +15,24 @@ MEASURES: Mapping[str, str] = {"cosine": "cosine", "euclidean": "Euclidean dista
 ONE_SCALE = ("cosine",)
 """Measures whose static panel has the color scale of the others: static vectors are many times shorter than those of a
 layer, behind its LayerNorm, so their distances are."""
+
+
+def write_heatmaps(result: StudyResult, folder: Path, kind: str = "png") -> list[Path]:
+    """Draw a study; returns the files.
+
+    Args:
+        result: The study.
+        folder: Created if it is missing.
+        kind: ``png`` or ``svg``.
+    """
+    figures = {f"by-layer-{measure}": layer_heatmaps(result, measure) for measure in MEASURES} | {
+        f"heatmaps-{_spell(pooling)}": similarity_heatmaps(panels, f"{result.study.title}: {pooling}")
+        for pooling, panels in result.panels.items()
+    }
+    paths = [folder / f"{name}.{kind}" for name in figures]
+    for path, figure in zip(paths, figures.values(), strict=True):
+        save_figure(figure, path)
+    return paths
 
 
 def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> Figure:
@@ -31,25 +49,10 @@ def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> Figure:
     for axes, measure in zip(grid, MEASURES, strict=True):
         groups = [slice(None)] if measure in ONE_SCALE else [slice(0, 1), slice(1, None)]
         for group in groups:
-            _draw(figure, axes[group], dict(list(panels.items())[group]), measure)
+            matrices = {name: getattr(panel, measure) for name, panel in list(panels.items())[group]}
+            shade(figure, axes[group], matrices, labels, labels, decimals=2, label=MEASURES[measure])
     figure.suptitle(title)
     return figure
-
-
-def _draw(figure: Figure, axes: Sequence[Any], panels: Mapping[str, Panel], measure: str) -> None:
-    """Some panels on one color scale, each cell with its number."""
-    matrices = [getattr(panel, measure) for panel in panels.values()]
-    low = float(np.min(matrices))
-    spread = float(np.max(matrices)) - low or 1.0
-    for axis, (name, panel), matrix in zip(axes, panels.items(), matrices, strict=True):
-        image = axis.imshow(matrix, cmap=PALETTE, vmin=low, vmax=low + spread, aspect="auto")
-        axis.set_title(name)
-        axis.set_xticks(range(len(panel.labels)), panel.labels, rotation=45, ha="right")
-        axis.set_yticks(range(len(panel.labels)), panel.labels)
-        for (row, column), value in np.ndenumerate(matrix):
-            color = "white" if value < low + DARK * spread else "black"
-            axis.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=8, color=color)
-    figure.colorbar(image, ax=list(axes), shrink=0.8, label=MEASURES[measure])
 
 
 def layer_heatmaps(result: StudyResult, measure: str) -> Figure:
@@ -67,3 +70,8 @@ def layer_heatmaps(result: StudyResult, measure: str) -> Figure:
         panels[context] = np.array([[column.of(measure, pair) for column in columns] for pair in pairs])
     rows, titles = [" ~ ".join(pair) for pair in pairs], [STATIC] * len(static) + list(result.panels)
     return heatmaps(panels, rows, titles, f"{result.study.title}: {MEASURES[measure]}", decimals=2)
+
+
+def _spell(pooling: str) -> str:
+    """A pooling as part of a file name: mean(1,-1) becomes mean_1_-1."""
+    return "".join(pooling.split()).rstrip(")").translate(str.maketrans("(,", "__"))

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from importlib.resources import as_file, files
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from bertflow.errors import DataError, UnknownNameError
+from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.records import read_record
-from bertflow.words.find import Mention
+
+if TYPE_CHECKING:
+    from bertflow.words.compare import StudyResult
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
 """Names of the studies in ``studies/``."""
@@ -30,6 +32,27 @@ TEXTS, NUMBERS = ("context", "word", "sentence", "label"), ("occurrence", "segme
 LISTS: Mapping[str, int] = {"pairs": 2, "closer": 3, "offsets": 4}
 """Keys of a study that hold lists of labels, and how many labels such a list has."""
 Labels = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Mention:
+    """A word in its sentence.
+
+    Attributes:
+        word: Whole, as the tokenizer's case has it; may be several words.
+        sentence: Where it stands.
+        occurrence: Which one, from 1, where it stands there several times.
+        segment: Of all tokens of the sentence; 0 by default, and for models that are not told.
+    """
+
+    word: str
+    sentence: str
+    occurrence: int = 1
+    segment: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.occurrence < 1:
+            raise UsageError(f"Occurrences count from 1, got {self.occurrence} for the word {self.word!r}.")
 
 
 @dataclass(frozen=True)
@@ -138,6 +161,58 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
         for number, sentence in enumerate(sentences, start=1)
     }
     return Study(f"{', '.join(words)} in {len(sentences)} sentences", contexts)
+
+
+def compare_words(
+    words: Sequence[str] | None = None,
+    sentences: Sequence[str] | None = None,
+    *,
+    study: str | Path | None = None,
+    pooling: Sequence[str] | None = None,
+    segment: int | None = None,
+    model: str | Path | None = None,
+    revision: str | None = None,
+    output: str | Path | None = None,
+    format: Literal["png", "svg"] | None = None,  # noqa: A002 - the command's word
+) -> "StudyResult":
+    """Compare static and contextual vectors of words.
+
+    How alike are words by their static vectors (the embedding matrix), and in their contexts, layer by layer? Cosine
+    and Euclidean distance, and whether offsets such as king - man and queen - woman agree, as vectors and in length.
+
+    Args:
+        words: Whole words that stand in every sentence; bank#2 is the second of a sentence.
+        sentences: The contexts.
+        study: Instead: king-queen, bank (three banks in one sentence), bank-separate (in three), or a JSON file.
+        pooling: Poolings of the pieces of a word, as mean(3) or mean(1,2) (default: the mean at every layer).
+        segment: Segment of every token (default: 0).
+        model: Hub id or folder (default: the embedded MiniLM).
+        revision: Branch, tag or commit, for a hub id.
+        output: Folder to write words.json and heatmaps to; needs matplotlib.
+        format: File format of the heatmaps: png or svg (default: png).
+
+    Raises:
+        UsageError: If options do not go together, or the model has no such pooling or segment.
+        DataError: If a word is not in its sentence, or a study is not complete.
+    """
+    by_hand = bool(words or sentences)
+    if by_hand == (study is not None):
+        got = "both" if by_hand else "neither"
+        raise UsageError(f"Words with sentences (--in), or a study, are wanted; got {got}. Give one of them.")
+    if by_hand and not (words and sentences):
+        missing = "the words to look for are" if not words else "a sentence (--in) is"
+        raise UsageError(f"Words and sentences belong together, but {missing} missing. Give both.")
+    if format and output is None:
+        raise UsageError("format is for the pictures, which need output. Give both or neither.")
+    chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
+    if output is not None:
+        import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
+    from bertflow.encoder.embedded import embedded_encoder
+    from bertflow.words.compare import run_study
+    from bertflow.words.encoder import WordEncoder
+
+    result = run_study(WordEncoder(model or embedded_encoder(), revision), chosen, pooling or ())
+    return result if output is None else result.written_to(Path(output), format or "png")
 
 
 def _numbered(spelled: str, sentence: str, segment: int | None) -> Mention:

@@ -98,11 +98,11 @@ def test_a_vocabulary_needs_no_weights(tiny_bert, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "One of texts, --pair A B and --vocabulary is wanted, got none of them. Try --help for examples."),
+        ([], "One of texts, pair and vocabulary is wanted, got none of them. Give one."),
         (["a", "--pair", "a", "b"],
-         "One of texts, --pair A B and --vocabulary is wanted, got several. Try --help for examples."),
+         "One of texts, pair and vocabulary is wanted, got several. Give one."),
         (["--vocabulary", "--segment", "1"],
-         "--segment is for texts, which --vocabulary does without. Leave one out."),
+         "segment is for texts, which vocabulary does without. Leave one out."),
         (["the dog", "--segment", "7"],
          "Segment 7 was asked for, but this is a bert, and it knows segments 0 to 1. Leave it out."),
     ],

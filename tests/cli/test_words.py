@@ -66,7 +66,7 @@ def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts
 
 
 def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_path, capsys, monkeypatch):
-    for name in ("bertflow.plots", "bertflow.words.plots", "bertflow.cli.words_write"):
+    for name in ("bertflow.plots", "bertflow.words.plots"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
@@ -89,15 +89,15 @@ def test_a_missing_word_is_one_line(tiny_bert, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "Words with --in SENTENCE, or --study, are wanted; got neither. Try --help for examples."),
+        ([], "Words with sentences (--in), or a study, are wanted; got neither. Give one of them."),
         (["man", "--study", "bank"],
-         "Words with --in SENTENCE, or --study, are wanted; got both. Try --help for examples."),
+         "Words with sentences (--in), or a study, are wanted; got both. Give one of them."),
         (["man", "dog"],
-         "Words and sentences belong together, but a sentence (--in) is missing. Try --help for examples."),
+         "Words and sentences belong together, but a sentence (--in) is missing. Give both."),
         (["--in", "the man"],
-         "Words and sentences belong together, but the words to look for is missing. Try --help for examples."),
+         "Words and sentences belong together, but the words to look for are missing. Give both."),
         (["--study", "bank", "--format", "svg"],
-         "--format is of the pictures, which need --output DIR. Give both or neither."),
+         "format is for the pictures, which need output. Give both or neither."),
         (["--study", "banks"],
          "Unknown study 'banks'. Known: king-queen, bank, bank-separate; or a JSON file of yours."),
         (["man", "dog", *SENTENCES, "--pooling", "mean(7)"],

@@ -9,8 +9,7 @@ from scipy.spatial.distance import cosine, euclidean
 from bertflow.errors import DataError, UnknownNameError
 from bertflow.words.compare import compare_offsets, placed, run_study
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.find import Mention
-from bertflow.words.study import SHIPPED, STATIC, Study, load_study, word_study
+from bertflow.words.study import SHIPPED, STATIC, Mention, Study, load_study, word_study
 
 SENTENCES = ["the man sleeps and the dog eats", "a red dog and a man and the cat"]
 
@@ -105,7 +104,7 @@ def test_what_moved_compares_two_contexts(result):
 
 
 def test_everything_is_in_the_json(result):
-    record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    record = json.loads(json.dumps(result.as_dict(), allow_nan=False))
     assert record["labels"] == ["man", "dog", "and", "the"]
     assert record["mentions"][1] == {
         "context": "one", "label": "dog", "sentence": SENTENCES[0], "pieces": ["dog"], "tokens": [6], "segment": 0,

@@ -8,7 +8,7 @@ from transformers import AutoModel, AutoTokenizer, DistilBertConfig, DistilBertM
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.words.encoder import WordEncoder, read_static_words
-from bertflow.words.find import Mention
+from bertflow.words.study import Mention
 
 SENTENCE = "the big dogs and the red dogs"  # dogs: two pieces, twice
 DOGS = ([3, 4], [8, 9])

@@ -5,7 +5,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
 from bertflow.errors import DataError, UsageError
-from bertflow.words.find import Mention, find_word, spelled_alike
+from bertflow.words.encoder import find_word, spelled_alike
+from bertflow.words.study import Mention
 from bertflow.words.tokens import read_tokens, stack_tokens
 
 TEXT = ["a rock and a rocking rock", "the king and queen rock", "New York is no rock", "café", "don't rock-solid"] * 4

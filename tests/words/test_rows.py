@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.rows import take_apart
+from bertflow.words.inputs import take_apart
 
 ROCKS = ("I found a rock.", "I only listen to rock.")
 
