@@ -1,6 +1,6 @@
 """The flow as a calibrator: ``fit_flow`` behind scikit-learn's ``fit``, ``transform`` and ``score_samples``.
 
-Lightning is imported when a flow is fitted: who loads a calibrator to use it does not wait for it.
+Lightning is imported when a flow is fitted, not when a fitted one is loaded.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -170,7 +170,7 @@ class AbstractEncoder(ABC):
 
         Raises:
             UsageError: For an option that cannot be used, or a pooling that lacks its token counts.
-            DataError: If something is no text, or an embedding is not finite; the message names the sentence.
+            DataError: If something is not text, or an embedding is not finite; the message names the sentence.
         """
         return self._answer("document", sentences, progress, **options)
 

@@ -185,7 +185,7 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         revision: Branch, tag or commit on the hub.
 
     Raises:
-        DataError: If a folder is missing or is no model folder.
+        DataError: If a folder is missing or is not a model folder.
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
     place, local = locate(model, revision), Path(model).expanduser().is_dir()

@@ -72,7 +72,7 @@ class TokenCounts:
 
         Raises:
             UsageError: If a single string is given.
-            DataError: If something is no text, or there are no tokens to count.
+            DataError: If something is not text, or there are no tokens to count.
         """
         if isinstance(sentences, Sequence):
             check_sentences(sentences)

@@ -268,7 +268,7 @@ class Checkpoint:
 
         Raises:
             DataError: If one of them cannot be read.
-            UsageError: If the model is no encoder that reads a sentence by itself.
+            UsageError: If the model is not one stack of blocks that reads a sentence by itself.
         """
         return cls(folder, _read_config(folder.path), _read_tokenizer(folder.path))
 
@@ -307,7 +307,7 @@ class Checkpoint:
 
         Raises:
             DataError: If weights are missing or damaged.
-            UsageError: If a pooling cannot be had from this model.
+            UsageError: If the model does not have what a pooling reads.
         """
         stack = BlockStack.load(
             self.folder.path, self.config, self.blocks, self.depth(poolings), needs_pooler(poolings), dtype

@@ -72,7 +72,7 @@ class TransformerEncoder(AbstractEncoder):
 
     Raises:
         UnknownNameError: For an unknown pooling or dtype.
-        UsageError: For a layer, length or device that cannot be had.
+        UsageError: For a layer, length or device that cannot be used.
         DataError: For a folder that is missing, incomplete or damaged.
     """
 

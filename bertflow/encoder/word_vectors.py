@@ -58,7 +58,7 @@ class WordVectorEncoder(AbstractEncoder):
 
     Raises:
         UnknownNameError: For another pooling.
-        DataError: If the file is missing, its first line is no word vector, or the counts are none.
+        DataError: If the file is missing, its first line is not a word vector, or there are no counts above zero.
     """
 
     def __init__(self, path: str | Path, pooling: str = "mean", word_counts: Mapping[str, int] | None = None) -> None:
