@@ -146,7 +146,10 @@ KNOWN = "center, standardize, abtt(k), whitening(n_components), flow(n_component
 @pytest.mark.parametrize(
     ("spelling", "message"),
     [
-        ("whiten", "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, flow."),
+        (
+            "whiten",
+            "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, flow. Did you mean whitening?",
+        ),
         ("center(3)", "center takes nothing in brackets, got (3). Known: " + KNOWN),
         ("abtt(all)", "abtt takes a number in brackets, got (all). Known: " + KNOWN),
         (
