@@ -283,7 +283,7 @@ def test_half_precision_rows_can_start_a_flow():
     ("field", "value", "message"),
     [
         ("coupling", "cubic", "Unknown coupling 'cubic'. Known: additive, affine."),
-        ("activation", "gelu", "Unknown activation 'gelu'. Known: relu, gatu."),
+        ("activation", "gelu", "Unknown activation 'gelu'. Known: relu, gatu. Did you mean relu?"),
         ("permutation", "shuffle", "Unknown permutation 'shuffle'. Known: reversal, random, lu, lu-rotation."),
         ("network", "cnn", "Unknown network 'cnn'. Known: conv-stack, mlp."),
         ("initialization", "zero", "Unknown initialization 'zero'. Known: identity, glorot, data."),

@@ -207,7 +207,7 @@ def test_a_store_of_nothing_is_refused(tmp_path, sentences, shards):
 def test_an_unknown_dtype_lists_the_known_ones(tmp_path):
     with pytest.raises(UnknownNameError) as caught:
         EmbeddingStore.build(CountingEncoder(), CORPUS, tmp_path / "store", dtype="bfloat16")
-    assert str(caught.value) == "Unknown store dtype 'bfloat16'. Known: float32, float16."
+    assert str(caught.value) == "Unknown store dtype 'bfloat16'. Known: float32, float16. Did you mean float16?"
 
 
 def test_a_killed_run_is_continued(tmp_path):
