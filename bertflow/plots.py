@@ -1,4 +1,4 @@
-"""The one door to matplotlib: numbers in, a Figure out; whoever asked for it saves it.
+"""The one door to matplotlib: numbers in, a Figure out; the caller saves it.
 
 Figures are made without pyplot, so no display, no window and no state. Colors are from palettes that color-blind
 readers can read (Okabe and Ito's for systems, which also differ in their dashes; cividis for a scale), and every cell
@@ -70,8 +70,8 @@ def heatmaps(
         panels: A matrix (rows, columns) by its title.
         rows: Their labels, from the top.
         columns: Their labels.
-        title: Of the figure: what the numbers are.
-        decimals: Of the numbers in the cells.
+        title: Title of the figure: what the numbers are.
+        decimals: Decimals of the numbers in the cells.
     """
     width, height = CELL[0] * len(columns) + 0.6, CELL[1] * len(rows) + 1.6
     figure = Figure(figsize=(width * len(panels) + 0.8, height), layout="constrained")

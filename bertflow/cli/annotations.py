@@ -30,7 +30,7 @@ def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | No
     """The part of an annotation that a command line can say; None where it can say nothing.
 
     Args:
-        annotation: Of a parameter; may be a string.
+        annotation: Annotation of a parameter; may be a string.
         namespace: Names that it may use: the globals of the function.
     """
     names = {**vars(typing), **vars(collections.abc), "Path": Path, **namespace}

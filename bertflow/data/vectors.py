@@ -35,7 +35,7 @@ class Vectors:
         path: The file.
         n: Rows.
         dim: Width of a row.
-        dtype: Of the numbers.
+        dtype: Type of the numbers.
         column: Their column in a parquet file; None for npy.
         read: Gives the rows as they are; ``blocks`` checks them.
     """

@@ -68,7 +68,7 @@ class TokenCounts:
         Args:
             sentences: The corpus.
             tokenize: Makes tokens of some sentences.
-            size: Of the vocabulary.
+            size: Size of the vocabulary.
 
         Raises:
             UsageError: If a single string is given.

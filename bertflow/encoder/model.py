@@ -168,7 +168,7 @@ class BlockStack:
             blocks: Blocks of the whole model, which the folder may hold only the first of.
             depth: Deepest layer that will be read.
             pooler: Whether BERT's pooling layer is needed.
-            dtype: Of the weights.
+            dtype: Precision of the weights.
 
         Raises:
             DataError: If weights are missing or damaged.

@@ -57,7 +57,7 @@ class TransformerEncoder(AbstractEncoder):
         max_length: Longest sentence, in tokens, special ones included. By default the saved encoder's, else 128, or
             what the model can read if that is less.
         device: ``auto`` (cuda, mps or cpu, whichever is there), or a name that is meant.
-        dtype: Of the weights: ``float32`` (default), ``float16`` or ``bfloat16``. Embeddings are float32 in any case.
+        dtype: Precision: ``float32`` (default), ``float16`` or ``bfloat16``. Embeddings are float32 in any case.
         revision: Branch, tag or commit, for a hub id.
         prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
             or one for each role, as ``{"query": "query: ", "document": "passage: "}``. By default the folder's own;

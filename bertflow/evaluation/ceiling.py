@@ -71,7 +71,7 @@ class LabelledLinear(AbstractCalibrator):
     Args:
         rank: Width of the result, at most; fewer where the embeddings span fewer directions.
         pull: Weight of the squared distance from the start.
-        steps: Of the optimizer, at most.
+        steps: Largest number of optimizer steps.
         learning_rate: Of Adam.
         held_out: Share of the pairs of each sub-set that decide when to stop.
         random_state: Random seed for the held-out pairs.

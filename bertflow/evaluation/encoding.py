@@ -123,7 +123,7 @@ class Scratch:
 
     Args:
         folder: An empty one.
-        widths: Of the embeddings, by the spelling of their pooling.
+        widths: Width of the embeddings by each pooling.
     """
 
     def __init__(self, folder: Path, widths: dict[str, int]) -> None:

@@ -127,7 +127,7 @@ def mteb_files(
     Args:
         reports: One report, or several on the same systems under different similarities; cosine must be among them.
             mteb's own files hold cosine, euclidean and manhattan.
-        organization: Of the models' names.
+        organization: First part of the models' names.
         encoder_datasets: mteb tasks that the encoders' weights were trained on; None if unknown.
     """
     given = [reports] if isinstance(reports, Report) else list(reports)

@@ -36,7 +36,7 @@ class Candidate:
         pooling: A spelling, which ``--pooling`` takes; ``WEIGHTED`` is the one name that it does not.
         tokens: How the tokens of a layer are reduced.
         layers: From 0.
-        width: Of the embeddings that are scored; whitening drops null directions.
+        width: Width of the scored embeddings; whitening drops null directions.
         calibrator: A row of ``CALIBRATORS``.
     """
 

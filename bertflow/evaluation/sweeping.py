@@ -159,7 +159,7 @@ def candidates(blocks: int, layers: Sequence[int] | None = None, tokens: Sequenc
     """The poolings of a sweep, by their spelling.
 
     Args:
-        blocks: Of the encoder.
+        blocks: Number of blocks of the encoder.
         layers: For the candidates of one layer, from 0; all by default.
         tokens: Their token reductions; all by default.
     """

@@ -51,7 +51,7 @@ class Check:
     """One published figure, Spearman of the cosine x 100.
 
     Attributes:
-        task: Of the seven.
+        task: One of the seven tasks.
         pooling: A spelling.
         whitened: Whether the embeddings were whitened.
         aggregation: ``all`` or ``wmean``.
@@ -141,7 +141,7 @@ class Verification(AbstractResult):
         rows: In the order of the checks.
         encoder: The encoder's description, without a pooling.
         dim: Its width.
-        text_forms: Of the tasks.
+        text_forms: Text form of each task.
     """
 
     rows: tuple[Verified, ...]

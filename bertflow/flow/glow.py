@@ -114,7 +114,7 @@ def build_glow(dim: int, config: GlowConfig, seed: int = 0) -> Glow:
     Args:
         dim: Width of the rows, at least 2.
         config: Shape and start.
-        seed: Of the permutations and the networks' first weights.
+        seed: Random seed for the permutations and the first weights.
 
     Raises:
         UsageError: If ``dim`` is below 2: a coupling needs one coordinate to move another.

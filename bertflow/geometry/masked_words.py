@@ -117,7 +117,7 @@ def read_masked_words(
         sentences: One context each.
         max_length: Longest sentence, in tokens.
         revision: Branch, tag or commit, for a hub id.
-        seed: Of the choice of tokens.
+        seed: Random seed for the choice of tokens.
 
     Raises:
         DataError: If the model has no such head, or no sentence has a token to mask.

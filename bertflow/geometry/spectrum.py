@@ -152,7 +152,7 @@ class Latent:
     Attributes:
         expected: Quantiles (99,) of |z|^2 / d for chi-square.
         observed: Those of the rows.
-        departures: Of the moments of the rows.
+        departures: Departures of the moments of the rows.
     """
 
     expected: Float64

@@ -259,7 +259,7 @@ def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels)
 
     Args:
         x: A vector a label; (n, dim).
-        labels: Of the rows.
+        labels: Labels of the rows.
         names: (a, b, c, d).
     """
     a, b, c, d = (np.asarray(x[labels.index(name)], np.float64) for name in names)

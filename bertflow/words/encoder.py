@@ -55,7 +55,7 @@ class WordEncoder:
         blocks: Blocks that are in the folder; layers go from 0 (embedding layer) to this.
 
     Raises:
-        UsageError: If the model cannot be had, or is no single stack of blocks.
+        UsageError: If the model cannot be loaded, or is not a single stack of blocks.
         DataError: For a folder that is missing, incomplete or damaged.
     """
 

@@ -159,7 +159,7 @@ class RowPair:
         piece: The piece.
         first: Where it stands first.
         second: The other place.
-        row: Of the rows of layer 0.
+        row: Difference of the rows of layer 0.
         word: Of their word parts alone.
         same_position: Of the rows, were the second where the first is. None where the model adds no positions.
         same_segment: The same, were it also in the first's segment. None where the model adds no segments.

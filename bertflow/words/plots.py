@@ -40,7 +40,7 @@ def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> Figure:
 
     Args:
         panels: By their titles: static first, then the contexts.
-        title: Of the figure.
+        title: Title of the figure.
     """
     labels = next(iter(panels.values())).labels
     width, height = CELL[0] * len(labels) + 1.4, CELL[1] * len(labels) + 1.2
