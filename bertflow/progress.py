@@ -26,6 +26,11 @@ DELAY = 1.0
 """Seconds of work after which a bar appears that was not asked for."""
 
 
+def watched() -> bool:
+    """Whether somebody watches: stderr is a terminal, or this is a notebook."""
+    return sys.stderr.isatty() or "ipykernel" in sys.modules
+
+
 @contextmanager
 def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences") -> Iterator[Advance]:
     """Show the progress of some work on stderr, or in a notebook.
@@ -40,8 +45,8 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     Yields:
         A function that is told how many more units are done.
     """
-    first, watched = place()[0] == 0, sys.stderr.isatty() or "ipykernel" in sys.modules
-    if first and (show or (show is None and watched)):
+    first = place()[0] == 0
+    if first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
         with tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown:

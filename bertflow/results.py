@@ -9,7 +9,8 @@ A command prints the parts of what its function returns.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,6 +18,7 @@ from bertflow.files import to_json, write_text
 from bertflow.tables import Section, Table
 
 
+@dataclass(frozen=True, repr=False, eq=False)
 class AbstractResult(ABC):
     """The result of a public function. A subclass is a ``@dataclass(frozen=True, repr=False)``."""
 
@@ -24,14 +26,19 @@ class AbstractResult(ABC):
     """Name of the files that ``save`` writes; made of the class's name where it is empty."""
     title: ClassVar[str] = ""
     """Heading of the document, if it has one."""
+    format: ClassVar[int | None] = None
+    """Version of the JSON, written beside the fields; None for a result that has none."""
+    not_in_json: ClassVar[tuple[str, ...]] = ()
+    """Fields that ``as_dict`` leaves out."""
 
     @abstractmethod
     def parts(self) -> Iterable[Table | Section | str]:
         """What a person reads, in order; a string is one or several lines, printed as they are."""
 
-    @abstractmethod
     def as_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON."""
+        """Every field but ``not_in_json``, ready for JSON."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name not in self.not_in_json}
+        return ready_for_json(kept if self.format is None else {"format": self.format, **kept})
 
     def missed(self) -> str:
         """What the user required and did not get, in one sentence; a command then ends with exit code 4."""
@@ -85,3 +92,21 @@ class AbstractResult(ABC):
 
     def _repr_markdown_(self) -> str:
         return self.to_markdown()
+
+
+def ready_for_json(value: Any) -> Any:
+    """The same in the types of JSON: records and mappings as objects, arrays and tuples as lists, paths as text.
+
+    A record that has ``as_dict`` says itself what is written of it.
+    """
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    if is_dataclass(value):
+        return {field.name: ready_for_json(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): ready_for_json(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [ready_for_json(one) for one in value]
+    if hasattr(value, "tolist"):
+        return value.tolist()  # an array, a tensor, or a number of NumPy
+    return str(value) if isinstance(value, Path) else value

@@ -40,12 +40,13 @@ from bertflow.cli.help_text import PRINT, HelpFormatter, plain
 from bertflow.cli.spelling import Spelling
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import write_json
+from bertflow.progress import watched
 from bertflow.runs.resume import flat_options
 
 CONFIG, OUTPUT, JSON = "config", "output", "json"
 """Options that are not the function's."""
 FILLED: Mapping[str, Callable[[], Any]] = {
-    "progress": lambda: sys.stderr.isatty() or None,
+    "progress": lambda: watched() or None,
     "say": lambda: lambda line: print(line, flush=True),
 }
 """Parameters that a command fills itself: whether to show bars, and where lines go that come before the result."""

@@ -94,7 +94,7 @@ class LabelledLinear(AbstractCalibrator):
         self.random_state = random_state
 
     def fit_pairs(
-        self, encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), progress: bool = False
+        self, encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), progress: bool | None = None
     ) -> "LabelledLinear":
         """Fit to the gold scores of ``pairs``.
 
@@ -102,7 +102,7 @@ class LabelledLinear(AbstractCalibrator):
             encoder: Makes the raw embeddings.
             pairs: Labelled pairs.
             scored: Sets that will be scored: their pairs, in either order, are left out.
-            progress: Show a progress bar.
+            progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
         Raises:
             DataError: If a sub-set has too few pairs left, or embeddings do not differ.
@@ -166,7 +166,7 @@ class LabelledLinear(AbstractCalibrator):
 
 
 def ceiling_system(
-    encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), seed: int = 0, progress: bool = False
+    encoder: SentenceEncoder, pairs: Pairs, scored: Sequence[Pairs] = (), seed: int = 0, progress: bool | None = None
 ) -> CalibratedEncoder:
     """The supervised ceiling of an encoder, as a system beside the others.
 
@@ -175,7 +175,7 @@ def ceiling_system(
         pairs: Labelled pairs: ``tuning``.
         scored: Sets that will be scored; their pairs are not trained on.
         seed: Random seed for the held-out pairs.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     return CalibratedEncoder(encoder, LabelledLinear(random_state=seed).fit_pairs(encoder, pairs, scored, progress))
 

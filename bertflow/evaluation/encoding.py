@@ -25,7 +25,7 @@ CHUNK_BYTES = 2**28
 """Embeddings that are held in memory before they are written."""
 
 
-def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> tuple[Embeddings, Embeddings]:
+def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> tuple[Embeddings, Embeddings]:
     """Embeddings of the first and of the second texts, each (n, dim); the first texts of retrieval are queries."""
     sentences = pairs.sentences
     first, second = pairs.rows(row_numbers(sentences))
@@ -39,13 +39,16 @@ def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
     return pairs.kind == "retrieval" and "query_prompt" in system.identity.facts
 
 
-def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool = False) -> NDArray[np.float64]:
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
     """The cosine (n,) of each pair."""
     return SIMILARITIES["cosine"].paired(*encode_pairs(encoder, pairs, progress))
 
 
 def encode_sets(
-    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], similarity: str = "cosine", progress: bool = False
+    systems: Mapping[str, SentenceEncoder],
+    sets: Sequence[Pairs],
+    similarity: str = "cosine",
+    progress: bool | None = None,
 ) -> Iterator[Iterator[tuple[str, Embeddings, Embeddings]]]:
     """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
 
@@ -147,7 +150,7 @@ class Scratch:
 
 @contextmanager
 def embed_poolings(
-    encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool = False
+    encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
 ) -> Iterator[Scratch]:
     """Embed the sentences once, by all poolings; what comes lasts as long as the block.
 
@@ -155,7 +158,7 @@ def embed_poolings(
         encoder: Should have the blocks loaded that the poolings read: it would load them anew for each chunk.
         sentences: One or more.
         poolings: Spellings.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     widths = {pooling: x.shape[1] for pooling, x in encoder.encode_poolings(sentences[:1], poolings).items()}
     chunk = max(1, CHUNK_BYTES // (4 * sum(widths.values())))

@@ -47,7 +47,7 @@ def evaluate(
     force: bool = False,
     fail_below: str = "",
     published: str | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> "Report":
     """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
 
@@ -75,7 +75,7 @@ def evaluate(
         force: Score, and mark, a system that was trained on the scored labels.
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
         published: Published figures beside ours: those that hold this text; without a value all.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         All numbers, with intervals, differences, and how each was made.

@@ -108,7 +108,7 @@ class Lexical:
 
 
 def lexical_table(
-    systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool = False
+    systems: Mapping[str, SentenceEncoder], pairs: Pairs, similarity: str = "cosine", progress: bool | None = None
 ) -> Lexical:
     """How the similarities of every system, and the gold scores, go with the edit distance of the pairs.
 
@@ -116,7 +116,7 @@ def lexical_table(
         systems: By the name they have in the table.
         pairs: The paper's are ``stsb-dev``.
         similarity: A row of ``SIMILARITIES``.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         DataError: For embeddings or edit distances without variance.

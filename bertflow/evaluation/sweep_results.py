@@ -90,6 +90,8 @@ class AbstractSweep(AbstractResult):
     """Values of poolings: a table, a grid and files; the fields are those of both kinds of sweep."""
 
     name: ClassVar[str] = "sweep"
+    format: ClassVar[int | None] = 1
+    not_in_json: ClassVar[tuple[str, ...]] = ("scratch_bytes",)
     quantity: ClassVar[str]
     """What a value is."""
 
@@ -181,6 +183,7 @@ class Sweep(AbstractSweep):
     seen: float
 
     title: ClassVar[str] = "Layers and poolings"
+    not_in_json: ClassVar[tuple[str, ...]] = ("scratch_bytes", "seen")
     quantity: ClassVar[str] = "Spearman x 100"
 
     @property
@@ -224,11 +227,6 @@ class Sweep(AbstractSweep):
             f"({self.seen:.0%} of the scored sentences seen).",
             *(f"{name} gives every sentence the same vector, so it has no score." for name in self.constant),
         ]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything; values in [-1, 1]."""
-        own = {"encoder": dict(self.encoder), "sentences": self.sentences, "fitted_on": self.fitted_on}
-        return {"format": 1, **own, "constant": list(self.constant), "rows": self.records()}
 
 
 @dataclass(frozen=True)
@@ -304,8 +302,3 @@ class Probe(AbstractSweep):
             f"(seed {self.seed}); {self.n} texts of {self.source}, {self.labels} labels, the most frequent "
             f"{100 * self.majority:.2f}; {self.encoder['encoder']}.",
         ]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Everything; accuracies in [0, 1]."""
-        own = {name: value for name, value in vars(self).items() if name != "scratch_bytes"}
-        return {"format": 1, **own, "encoder": dict(self.encoder), "rows": self.records()}

@@ -75,7 +75,7 @@ def sweep(
     max_length: int | None = None,
     dtype: str | None = None,
     device: str = "auto",
-    progress: bool = False,
+    progress: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Sweep | Probe:
     """Find the layer and the pooling for your encoder and your data.
@@ -96,7 +96,7 @@ def sweep(
         max_length: In tokens (default: the encoder's own, else 128).
         dtype: float32, float16 or bfloat16 (default: float32).
         device: cpu, cuda, ...
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
         say: Takes a line on time, memory and disk.
 
     Returns:
@@ -178,7 +178,7 @@ def sweep_poolings(
     sets: Sequence[Pairs],
     poolings: Sequence[str],
     fit_on: Sequence[str] | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Sweep:
     """Score every pooling on every task, raw and whitened.
 
@@ -188,7 +188,7 @@ def sweep_poolings(
         sets: The tasks.
         poolings: Spellings, as ``candidates`` gives them.
         fit_on: Text to fit whitening and token counts on; by default the scored sentences, without their labels.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         DataError: For embeddings that cannot be scored or whitened.
@@ -297,7 +297,7 @@ def probe_poolings(
     poolings: Sequence[str],
     folds: int = 5,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Probe:
     """Cross-validate a linear probe on every pooling.
 
@@ -307,7 +307,7 @@ def probe_poolings(
         poolings: Spellings.
         folds: Two or more.
         seed: Random seed for the folds.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         UsageError: For fewer than two folds.

@@ -164,7 +164,7 @@ def build_systems(
     opened: Sequence[Opened],
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
-    progress: bool = False,
+    progress: bool | None = None,
     ceiling: Ceiling | None = None,
 ) -> dict[str, SentenceEncoder]:
     """The systems to score, by the names they have in tables.
@@ -173,7 +173,7 @@ def build_systems(
         opened: What the user named.
         baselines: Baselines of each distinct encoder among them.
         corpus: Text to fit the baselines on. None: they are refitted from the moments of a calibrator in ``opened``.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
         ceiling: Makes the supervised ceiling of each distinct encoder, which is added together with ``raw``.
 
     Raises:
@@ -202,7 +202,7 @@ def _systems_of(
     group: Sequence[Opened],
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
-    progress: bool,
+    progress: bool | None,
     ceiling: Ceiling | None,
 ) -> Iterator[tuple[str, SentenceEncoder]]:
     """What is scored on one encoder: baselines first, then what is calibrated already."""
@@ -227,7 +227,7 @@ def _system(
     encoder: SentenceEncoder,
     calibrator: AbstractCalibrator | None,
     corpus: list[str] | None,
-    progress: bool,
+    progress: bool | None,
 ) -> SentenceEncoder:
     if corpus is None and (spec.counts or (spec.calibrator is not None and calibrator is None)):
         raise UsageError(

@@ -48,7 +48,7 @@ def evaluate_sts(
     resamples: int = 1000,
     seed: int = 0,
     force: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Report:
     """Score systems on STS tasks.
 
@@ -61,7 +61,7 @@ def evaluate_sts(
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         seed: Random seed for the bootstrap.
         force: Score, and mark, systems that were trained on labels of the scored pairs.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         UnknownNameError: For an unknown task or similarity.
@@ -80,7 +80,7 @@ def score_sets(
     resamples: int = 1000,
     seed: int = 0,
     force: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Report:
     """Score systems on graded pairs that are loaded already; see ``evaluate_sts``."""
     facts = _facts(systems, [] if force else sets)
@@ -109,7 +109,7 @@ def evaluate_retrieval(
     similarity: str = "cosine",
     resamples: int = 1000,
     seed: int = 0,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Report:
     """Rank all texts for each query, by every system.
 
@@ -119,7 +119,7 @@ def evaluate_retrieval(
         similarity: A row of ``SIMILARITIES``.
         resamples: Number of bootstrap resamples of the queries, for the intervals; 0 for none.
         seed: Random seed for the bootstrap and the random pairs.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         UnknownNameError: For an unknown similarity.
@@ -152,7 +152,7 @@ def evaluate_binary(
     resamples: int = 1000,
     seed: int = 0,
     force: bool = False,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Report:
     """ROC AUC of the similarity, by every system; the arguments are those of ``evaluate_sts``.
 

@@ -194,7 +194,7 @@ class Verification(AbstractResult):
 
 
 def verify_paper(
-    model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool = False
+    model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool | None = None
 ) -> Verification:
     """Check that this pipeline computes the published figures on your bert-base-uncased.
 
@@ -206,7 +206,7 @@ def verify_paper(
         data_dir: Folder of the STS data, with the sub-sets of STS12-16.
         max_length: Of all figures, in tokens (default: what each source used).
         device: cpu, cuda, ...
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         Every figure beside ours.
@@ -238,7 +238,7 @@ def verify(
     tokens: "Callable[[Sequence[str]], NDArray[np.integer[Any]]]",
     sets: Mapping[str, Pairs],
     checks: Sequence[Check] = CHECKS,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> Verification:
     """Compute every figure again.
 
@@ -247,7 +247,7 @@ def verify(
         tokens: How many tokens each sentence has, special ones included.
         sets: The tasks of ``tasks_of(checks)``.
         checks: The published figures.
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.

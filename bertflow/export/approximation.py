@@ -57,7 +57,7 @@ class LinearStandIn(AbstractLinearCalibrator):
 
 
 def linearize(
-    system: CalibratedEncoder, sentences: Sequence[str], seed: int = 0, progress: bool = False
+    system: CalibratedEncoder, sentences: Sequence[str], seed: int = 0, progress: bool | None = None
 ) -> CalibratedEncoder:
     """The same encoder with an affine map instead of its calibrator.
 
@@ -65,7 +65,7 @@ def linearize(
         system: An encoder and its flow.
         sentences: Text to fit on; a fifth of it is held out.
         seed: Random seed for the split.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         An encoder whose calibrator's ``r2`` is the held-out R^2; its moments and provenance are the flow's.
@@ -114,7 +114,7 @@ def r2(wanted: NDArray[np.float64], got: NDArray[Any]) -> float:
 
 
 def linearized(
-    system: CalibratedEncoder, text: str | Path | None, sets: Sequence[Pairs], progress: bool = False
+    system: CalibratedEncoder, text: str | Path | None, sets: Sequence[Pairs], progress: bool | None = None
 ) -> tuple[CalibratedEncoder, list[str]]:
     """The stand-in for a flow, and what it costs in words.
 
@@ -122,7 +122,7 @@ def linearized(
         system: An encoder and its flow.
         text: File of sentences to fit on; docstrings of installed packages by default.
         sets: STS tasks on which both are scored.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     sentences = load_sentences(str(text)) if text else _docstrings(STAND_IN_SENTENCES)
     stand_in = linearize(system, sentences, progress=progress)
@@ -137,13 +137,13 @@ def linearized(
     return stand_in, lines
 
 
-def add_int8(folder: Path, sets: Sequence[Pairs], progress: bool = False) -> Int8Loss:
+def add_int8(folder: Path, sets: Sequence[Pairs], progress: bool | None = None) -> Int8Loss:
     """Write the int8 graph of an ONNX export and its loss.
 
     Args:
         folder: The export.
         sets: STS tasks on which both graphs are scored.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     write_int8(folder)
     systems: dict[str, SentenceEncoder] = {"float32": OnnxEncoder(folder, GRAPH), "int8": OnnxEncoder(folder, INT8)}
@@ -165,7 +165,7 @@ def _docstrings(n: int) -> list[str]:
 
 
 def _spearman(
-    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool
+    systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
 ) -> dict[str, tuple[float, ...]]:
     """For each task, with its aggregation, Spearman of the cosines of the two systems."""
     report = score_sets(systems, list(sets), resamples=0, progress=progress)

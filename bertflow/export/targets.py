@@ -95,11 +95,6 @@ class Exported(AbstractResult):
             )
         return [*lines, *([f"pushed    {self.commit}"] if self.commit else [])]
 
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        given = {key: value for key, value in vars(self).items() if key not in ("folder", "int8")}
-        return {**given, "folder": str(self.folder), "int8": vars(self.int8) if self.int8 else None}
-
 
 def export_encoder(
     model: "str | Path | SentenceEncoder",
@@ -139,7 +134,7 @@ def export_encoder(
         license: License for the model card, as the hub spells it; it depends on the encoder's own.
         push: Repository OWNER/NAME on the hub to upload to afterwards.
         private: With push: make a new repository private.
-        progress: Whether to show progress bars (default: in a terminal or a notebook).
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``.
 
     Raises:
@@ -167,7 +162,7 @@ def export_encoder(
             raise UsageError(
                 f"--linearize is for a flow, but {system.describe()['encoder']} is a raw encoder. Leave it out."
             )
-        system, cost = linearized(system, text, sets, bool(progress))
+        system, cost = linearized(system, text, sets, progress)
     written = write_export(
         system,
         folder,
@@ -177,7 +172,7 @@ def export_encoder(
         results=read_results(Path(results), system.describe()) if results else (),
         license=license,
         notes=[f"It stands in for a flow: {line}" for line in cost],
-        int8=partial(add_int8, sets=sets, progress=bool(progress)) if int8 else None,
+        int8=partial(add_int8, sets=sets, progress=progress) if int8 else None,
     )
     distance = _distance(folder) if target == "sentence-transformers" else None
     commit = push_export(folder, push, private) if push else ""

@@ -268,7 +268,7 @@ def inspect_model(
     options: Mapping[str, Any],
     device: str,
     seed: int,
-    progress: bool,
+    progress: bool | None,
 ) -> GeometryReport:
     """What ``inspect_geometry`` does; ``options`` are those of ``TransformerEncoder`` that were given."""
     opened = _open(model, device, options)

@@ -153,7 +153,7 @@ def inspect_geometry(
     device: str = "auto",
     seed: int = 0,
     output: str | Path | None = None,
-    progress: bool = False,
+    progress: bool | None = None,
 ) -> GeometryReport:
     """Report on the geometry of an encoder, before and after calibration.
 
@@ -175,7 +175,7 @@ def inspect_geometry(
         device: Where the encoder runs: cpu, cuda, ...
         seed: Random seed for the samples.
         output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
-        progress: Show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
         UsageError: If an option cannot be used.

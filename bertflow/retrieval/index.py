@@ -57,7 +57,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         answers: Iterable[Answer] = (),
         source: Mapping[str, Any] | None = None,
         search: Search | None = None,
-        progress: bool = False,
+        progress: bool | None = None,
     ) -> Self:
         """Embed answers into a new file, which appears when all of them are in it.
 
@@ -67,7 +67,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             answers: Known answers; more can be added later.
             source: How the encoder was opened, ready for JSON; kept for those who open the index again.
             search: Finds the candidates; by default exactly, in memory.
-            progress: Whether to show a progress bar.
+            progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
         Raises:
             UsageError: If ``path`` exists.
@@ -162,7 +162,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             "source": self.source,
         }
 
-    def add(self, answers: Iterable[Answer], progress: bool = False) -> None:
+    def add(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
         """Add answers under new ids; all of them or none.
 
         Raises:
@@ -173,7 +173,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             raise DataError(f"{_named(known)} there already. Update it, or give the new answer another id.")
         self._put(answers, {}, progress)
 
-    def update(self, answers: Iterable[Answer], progress: bool = False) -> None:
+    def update(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
         """Replace answers by id; all of them or none. Only new phrases are embedded.
 
         Raises:
@@ -220,7 +220,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         """
         return self.search_many([question], k)[0]
 
-    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool = False) -> list[list[Hit]]:
+    def search_many(self, questions: Sequence[str], k: int = 5, progress: bool | None = None) -> list[list[Hit]]:
         """The best answers for each of several questions."""
         if k < 1:
             raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
@@ -261,7 +261,11 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             raise DataError(f"{_named(unknown)} not in {self.path}. Add it first.")
 
     def _put(
-        self, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool, replaced: Sequence[str] = ()
+        self,
+        answers: Sequence[Answer],
+        known: Mapping[str, Float32],
+        progress: bool | None,
+        replaced: Sequence[str] = (),
     ) -> None:
         """Embed answers, then write them: other writers wait only for the writing."""
         raw, calibrated = embed_answers(self.encoder, answers, known, progress)
@@ -284,7 +288,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
 
 def embed_answers(
-    encoder: SentenceEncoder, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool = False
+    encoder: SentenceEncoder, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool | None = None
 ) -> tuple[dict[str, Float32], dict[str, Float32]]:
     """The raw and the calibrated embedding of every phrase of some answers; each distinct phrase is embedded once.
 
@@ -292,7 +296,7 @@ def embed_answers(
         encoder: Raw or calibrated.
         answers: Answers with their past questions.
         known: Raw embeddings of phrases that are not embedded again.
-        progress: Whether to show a progress bar.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         Both by phrase; without a calibrator the second is empty.

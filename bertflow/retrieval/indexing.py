@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import Unpack
 
@@ -51,6 +51,8 @@ class IndexInfo(AbstractResult):
     source: Mapping[str, Any]
     brief: bool = True
 
+    not_in_json: ClassVar[tuple[str, ...]] = ("brief",)
+
     def parts(self) -> Iterator[str]:
         """One line, or a line a fact."""
         if self.brief:
@@ -58,10 +60,6 @@ class IndexInfo(AbstractResult):
             yield f"{self.path}: {self.answers} answers, {self.phrases} phrases, {how}"
         else:
             yield from (f"{key}: {value}" for key, value in self.as_dict().items())
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**{key: value for key, value in vars(self).items() if key != "brief"}, "path": str(self.path)}
 
 
 @dataclass(frozen=True, repr=False)
@@ -85,10 +83,6 @@ class SearchExample(AbstractResult):
         yield f"{self.folder / 'answers.jsonl'}: {self.answers} answers, paragraphs of the {self.source}"
         yield f"{self.folder / 'labels.jsonl'}: {self.answers} questions, the line before each paragraph"
         yield f"{self.folder / 'text.txt'}: {self.sentences} other sentences, to fit a calibrator on"
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**vars(self), "folder": str(self.folder)}
 
 
 def build_index(
@@ -117,7 +111,7 @@ def build_index(
     kept = {name: value for name, value in options.items() if name != "device"}
     given, source = _answers(answers), _source(model, **kept)
     encoder = load(**{**source, "device": options.get("device")})
-    with AnswerIndex.create(index, encoder, given, source, progress=bool(progress)) as made:
+    with AnswerIndex.create(index, encoder, given, source, progress=progress) as made:
         return replace(describe_index(made), brief=True)
 
 
@@ -142,7 +136,7 @@ def add_answers(
         DataError: If an id is there already, or the answers or the index cannot be used.
     """
     given = _answers(answers)
-    return _changed(index, model, device, lambda opened: opened.add(given, progress=bool(progress)))
+    return _changed(index, model, device, lambda opened: opened.add(given, progress=progress))
 
 
 def update_answers(
@@ -166,7 +160,7 @@ def update_answers(
         DataError: If an id is unknown, or the answers or the index cannot be used.
     """
     given = _answers(answers)
-    return _changed(index, model, device, lambda opened: opened.update(given, progress=bool(progress)))
+    return _changed(index, model, device, lambda opened: opened.update(given, progress=progress))
 
 
 def remove_answers(

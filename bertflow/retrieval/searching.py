@@ -1,7 +1,7 @@
 """Ask an index of known answers: the best answers for a question, and how often they are right."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,10 +45,6 @@ class Hits(AbstractResult):
                 yield f"          asked before: {hit.matched}"
         if not self.hits:
             yield "The index is empty."
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {"hits": [asdict(hit) for hit in self.hits]}
 
     def to_json(self) -> str:
         """A list of the answers."""
@@ -199,7 +195,7 @@ def evaluate_search(
                 "them, or leave these labels out."
             )
         encoder = opened.encoder
-        x = encoder.raw.encode_query(questions, progress=bool(progress))
+        x = encoder.raw.encode_query(questions, progress=progress)
         embedded = {RAW: (x, opened.phrases(raw=True))}
         if encoder.calibrator is not None:
             embedded[opened.identity.calibrator] = (encoder.calibrate(x), opened.phrases())

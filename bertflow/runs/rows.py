@@ -11,7 +11,6 @@ its name; OUT.parquet is made of it, by reading it once more.
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,7 +30,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.moments import Moments
-from bertflow.progress import Advance, place
+from bertflow.progress import Advance, place, watched
 from bertflow.records import read_record
 from bertflow.store.build import MANIFEST
 from bertflow.store.shards import Locks, counted
@@ -145,7 +144,7 @@ def fitted_flow(
 
     assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"
     recipe = resolve(preset, {} if flow.n_components == "auto" else {"n_components": flow.n_components})
-    shown = sys.stderr.isatty() if progress is None else progress
+    shown = watched() if progress is None else progress
     fitted = fit_flow(rows, recipe, random_state=seed, trainer={"enable_progress_bar": shown})
     return FlowCalibrator.of(fitted, recipe, moments, None)
 

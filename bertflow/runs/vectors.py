@@ -121,10 +121,6 @@ class Transformed(AbstractResult):
         yield f"calibrated  {self.output}: {self.n:,} rows, {self.dim_in} -> {self.dim_out}{kept}"
         yield f"took        {self.seconds:.1f} s, {(self.n - self.kept) / self.seconds:,.0f} rows a second"
 
-    def as_dict(self) -> dict[str, Any]:
-        """All attributes."""
-        return {**vars(self), "output": str(self.output)}
-
 
 def embed(
     text: Sequence[str] = (),
@@ -163,7 +159,7 @@ def embed(
         storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
         shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
         verify: Only compare the store with its checksums.
-        progress: Show a bar; by default in a terminal or a notebook.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         The finished store, and how long it took.
@@ -225,7 +221,7 @@ def fit(
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         preset: Preset of a flow: default, paper-tf, ...
         seed: Random seed of a flow; 0 by default.
-        progress: Show a bar; by default in a terminal or a notebook.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         The calibrator, also on ranks other than the first; the first one writes it.
@@ -285,7 +281,7 @@ def transform(
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         bare: Take a store's rows as bare vectors: do not compare encoder and pooling.
-        progress: Show a bar; by default in a terminal or a notebook.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
         Sizes, and how long it took.

@@ -255,7 +255,9 @@ class DomainCheck:
         shift = float((batch.mean() - kept.mean()) / kept.std())
         return Drift(len(batch), len(kept), float(test.pvalue), float(test.statistic), shift, auroc(kept, batch))
 
-    def report(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool = False) -> DomainReport:
+    def report(
+        self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool | None = None
+    ) -> DomainReport:
         """Ask about each sentence as the raw ``encoder`` embeds it, and about all of them.
 
         Raises:

@@ -126,7 +126,7 @@ def score(
         save: With fit_on: folder to write the encoder with its scores to.
         max_sentences: Size of the random sample of fit_on.
         seed: Random seed for the sample and the random pairs.
-        progress: Whether to show progress bars (default: in a terminal or a notebook).
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``.
 
     Raises:
@@ -139,7 +139,6 @@ def score(
     from bertflow.evaluation.encoding import pair_cosines
     from bertflow.scoring.random_pairs import unseen_sample
 
-    bars = bool(progress)
     labelled = load_pairs(labels, "binary") if labels else None
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
     home = Path(encoder) if isinstance(encoder, str | Path) else None
@@ -150,13 +149,13 @@ def score(
         text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)
     found = ScoredPairs()
     if asked is not None or save:
-        scores = _scores(home, encoder, text, method, seed, bars)
+        scores = _scores(home, encoder, text, method, seed, progress)
         if labelled is not None:
-            scores.fit_labels(pair_cosines(encoder, labelled, bars), labelled.target)
+            scores.fit_labels(pair_cosines(encoder, labelled, progress), labelled.target)
         threshold = scores.threshold(false_match_rate)
         found = ScoredPairs(scores, threshold)
         if asked is not None:
-            cosines = pair_cosines(encoder, asked, bars)
+            cosines = pair_cosines(encoder, asked, progress)
             chances = scores.probability(cosines) if scores.probability_ else None
             matches = cosines >= threshold.value
             found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
@@ -164,7 +163,7 @@ def score(
             _save(Path(save), encoder, scores)
     if strange is not None:
         check = _domain_check(home, encoder, text, density or "gaussian")
-        found = replace(found, domain=check.report(encoder.raw, strange, bars))
+        found = replace(found, domain=check.report(encoder.raw, strange, progress))
     if output:
         table = found if found.domain is None else found.domain
         write_rows(output, table.header, table.rows())
@@ -204,12 +203,12 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
 
 
 def _scores(
-    home: Path | None, encoder: "SentenceEncoder", text: list[str] | None, method: str, seed: int, bars: bool
+    home: Path | None, encoder: "SentenceEncoder", text: list[str] | None, method: str, seed: int, progress: bool | None
 ) -> "ScoreCalibrator":
     from bertflow.scoring.scores import SCORES, ScoreCalibrator
 
     if text is not None:
-        return ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=bars)
+        return ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=progress)
     if home is None or not (home / SCORES).is_file():
         raise UsageError(f"{home or 'The encoder'} holds no {SCORES}. Fit the scores to your text: add --fit_on TEXT.")
     return ScoreCalibrator.load(home, encoder)

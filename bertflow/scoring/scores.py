@@ -193,7 +193,7 @@ class ScoreCalibrator:
         self._independent = {rate: pairs.independent(rate) for rate in RATES if rate * len(pairs) >= 1}
         return self
 
-    def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool = False) -> Self:
+    def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
         self.fit(encoder.encode(list(dict.fromkeys(sentences)), progress=progress))
         self.made_by_ = encoder.identity

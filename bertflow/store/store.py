@@ -83,7 +83,7 @@ class EmbeddingStore:
         folder: str | Path,
         shards: int | None = None,
         dtype: str | None = None,
-        progress: bool | None = False,
+        progress: bool | None = None,
     ) -> Self:
         """Encode each distinct sentence once; what exists already is kept.
 
@@ -95,7 +95,7 @@ class EmbeddingStore:
                 store, else 8 or more, so that none has more than 65,536 rows.
             dtype: ``float32``, or ``float16`` around each shard's center. By default that of the existing store, else
                 float32.
-            progress: Show a bar; None shows one in a terminal or a notebook.
+            progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
         Returns:
             The finished store; its ``row_ids`` are those of ``sentences``.

@@ -9,7 +9,6 @@ import io
 import logging
 import math
 import os
-import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -27,7 +26,7 @@ from pytorch_lightning.plugins.io import CheckpointIO
 
 from bertflow.errors import UsageError
 from bertflow.files import write_text
-from bertflow.progress import at_level
+from bertflow.progress import at_level, watched
 from bertflow.training.checkpoints import (
     CHECKPOINT_STEPS,
     MidEpochCheckpoint,
@@ -281,7 +280,7 @@ class WholeRunBar(ProgressBar):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._shown = watched()
         self._bar: Any = None
 
     def enable(self) -> None:
