@@ -16,7 +16,7 @@ from sentence_transformers import SentenceTransformer
 from torch.profiler import ProfilerActivity, profile
 from transformers import AutoModel, AutoTokenizer
 
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.correlation import spearman
 from bertflow.encoder.model import TOKEN_BUDGETS, quiet_transformers
 from bertflow.encoder.transformer import TransformerEncoder

@@ -10,7 +10,7 @@ from bench_timing import Result, Times, ratio, take_turns
 from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.training.batches import ShuffledBatches
 from bertflow.training.fitting import FlowFit, fit_flow

@@ -17,9 +17,8 @@ from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
 from bertflow.flow.config import GlowConfig
-from bertflow.flow.glow import Glow, build_glow
-from bertflow.flow.linear import LULinear
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap, Glow, build_glow
+from bertflow.flow.transforms import LULinear
 from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.presets import PRESETS
 

@@ -16,7 +16,7 @@ from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
 
 from bertflow.flow.glow import Glow
-from bertflow.flow.multiscale import Chain, Split
+from bertflow.flow.transforms import Chain, Split
 
 
 class WithContext(nn.Module):

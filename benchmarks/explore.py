@@ -20,7 +20,7 @@ from closed_forms import ALSO_TRIED, CLOSED_FORMS
 from material import SETTINGS, STAND_INS, Embedded, Material
 
 from bertflow.affine import whitening_map
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow
 

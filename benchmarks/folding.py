@@ -16,9 +16,8 @@ from torch import Tensor, nn
 
 from bertflow.flow.actnorm import ActNorm
 from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network, NormalizedLinear, ScaledLinear
-from bertflow.flow.linear import LULinear, Reordering
-from bertflow.flow.map import FlowMap
-from bertflow.flow.multiscale import Chain, Split
+from bertflow.flow.glow import FlowMap
+from bertflow.flow.transforms import Chain, LULinear, Reordering, Split
 from bertflow.onednn import Linear
 
 

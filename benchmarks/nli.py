@@ -30,8 +30,7 @@ from sklearn.base import clone
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import AllButTheTop, Center, Whitening
+from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Whitening
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.data.sts import load_sts

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.data.answers import Answer
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.abstract import AbstractEncoder

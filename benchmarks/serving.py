@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder

@@ -21,7 +21,7 @@ from closed_forms import CLOSED_FORMS
 from material import SETTINGS, STAND_INS, Embedded, Material, StandIn
 
 from bertflow.files import write_json, write_text
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.training.fitting import fit_flow

@@ -157,7 +157,7 @@ def transform(folder: Path, n: int, dim: int) -> dict[str, Any]:
 
 def write_flow(folder: Path) -> None:
     """A flow of the default shape, hardly trained: its speed does not depend on its weights."""
-    from bertflow.calibration.flow import FlowCalibrator
+    from bertflow.calibration.calibrators import FlowCalibrator
     from bertflow.store.store import EmbeddingStore
 
     x = next(iter(EmbeddingStore.open(folder / "store").blocks()))

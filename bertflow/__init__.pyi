@@ -4,11 +4,11 @@ from .advise.fixing import fix as fix
 from .calibrated import CalibratedEncoder as CalibratedEncoder
 from .calibration.base import Provenance as Provenance
 from .calibration.base import load_calibrator as load_calibrator
-from .calibration.flow import FlowCalibrator as FlowCalibrator
-from .calibration.linear import AllButTheTop as AllButTheTop
-from .calibration.linear import Center as Center
-from .calibration.linear import Standardize as Standardize
-from .calibration.linear import Whitening as Whitening
+from .calibration.calibrators import AllButTheTop as AllButTheTop
+from .calibration.calibrators import Center as Center
+from .calibration.calibrators import FlowCalibrator as FlowCalibrator
+from .calibration.calibrators import Standardize as Standardize
+from .calibration.calibrators import Whitening as Whitening
 from .data.answers import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
 from .encoder.abstract import AbstractEncoder as AbstractEncoder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.calibration.linear import AllButTheTop, Center
+from bertflow.calibration.calibrators import AllButTheTop, Center
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -11,7 +11,7 @@ import pytest
 import bertflow
 import bertflow.cli
 from bertflow.affine import center_map
-from bertflow.calibration.linear import AbstractLinearCalibrator
+from bertflow.calibration.calibrators import AbstractLinearCalibrator
 from bertflow.calibration.spelling import CALIBRATORS, CalibratorKind
 from bertflow.cli import COMMANDS, main
 from bertflow.data.sts_tasks import TASKS, StsTask

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import AllButTheTop, Center
+from bertflow.calibration.calibrators import AllButTheTop, Center
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder

@@ -19,7 +19,7 @@ import numpy as np
 
 from bertflow.advise.verdict import advice_for
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.calibration.spelling import SystemSpec, parse_systems
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
@@ -28,7 +28,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass
 from bertflow.files import file_sha256
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import ROWS_A_DIRECTION
 from bertflow.training.presets import resolve

@@ -47,7 +47,7 @@ from bertflow.text_keys import digest, hash_texts
 if TYPE_CHECKING:
     from bertflow.affine import AffineMap
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.flow.map import FlowMap
+    from bertflow.flow.glow import FlowMap
 
 ROWS = 8192
 """Rows that are mapped at a time."""
@@ -179,7 +179,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         # The copy gives torch memory of its own: a memory-mapped or read-only array is not to be written through.
         blocks = (torch.from_numpy(np.array(x[start : start + ROWS])) for start in range(0, len(x), ROWS))
         with torch.inference_mode():
-            return np.concatenate([function(block).numpy() for block in blocks])
+            mapped = np.concatenate([function(block).numpy() for block in blocks])
+        return mapped.astype(x.dtype, copy=False)  # the flow is float32; what comes in as float64 goes out as float64
 
     def _validated(self, X: ArrayLike, reset: bool, ensure_min_samples: int = 1) -> NDArray[np.floating]:
         try:
@@ -235,7 +236,7 @@ CalibratorRecord = TypedDict(
     },
 )
 """What ``calibrator.json`` cannot be read without."""
-MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.map"}
+MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
 """Where each class of map lives: those of closed forms need no nflows."""
 
 

@@ -15,8 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import AbstractLinearCalibrator, AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.calibrators import (
+    AbstractLinearCalibrator,
+    AllButTheTop,
+    Center,
+    FlowCalibrator,
+    Standardize,
+    Whitening,
+)
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertflow.affine import AffineMap, whitening_map
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import AbstractLinearCalibrator
+from bertflow.calibration.calibrators import AbstractLinearCalibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs

@@ -23,7 +23,7 @@ from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack, Checkpoint, qui
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 
 
 class PoolingHead(nn.Module):

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.multiscale import LogAbsDet
+from bertflow.flow.transforms import LogAbsDet
 
 EPS = 1e-6
 """Added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from bertflow.flow.actnorm import ActNorm, times
-from bertflow.flow.multiscale import LogAbsDet
+from bertflow.flow.transforms import LogAbsDet
 from bertflow.onednn import Linear, linear
 from bertflow.registry import lookup
 

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibrated import encode_systems
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data.corpus import count_words, load_sentences, read_frequencies
 from bertflow.data.docstrings import docstring_corpus

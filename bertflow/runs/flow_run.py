@@ -263,7 +263,7 @@ def _write_result(
 ) -> Mapping[str, Any]:
     """Write the best state so far; returns its figures."""
     from bertflow.calibrated import RECORD, CalibratedEncoder
-    from bertflow.calibration.flow import FlowCalibrator
+    from bertflow.calibration.calibrators import FlowCalibrator
 
     fitted = fit.result()
     calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, provenance)

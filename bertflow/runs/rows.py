@@ -24,7 +24,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
-from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError

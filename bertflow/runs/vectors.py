@@ -230,7 +230,7 @@ def fit(
         UsageError: If the calibrator is misspelled, or an option does not belong to it.
         DataError: If the rows cannot be used; the message names file and row.
     """
-    from bertflow.calibration.linear import AbstractLinearCalibrator
+    from bertflow.calibration.calibrators import AbstractLinearCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
 

@@ -23,7 +23,7 @@ from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator, write_calibrator
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError

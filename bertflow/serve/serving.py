@@ -99,8 +99,8 @@ def no_prefix(encoder: "SentenceEncoder") -> str:
 
     Whitening sorts its coordinates by falling variance, so the first d are whitening to d directions.
     """
-    from bertflow.calibration.linear import Whitening
-    from bertflow.flow.map import FlowMap
+    from bertflow.calibration.calibrators import Whitening
+    from bertflow.flow.glow import FlowMap
 
     if encoder.calibrator is None:
         return "the leading coordinates of a raw embedding are no better than the others."

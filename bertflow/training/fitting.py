@@ -24,8 +24,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
-from bertflow.flow.glow import bits_per_dim, build_glow
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
 from bertflow.training.batches import HELD_OUT_MOST, Embeddings, ShuffledBatches, hold_out, rows_of, seeded_order
 from bertflow.training.checkpoints import DivergenceError, State

@@ -22,7 +22,7 @@ from torch.nn.functional import cosine_similarity
 
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 from bertflow.training.batches import (
     INITIAL_ROWS,
     Batch,

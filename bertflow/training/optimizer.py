@@ -16,8 +16,8 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.errors import UsageError
-from bertflow.flow.linear import LULinear
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
+from bertflow.flow.transforms import LULinear
 from bertflow.registry import lookup
 from bertflow.training.presets import Recipe
 

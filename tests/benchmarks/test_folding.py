@@ -7,8 +7,7 @@ import torch
 
 from bertflow.affine import whitening_map
 from bertflow.flow.config import GlowConfig
-from bertflow.flow.glow import build_glow
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 from bertflow.training.presets import RELEASED_GLOW
 

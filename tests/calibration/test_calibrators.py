@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.calibrators import AllButTheTop, Center, Standardize, Whitening
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 

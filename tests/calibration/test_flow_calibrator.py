@@ -9,8 +9,7 @@ from scipy import stats
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bertflow.calibration.base import Provenance, load_calibrator
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.base import Provenance, load_calibrator
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Standardize, Whitening
 from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.errors import DataError
 from bertflow.text_keys import digest, hash_texts

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from bertflow.calibration.linear import Center, Whitening
+from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.calibration.spelling import CALIBRATORS, SystemSpec, parse_system, parse_systems
 from bertflow.encoder.pooling import POOLINGS
 from bertflow.errors import UsageError

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.linear import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.calibrators import AllButTheTop, Center, Standardize, Whitening
 from bertflow.cli import main
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder

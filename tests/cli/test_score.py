@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import run
 from bertflow.cli.score import main
 from bertflow.encoder.transformer import TransformerEncoder

@@ -7,7 +7,7 @@ import pytest
 from sklearn.metrics import average_precision_score
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases

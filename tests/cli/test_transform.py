@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertflow.calibration.base import AbstractCalibrator, Provenance
-from bertflow.calibration.linear import Center, Whitening
+from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder

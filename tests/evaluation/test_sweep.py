@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import Whitening
 from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder

@@ -21,7 +21,7 @@ from bertflow.export.onnx_encoder import GRAPH, OnnxEncoder
 from bertflow.export.onnx_graph import in_calibrator
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap
 
 pytestmark = [
     pytest.mark.slow,

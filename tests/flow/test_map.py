@@ -13,8 +13,7 @@ from bertflow.affine import whitening_map
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.flow.actnorm import initialize
 from bertflow.flow.config import GlowConfig
-from bertflow.flow.glow import build_glow
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 
 EXACT = {"rtol": 1e-9, "atol": 1e-9}

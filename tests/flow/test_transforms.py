@@ -11,8 +11,7 @@ from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.config import GlowConfig
 from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network
 from bertflow.flow.glow import build_glow
-from bertflow.flow.linear import MIXINGS, LULinear
-from bertflow.flow.multiscale import Chain, Split, added, of_rows
+from bertflow.flow.transforms import MIXINGS, Chain, LULinear, Split, added, of_rows
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 DIMS = (2, 3, 65)

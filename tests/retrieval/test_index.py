@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Center, Whitening
+from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.data.answers import Answer
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.index import AnswerIndex

@@ -7,7 +7,7 @@ import pytest
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.linear import Center, Whitening
+from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.serve.protocol import Found, RequestError

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.flow import FlowCalibrator
-from bertflow.calibration.linear import Whitening
+from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.cli import main
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.transformer import TransformerEncoder

@@ -6,8 +6,7 @@ import torch
 from bertflow.affine import whitening_map
 from bertflow.errors import UsageError
 from bertflow.flow.config import GlowConfig
-from bertflow.flow.glow import build_glow
-from bertflow.flow.map import FlowMap
+from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 from bertflow.training.optimizer import DECAYS, build_optimizer, learning_rate_factor
 from bertflow.training.presets import PRESETS, Recipe

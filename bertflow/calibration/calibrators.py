@@ -1,0 +1,239 @@
+"""The calibrators: Center, Standardize, AllButTheTop, Whitening, and the flow.
+
+The closed forms are functions of the moments (``bertflow.affine``), so each can also be fitted batch by batch. The flow
+is ``fit_flow`` behind scikit-learn's interface; Lightning is imported when a flow is fitted, not when a fitted one is
+loaded.
+"""
+
+import numbers
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+
+from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
+from bertflow.calibration.base import AbstractCalibrator, Provenance
+from bertflow.errors import UsageError
+from bertflow.flow.glow import FlowMap
+from bertflow.moments import Moments
+from bertflow.training.presets import Recipe, recipe_changes
+
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.training.fitting import FittedFlow
+
+
+class AbstractDensity(AbstractCalibrator):
+    """A calibrator that is a density: it can say how likely a row is."""
+
+    @abstractmethod
+    def _density(self) -> AffineMap | FlowMap:
+        """The map that turns the density into a standard normal one."""
+
+    def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Log density of each row (n,), in nats, within the span of the directions that are not null."""
+        x = self._validated(X, reset=False)
+        self.map  # noqa: B018 - not fitted is said here, before the moments are missed
+        return self._mapped(self._density().log_prob, x)
+
+    def score(self, X: ArrayLike, y: None = None) -> float:
+        """Mean log density of the rows, in nats."""
+        return float(self.score_samples(X).mean())
+
+
+class AbstractLinearCalibrator(AbstractCalibrator):
+    """A calibrator that is a function of the first two moments alone."""
+
+    @abstractmethod
+    def _affine(self) -> AffineMap:
+        """The map, read off ``moments_``."""
+
+    def _fit_map(self, *_: Any, **__: Any) -> AffineMap:
+        return self._affine()
+
+    def fit_moments(self, moments: Moments) -> Self:
+        """Fit to moments that were gathered elsewhere: streamed, or merged over machines."""
+        self.moments_, self.provenance_, self.facts_ = moments, None, {}
+        self.n_features_in_ = moments.dim
+        self.map_ = self._affine()
+        return self
+
+    def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
+        """Add rows (n, dim_in) to what was seen; the map is read off the moments when it is next used."""
+        first = not hasattr(self, "moments_")
+        seen = Moments.of(self._validated(X, reset=first))
+        self.moments_ = seen if first else self.moments_.merge(seen)
+        self.provenance_, self.facts_ = None, {}
+        self.__dict__.pop("map_", None)
+        return self
+
+    @property
+    def map(self) -> AffineMap:
+        """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
+        if hasattr(self, "moments_") and not hasattr(self, "map_"):
+            self.map_ = self._affine()
+        return cast(AffineMap, super().map)
+
+
+class Center(AbstractLinearCalibrator):
+    """Subtract the mean."""
+
+    def _affine(self) -> AffineMap:
+        return center_map(self.moments_)
+
+
+class Standardize(AbstractDensity, AbstractLinearCalibrator):
+    """Mean zero and variance one in every coordinate; ``score_samples`` is the Gaussian with diagonal covariance.
+
+    Source: "SN" of Li et al. 2020, arXiv:2011.05864, table 5.
+    """
+
+    def _affine(self) -> AffineMap:
+        return standardize_map(self.moments_)
+
+    _density = _affine
+
+
+class AllButTheTop(AbstractLinearCalibrator):
+    """Center, then take out the ``k`` directions of largest variance; they do not come back with the inverse.
+
+    Args:
+        k: How many directions to take out.
+
+    Source: Mu & Viswanath 2018, arXiv:1702.01417; "NATSV" of Li et al. 2020, arXiv:2011.05864, table 5.
+    """
+
+    def __init__(self, k: int = 3) -> None:
+        self.k = k
+
+    def _affine(self) -> AffineMap:
+        _require_number("AllButTheTop(k=...)", self.k)
+        return all_but_the_top_map(self.moments_, self.k)
+
+
+class Whitening(AbstractDensity, AbstractLinearCalibrator):
+    """Zero mean, identity covariance: directions of largest variance first, null directions left out.
+
+    ``score_samples`` is the Gaussian with full covariance, whatever ``n_components``: reduction keeps the density.
+
+    Args:
+        n_components: How many directions to keep; None keeps the rank.
+
+    Source: Su et al. 2021, arXiv:2103.15316, algorithm 1.
+    """
+
+    def __init__(self, n_components: int | None = None) -> None:
+        self.n_components = n_components
+
+    def _affine(self) -> AffineMap:
+        if self.n_components is not None:
+            _require_number("Whitening(n_components=...)", self.n_components)
+        return whitening_map(self.moments_, self.n_components)
+
+    def _density(self) -> AffineMap:
+        return whitening_map(self.moments_)
+
+
+def _require_number(parameter: str, value: object) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
+        raise UsageError(f"{parameter} takes a whole number of directions, got {value!r}.")
+
+
+class FlowCalibrator(AbstractDensity):
+    """Maps embeddings to an isotropic Gaussian by an invertible flow, fitted by maximum likelihood.
+
+    The density is one of the raw embeddings, within the span of the directions that are not null, also where the
+    calibrated embedding keeps only the first ``n_components`` coordinates of z.
+
+    Args:
+        preset: A row of ``bertflow.training.presets.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
+            in the loop, as "paper-tf" does, use train.py.
+        n_components: Directions to keep, largest variance first: a number, "all" (better for search than for
+            similarity), or "auto", which leaves it to the preset; "default" then keeps all of a steep spectrum, 96 of
+            one that is spread, or changes nothing where the embeddings look calibrated already, and says so
+            (``facts_["left_alone"]``). Bare embeddings are taken for a mean pooling; ``fit_sentences`` looks at the
+            encoder's own.
+        random_state: An integer: the same one gives the same map on the same machine.
+        changes: Other fields of the preset's recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
+        trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
+
+    Attributes:
+        facts_: The record of the fit (``bertflow.training.record.FitRecord``) as a dictionary.
+
+    Source: Li et al. 2020, arXiv:2011.05864.
+    """
+
+    def __init__(
+        self,
+        preset: str = "default",
+        n_components: int | Literal["auto", "all"] = "auto",
+        random_state: int = 0,
+        changes: Mapping[str, Any] | None = None,
+        trainer: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.preset = preset
+        self.n_components = n_components
+        self.random_state = random_state
+        self.changes = changes
+        self.trainer = trainer
+
+    @classmethod
+    def of(cls, fitted: "FittedFlow", recipe: Recipe, moments: Moments, provenance: Provenance | None) -> Self:
+        """The calibrator of a flow that was fitted elsewhere.
+
+        Args:
+            fitted: The flow and its record.
+            recipe: How it was fitted.
+            moments: Of all rows, the held-out ones included.
+            provenance: Which text, by which encoder.
+        """
+        changes = recipe_changes(recipe)
+        n_components = changes.pop("n_components", "auto")
+        calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
+        calibrator.n_features_in_ = moments.dim
+        calibrator.moments_, calibrator.map_ = moments, fitted.map
+        calibrator.provenance_, calibrator.facts_ = provenance, fitted.record.to_dict()
+        return calibrator
+
+    def _fit_map(
+        self,
+        x: NDArray[np.floating],
+        encoder: "SentenceEncoder | None" = None,
+        sentences: Sequence[str] | None = None,
+    ) -> AffineMap | FlowMap:
+        if 1 in (x.shape[1], self.n_components):
+            # A single coordinate has no other to move it: what is left of a flow is its start.
+            return whitening_map(self.moments_, 1)
+        from bertflow.training.fitting import fit_flow
+        from bertflow.training.reduction import plain_spread
+
+        fitted = fit_flow(
+            x,
+            self.preset,
+            n_components=None if self.n_components == "auto" else self.n_components,
+            random_state=_seed(self.random_state),
+            changes=self.changes,
+            trainer=self.trainer,
+            spread=plain_spread(encoder, sentences),
+        )
+        self.facts_ = fitted.record.to_dict()
+        return fitted.map
+
+    def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:
+        """``n`` raw embeddings (n, dim_in) drawn from the density."""
+        density, generator = self._density(), torch.Generator().manual_seed(_seed(random_state))
+        rank = density.rank if isinstance(density, FlowMap) else density.dim_out
+        with torch.inference_mode():
+            return density.inverse(torch.randn(n, rank, generator=generator)).numpy()
+
+    def _density(self) -> FlowMap | AffineMap:
+        return self.map if isinstance(self.map, FlowMap) else whitening_map(self.moments_)
+
+
+def _seed(random_state: Any) -> int:
+    if isinstance(random_state, int | np.integer) and random_state >= 0:
+        return int(random_state)
+    raise UsageError(f"random_state must be a whole number of 0 or more, got {random_state!r}.")
