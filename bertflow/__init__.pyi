@@ -45,7 +45,7 @@ from .runs.vectors import transform as transform
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.pairs import score as score
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator
-from .serve.serving import serve_encoder as serve_encoder
+from .serve import serve_encoder as serve_encoder
 from .store.store import EmbeddingStore as EmbeddingStore
 from .training.module import BertFlow as BertFlow
 from .words.study import compare_words as compare_words

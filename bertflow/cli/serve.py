@@ -1,7 +1,7 @@
 """``bertflow serve``: answer requests for embeddings over HTTP."""
 
 from bertflow.cli.command import Command
-from bertflow.serve.serving import serve_encoder
+from bertflow.serve import serve_encoder
 
 main = Command(
     "serve",

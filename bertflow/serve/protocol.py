@@ -16,33 +16,29 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertflow.encoder.abstract import Role
+from bertflow.encoder.abstract import Float32, Role
 from bertflow.errors import UsageError
-from bertflow.export.diagnosis import PATH as PATH
 from bertflow.similarity import unit_rows
 
-Float32 = NDArray[np.float32]
-INVALID = "invalid_request_error"
 
-
+@dataclass(eq=False)
 class RequestError(Exception):
     """A request that is not answered.
 
-    Args:
+    Attributes:
         message: What was wanted, what was got, what to do.
-        status: HTTP status.
         param: The part of the request that is wrong.
+        status: HTTP status.
         code: The error as a word that programs can test.
         kind: Type of the error, as OpenAI names it.
     """
 
-    def __init__(
-        self, message: str, status: int = 400, param: str | None = None, code: str | None = None, kind: str = INVALID
-    ) -> None:
-        super().__init__(message)
-        self.message, self.status, self.param, self.code, self.kind = message, status, param, code, kind
+    message: str
+    param: str | None = None
+    status: int = 400
+    code: str | None = None
+    kind: str = "invalid_request_error"
 
     def body(self) -> bytes:
         """OpenAI's error object."""
@@ -82,12 +78,14 @@ class Served:
         dim: Width of an embedding.
         no_prefix: Why the leading coordinates cannot be used alone; empty if they can.
         normalize: Scale embeddings to length one, so that the dot product is the cosine.
+        limits: Limits of a request and of the server.
     """
 
     name: str
     dim: int
     no_prefix: str
     normalize: bool = False
+    limits: Limits = Limits()
 
 
 @dataclass(frozen=True)
@@ -107,30 +105,13 @@ class Wanted:
     role: Role = "document"
 
 
-@dataclass(frozen=True)
-class Found:
-    """The embeddings for a request.
-
-    Attributes:
-        embeddings: (n, dim), in the order of the texts.
-        tokens: Number of tokens that were read, special tokens included.
-    """
-
-    embeddings: Float32
-    tokens: int
-
-
-def _as_base64(row: Float32) -> str:
-    return base64.b64encode(row.astype("<f4").tobytes()).decode("ascii")
-
-
+Found = tuple[Float32, int]
+"""The embeddings (n, dim) for a request, in the order of its texts, and the number of tokens that were read."""
 ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {
     "float": lambda row: list(row.tolist()),
-    "base64": _as_base64,
+    "base64": lambda row: base64.b64encode(row.astype("<f4").tobytes()).decode("ascii"),
 }
 """How an embedding is written, by its name in ``encoding_format``."""
-
-
 ROLES: Mapping[str, Role] = {
     "document": "document",
     "passage": "document",
@@ -141,34 +122,44 @@ ROLES: Mapping[str, Role] = {
 """What the texts are, by ``input_type``: OpenAI has no such field, other services call it so."""
 
 
-def parse_request(body: bytes, served: Served, limits: Limits) -> Wanted:
+def parse_request(body: bytes, served: Served) -> Wanted:
     """Read a request.
 
     Raises:
         RequestError: If it cannot be answered.
     """
-    request = _parse_object(body)
+    try:
+        request = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"The body should be JSON, but cannot be read: {error}.") from None
+    if not isinstance(request, dict):
+        raise RequestError(f"The body should be a JSON object with the key input, got a {type(request).__name__}.")
     name = request.get("model", served.name)
     if name != served.name:
         raise RequestError(
-            f"The model {name!r} is not served here; this is {served.name!r}.", 404, "model", "model_not_found"
+            f"The model {name!r} is not served here; this is {served.name!r}.", "model", 404, "model_not_found"
         )
     encoding, kind = _parse_choice(request, "encoding_format", ENCODINGS), _parse_choice(request, "input_type", ROLES)
-    texts = _parse_input(request.get("input"), limits)
+    texts = _parse_input(request.get("input"), served.limits.texts)
     return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
 
 
-def answer_body(served: Served, wanted: Wanted, found: Found) -> bytes:
+def answer_body(served: Served, wanted: Wanted, embeddings: Float32, tokens: int) -> bytes:
     """The answer to a request.
+
+    Args:
+        served: What is served.
+        wanted: The request.
+        embeddings: (n, dim), in the order of the texts.
+        tokens: Number of tokens that were read, special tokens included.
 
     Raises:
         DataError: If an embedding should have length one, but is all zeros.
     """
-    encode = ENCODINGS[wanted.encoding]
-    x = found.embeddings[:, : wanted.dimensions]
+    encode, x = ENCODINGS[wanted.encoding], embeddings[:, : wanted.dimensions]
     x = unit_rows(x).astype(np.float32) if served.normalize else x
     data = [{"object": "embedding", "index": index, "embedding": encode(row)} for index, row in enumerate(x)]
-    usage = {"prompt_tokens": found.tokens, "total_tokens": found.tokens}
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return json.dumps({"object": "list", "data": data, "model": served.name, "usage": usage}).encode()
 
 
@@ -178,60 +169,45 @@ def models_body(served: Served) -> bytes:
     return json.dumps({"object": "list", "data": [model]}).encode()
 
 
-def _parse_object(body: bytes) -> dict[str, Any]:
-    try:
-        request = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise RequestError(f"The body should be JSON, but cannot be read: {error}.") from None
-    if not isinstance(request, dict):
-        raise RequestError(f"The body should be a JSON object with the key input, got a {type(request).__name__}.")
-    return request
-
-
 def _parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, Any]) -> str:
     """One of some names; the first where nothing is given."""
     given = request.get(param) or next(iter(choices))
     if not isinstance(given, str) or given not in choices:
-        raise RequestError(f"{param} should be one of {', '.join(choices)}, got {given!r}.", param=param)
+        raise RequestError(f"{param} should be one of {', '.join(choices)}, got {given!r}.", param)
     return given
 
 
-def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
+def _parse_input(given: Any, most: int) -> tuple[str, ...]:
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list):
-        raise _bad_input(f"input should be a text or a list of texts, got {_kind(given)}.")
+        raise RequestError(f"input should be a text or a list of texts, got {_kind(given)}.", "input")
     if not texts:
-        raise _bad_input("input should hold at least one text, got an empty list.")
-    if len(texts) > limits.texts:
-        raise _bad_input(f"input may hold {limits.texts} texts, got {len(texts)}. Send several requests.")
+        raise RequestError("input should hold at least one text, got an empty list.", "input")
+    if len(texts) > most:
+        raise RequestError(f"input may hold {most} texts, got {len(texts)}. Send several requests.", "input")
     for index, text in enumerate(texts):
         if isinstance(text, int | list):
-            raise _bad_input(
+            raise RequestError(
                 "input should be text, got token ids, which may be those of another tokenizer. Send the text itself "
-                "(in LangChain: check_embedding_ctx_length=False)."
+                "(in LangChain: check_embedding_ctx_length=False).",
+                "input",
             )
         if not isinstance(text, str):
-            raise _bad_input(f"input[{index}] should be a text, got {_kind(text)}.")
+            raise RequestError(f"input[{index}] should be a text, got {_kind(text)}.", "input")
         if not text.strip():
-            raise _bad_input(f"input[{index}] is empty. Leave it out.")
+            raise RequestError(f"input[{index}] is empty. Leave it out.", "input")
         if any("\ud800" <= character <= "\udfff" for character in text):
-            raise _bad_input(f"input[{index}] is not valid text: it holds half of a surrogate pair.")
+            raise RequestError(f"input[{index}] is not valid text: it holds half of a surrogate pair.", "input")
     return tuple(texts)
-
-
-def _bad_input(message: str) -> RequestError:
-    return RequestError(message, param="input")
 
 
 def _parse_dimensions(given: Any, served: Served) -> int:
     if given is None or (given == served.dim and not isinstance(given, bool)):
         return served.dim
     if served.no_prefix:
-        raise RequestError(
-            f"dimensions can only be {served.dim} here: {served.no_prefix} Leave it out.", param="dimensions"
-        )
+        raise RequestError(f"dimensions can only be {served.dim} here: {served.no_prefix} Leave it out.", "dimensions")
     if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= served.dim:
-        raise RequestError(f"dimensions should be from 1 to {served.dim}, got {given!r}.", param="dimensions")
+        raise RequestError(f"dimensions should be from 1 to {served.dim}, got {given!r}.", "dimensions")
     return given
 
 

@@ -10,10 +10,11 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.serve.protocol import Found, RequestError
-from bertflow.serve.serving import no_prefix, open_served
+from bertflow.serve.protocol import RequestError
 
 pytest.importorskip("litserve", reason="the serve extra is not installed")
+
+from bertflow.serve.server import ServedModel, no_prefix
 
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
@@ -34,35 +35,35 @@ def documents(requests):
 
 
 def opened(folder, truncate=False):
-    return open_served(str(folder), "cpu", truncate)
+    return ServedModel(str(folder), "cpu", truncate)
 
 
 def test_joined_requests_are_answered_as_the_encoder_does(folder):
     encoder = CalibratedEncoder.load(folder, device="cpu")
-    for found, texts in zip(opened(folder).answer(documents(REQUESTS)), REQUESTS, strict=True):
-        np.testing.assert_allclose(found.embeddings, encoder.encode(texts), atol=1e-5)
+    for (found, _), texts in zip(opened(folder).answer(documents(REQUESTS)), REQUESTS, strict=True):
+        np.testing.assert_allclose(found, encoder.encode(texts), atol=1e-5)
 
 
 def test_tokens_are_those_of_the_tokenizer(folder):
     # Every word is a token; [CLS] and [SEP] come on top.
-    assert [found.tokens for found in opened(folder).answer(documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
+    assert [tokens for _, tokens in opened(folder).answer(documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
 
 
 def test_a_text_that_is_too_long_spoils_no_other_request(folder):
     model = opened(folder)
     found = model.answer(documents([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]]))
-    assert [type(one) for one in found] == [Found, RequestError, Found]
+    assert [type(one) for one in found] == [tuple, RequestError, tuple]
     assert (found[1].status, found[1].code) == (400, "context_length_exceeded")
     assert found[1].message == (
         "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
     )
-    np.testing.assert_allclose(found[2].embeddings, model.answer(documents([REQUESTS[2]]))[0].embeddings, atol=1e-5)
+    np.testing.assert_allclose(found[2][0], model.answer(documents([REQUESTS[2]]))[0][0], atol=1e-5)
 
 
 def test_with_truncate_it_is_cut(folder):
     long, cut = opened(folder, truncate=True).answer(documents([["dog " * 50], ["dog " * 14]]))
-    np.testing.assert_allclose(long.embeddings, cut.embeddings, atol=1e-5)
-    assert long.tokens == 16
+    np.testing.assert_allclose(long[0], cut[0], atol=1e-5)
+    assert long[1] == 16
 
 
 def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):
@@ -76,12 +77,12 @@ def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch)
 
     monkeypatch.setattr(model.encoder, "encode", picky)
     found = model.answer(documents(REQUESTS))
-    assert [type(one) for one in found] == [Found, Found, RequestError]
+    assert [type(one) for one in found] == [tuple, tuple, RequestError]
     assert found[2].message == "No men."
 
 
 def test_a_refusal_comes_back_from_another_process_whole():
-    error = RequestError("why", 404, "input", "code", "kind")
+    error = RequestError("why", "input", 404, code="code", kind="kind")
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
 
@@ -108,13 +109,12 @@ def test_leading_coordinates_of_whitening_are_whitening_to_as_many(tiny_bert):
     np.testing.assert_allclose(whole.transform(x)[:, :3], few.transform(x), atol=1e-5)
 
 
-def test_queries_are_embedded_with_their_own_prompt(tiny_bert):
-    from bertflow.serve.server import ServedModel
-
+def test_queries_are_embedded_with_their_own_prompt(tiny_bert, tmp_path):
     encoder = TransformerEncoder(tiny_bert, prompt={"query": "the cat ", "document": "a "}, device="cpu")
     asked = [("query", REQUESTS[0]), ("document", REQUESTS[1]), ("query", REQUESTS[2])]
-    found = ServedModel(encoder).answer(asked)
-    for one, (role, texts) in zip(found, asked, strict=True):
+    encoder.save(tmp_path / "model")
+    found = opened(tmp_path / "model").answer(asked)
+    for (x, tokens), (role, texts) in zip(found, asked, strict=True):
         encode = encoder.encode_query if role == "query" else encoder.encode
-        np.testing.assert_allclose(one.embeddings, encode(texts), atol=1e-5)
-        assert one.tokens == encoder.tokenized(texts, role).lengths.sum()
+        np.testing.assert_allclose(x, encode(texts), atol=1e-5)
+        assert tokens == encoder.tokenized(texts, role).lengths.sum()

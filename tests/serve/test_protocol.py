@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from bertflow.serve.protocol import (
-    Found,
     Limits,
     RequestError,
     Served,
@@ -17,14 +16,13 @@ from bertflow.serve.protocol import (
     parse_request,
 )
 
-SERVED = Served("mine", 4, "")
+SERVED = Served("mine", 4, "", limits=Limits(texts=3))
 FLOW = Served("mine", 4, "a flow mixes.")
-LIMITS = Limits(texts=3)
 X = np.array([[3, 0, 4, 0], [0.1, 0.2, 0.3, 0.4]], np.float32)
 
 
 def parse(request, served=SERVED):
-    return parse_request(request if isinstance(request, bytes) else json.dumps(request).encode(), served, LIMITS)
+    return parse_request(request if isinstance(request, bytes) else json.dumps(request).encode(), served)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_dimensions_of_a_flow_are_refused_with_the_reason():
 
 
 def test_floats_read_back_as_they_were():
-    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "float", 4), Found(X, 7)))
+    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "float", 4), X, 7))
     assert [row["index"] for row in answer["data"]] == [0, 1]
     np.testing.assert_array_equal(np.float32([row["embedding"] for row in answer["data"]]), X)
     assert (answer["object"], answer["model"]) == ("list", "mine")
@@ -106,14 +104,14 @@ def test_floats_read_back_as_they_were():
 
 
 def test_base64_is_little_endian_float32():
-    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "base64", 4), Found(X, 7)))
+    answer = json.loads(answer_body(SERVED, Wanted(("a", "b"), "base64", 4), X, 7))
     rows = [np.frombuffer(base64.b64decode(row["embedding"]), "<f4") for row in answer["data"]]
     np.testing.assert_array_equal(rows, X)
 
 
 def test_leading_coordinates_are_scaled_after_they_are_cut():
     served = Served("mine", 4, "", normalize=True)
-    answer = json.loads(answer_body(served, Wanted(("a", "b"), "float", 2), Found(X, 7)))
+    answer = json.loads(answer_body(served, Wanted(("a", "b"), "float", 2), X, 7))
     expected = X[:, :2] / np.linalg.norm(X[:, :2], axis=1, keepdims=True)
     np.testing.assert_allclose([row["embedding"] for row in answer["data"]], expected, rtol=1e-6)
 
