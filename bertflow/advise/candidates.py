@@ -1,6 +1,6 @@
-"""What is judged: the encoder as it is, and what could improve it.
+"""What is fitted: what could improve the encoder, and what a cosine of the encoder that is advised means.
 
-    Source        the encoder with every pooling that is asked for, each sentence through it once
+    SharedPass    the encoder with every pooling that is asked for, each sentence through it once
     Candidates    raw, and calibrators on top of it, fitted to the same sentences
 
 A candidate is spelled as a baseline of ``bertflow evaluate``. "flow" keeps all directions and "flow(128)" the first 128
@@ -12,25 +12,24 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from bertflow.advise.verdict import advice_for
+from bertflow.advise.reading import SplitText
+from bertflow.advise.verdict import Evidence
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
-from bertflow.calibration.spelling import SystemSpec, parse_systems
-from bertflow.data.vectors import open_vectors
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.evaluation.encoding import pair_cosines
 from bertflow.evaluation.systems import SharedPass
-from bertflow.files import file_sha256
 from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid
-from bertflow.scoring.domain import ROWS_A_DIRECTION
+from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
+from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.training.presets import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
@@ -41,74 +40,8 @@ STEPS = (2, 10)
 """Numbers of steps of the flow that are timed: the difference leaves out the time to start."""
 OTHER = 20.0
 """Seconds for everything else: reading, closed forms, ranking, resampling, writing."""
-
-
-class VectorEncoder(AbstractEncoder):
-    """Vectors that another encoder made, by their sentences.
-
-    Args:
-        path: A .npy or .parquet file (n, dim).
-        sentences: The sentences of the vectors, in their order; None numbers them.
-
-    Raises:
-        DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
-    """
-
-    def __init__(self, path: Path, sentences: Sequence[str] | None) -> None:
-        self._path = path
-        self._x = np.concatenate([block.astype(np.float32) for block in open_vectors(path).blocks()])
-        if sentences is not None and len(sentences) != len(self._x):
-            raise DataError(
-                f"{path} holds {len(self._x):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
-                "Give the text that was embedded, one line a vector."
-            )
-        self.sentences = [f"row {row}" for row in range(len(self._x))] if sentences is None else list(sentences)
-        self._row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
-        self.dim = self._x.shape[1]
-
-    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        missing = [sentence for sentence in sentences if sentence not in self._row_of]
-        if missing:
-            raise DataError(
-                f"{self._path} has no vector for {missing[0]!r} (nor for {len(missing) - 1} others). Embed all "
-                "sentences of the labels, and give them with the text."
-            )
-        return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
-
-    def describe(self) -> dict[str, Any]:
-        """The file and its checksum."""
-        return {"encoder": self._path.name, "weights": file_sha256(self._path), "pooling": "as given"}
-
-
-class Source:
-    """The encoder that is judged, with all poolings that it can do.
-
-    Args:
-        encoder: A raw encoder.
-    """
-
-    def __init__(self, encoder: SentenceEncoder) -> None:
-        self.encoder = encoder
-        self.own_pooling = str(encoder.describe().get("pooling", "as given"))
-        self._shared = SharedPass(encoder) if isinstance(encoder, TransformerEncoder) else None
-
-    @property
-    def counts(self) -> bool:
-        """Whether it can weight tokens by their frequency; an encoder that does so already needs no other pooling."""
-        own = parse_pooling(self.own_pooling) if self._shared else None
-        return own is not None and own.tokens != "pooler" and not own.counted
-
-    def pooled(self, pooling: str, corpus: list[str] | None = None) -> SentenceEncoder:
-        """The encoder with ``pooling``, which remembers what it embedded; ``corpus`` is what ``sif`` counts."""
-        return self._shared.pooled(pooling, corpus) if self._shared else self.encoder
-
-    def usable(self, pooling: str, corpus: list[str]) -> SentenceEncoder:
-        """A fresh encoder with ``pooling`` and the same counts, which can be saved."""
-        if pooling == self.own_pooling:
-            return self.encoder
-        assert isinstance(self.encoder, TransformerEncoder), "other encoders have one pooling"
-        encoder = TransformerEncoder(**{**self.encoder.recipe, "pooling": pooling})
-        return encoder.count_tokens(corpus) if parse_pooling(pooling).counted else encoder
+RATES = (0.01, 0.001)
+"""False-match rates whose thresholds the report gives."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +50,11 @@ class Candidates:
 
     Attributes:
         systems: All encoders by name: "raw", then the candidates by their spelling.
-        advice: Candidate -> what is advised where it is best.
         poolings: System -> its pooling.
         left_out: Spelling -> why it was not tried.
     """
 
     systems: Mapping[str, SentenceEncoder]
-    advice: Mapping[str, str]
     poolings: Mapping[str, str]
     left_out: Mapping[str, str]
 
@@ -147,7 +78,7 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
 
 
 def select_candidates(
-    rows: Sequence[SystemSpec], source: Source, dim: int, n: int
+    rows: Sequence[SystemSpec], source: SharedPass, dim: int, n: int
 ) -> tuple[dict[SystemSpec, str], dict[str, str]]:
     """Candidates that n sentences of ``dim`` dimensions can be fitted on.
 
@@ -155,9 +86,11 @@ def select_candidates(
         Candidate -> its pooling; and for the others, spelling -> why it is left out.
     """
     kept, left_out = {}, {}
+    own = parse_pooling(source.own_pooling) if isinstance(source.own, TransformerEncoder) else None
+    counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
         directions = row.number or dim
-        if row.pooling is not None and not source.counts:
+        if row.pooling is not None and not counts:
             left_out[row.spelling] = "its pooling needs the tokens"
         elif row.number is not None and row.number >= dim:
             left_out[row.spelling] = f"the embeddings have {dim} dimensions"
@@ -169,10 +102,10 @@ def select_candidates(
 
 
 def fit_candidates(
-    source: Source, rows: Mapping[SystemSpec, str], left_out: Mapping[str, str], sentences: list[str], seed: int
+    source: SharedPass, rows: Mapping[SystemSpec, str], left_out: Mapping[str, str], sentences: list[str], seed: int
 ) -> Candidates:
     """Fit all candidates to the sentences, which are embedded already."""
-    systems: dict[str, SentenceEncoder] = {"raw": source.pooled(source.own_pooling)}
+    systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullDirectionWarning)  # the report says how many directions are left
@@ -188,8 +121,7 @@ def fit_candidates(
                 systems[row.spelling] = CalibratedEncoder(encoder, row.fitted(encoder, sentences))
     return Candidates(
         systems=systems,
-        advice={row.spelling: advice_for(row.calibrator or "") for row in rows},
-        poolings={"raw": source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},
+        poolings={RAW: source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},
         left_out=dict(left_out),
     )
 
@@ -242,3 +174,29 @@ def _flow_seconds(rows: int, dim: int) -> float:
         few, more = map(timed, STEPS)
     a_step = max(more - few, 0.0) / (STEPS[1] - STEPS[0])
     return few + a_step * min(recipe.steps, recipe.epochs * max(1, rows // recipe.batch_size))
+
+
+def fit_scores(
+    system: SentenceEncoder, reference: list[str], labelled: list[Evidence], seed: int
+) -> tuple[ScoreCalibrator, list[str]]:
+    """What a cosine means, and its thresholds as lines."""
+    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference), []
+    for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half
+        try:
+            scores.fit_labels(pair_cosines(system, pairs), pairs.target)
+        except DataError as error:
+            lines.append(f"labels    give no probabilities: {error}")
+    for rate in RATES:
+        try:
+            lines.append(f"threshold {scores.threshold(rate)}")
+        except UsageError as error:
+            lines.append(f"threshold {error}")
+    return scores, lines
+
+
+def fit_domain(raw: SentenceEncoder, text: SplitText) -> tuple[DomainCheck | None, list[str]]:
+    """What ordinary text is, or why that is unknown."""
+    if len(text.reference) < FEWEST_HELD_OUT or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
+        few = f"{len(text.fitted):,} sentences are too few for a Gaussian of {raw.dim} dimensions"
+        return None, [f"domain    not written: {few}"]
+    return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []

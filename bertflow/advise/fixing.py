@@ -1,22 +1,37 @@
 """``bertflow.fix``: all cosines are 0.9, what can be done? Read, measure, try, judge, decide.
 
-text --> documents --> fitted | put aside (reference, mined pairs)
-encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined pairs --> verdict --> Advice
+    text --> documents --> fitted | put aside (reference, mined pairs)
+    encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined pairs --> verdict --> Advice
+
+``Advice`` is the result, and the folder that it writes, whole or not at all:
+
+    encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
+    sentence-transformers/   where a calibrator is advised: the same for other tools
+    calibrator/ or scores/   instead of both, where vectors were given without their encoder
+    geometry/                the report of `bertflow inspect`, before and after
+    fix.json   fix.md        the verdict and every number behind it
 """
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bertflow.errors import DataError, UsageError
+from typing_extensions import Unpack
+
+from bertflow.errors import UsageError
+from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.opening import LoadOptions
 from bertflow.registry import lookup
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
 
 if TYPE_CHECKING:
-    from bertflow.advise.advice import Advice
-    from bertflow.advise.candidates import Source
-    from bertflow.advise.evidence import Evidence
-    from bertflow.advise.text import Document, SplitText
+    from bertflow.advise.candidates import Candidates
+    from bertflow.advise.reading import SplitText
+    from bertflow.advise.verdict import Geometry, Judgement
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.scoring.domain import DomainCheck
@@ -27,8 +42,184 @@ logger = logging.getLogger("bertflow")
 Purpose = Literal["similarity", "search"]
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
-RATES = (0.01, 0.001)
-"""False-match rates whose thresholds the report gives."""
+EXPORTED = "sentence-transformers"
+"""The folder for other tools, and what ``bertflow export`` calls it."""
+VECTORS_ALONE = "vectors without their text make no pairs."
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "dim": ("dim", "d"),
+    "mean cosine": ("mean", ".3f"),
+    "5 %": ("p5", ".3f"),
+    "median": ("median", ".3f"),
+    "95 %": ("p95", ".3f"),
+    "participation ratio": ("participation", ".0f"),
+    "length": ("norm", ".3g"),
+}
+"""Column of the table of geometry -> what it shows of a ``Geometry``, and how."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Advice(AbstractResult):
+    """What to do with an encoder, and every number behind it.
+
+    Attributes:
+        of: Name of the encoder.
+        verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
+        system: The candidate to use; "raw" for none.
+        reasons: Plain sentences with the numbers behind the verdict.
+        geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
+            "reference_advised": of other text.
+        evidence: What each kind of evidence measured; the first one decided.
+        scores: What a cosine of the advised encoder means.
+        domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
+        notes: Thresholds, and what else there is to say.
+        text: The text that was fitted on, and the text that was not.
+        candidates: What was tried.
+        raw: The raw encoder, as it was given.
+        seed: Random seed of the samples and fits.
+        folder: Where the advice was saved; None if it was not.
+        exported: How other tools open the encoder in that folder, in one line.
+    """
+
+    of: str
+    verdict: str
+    system: str
+    reasons: tuple[str, ...]
+    geometry: "Mapping[str, Geometry]"
+    evidence: "tuple[Judgement, ...]"
+    scores: "ScoreCalibrator"
+    domain: "DomainCheck | None"
+    notes: tuple[str, ...]
+    text: "SplitText"
+    candidates: "Candidates"
+    raw: "SentenceEncoder"
+    seed: int
+    folder: Path | None = None
+    exported: tuple[str, ...] = ()
+
+    @cached_property
+    def encoder(self) -> "SentenceEncoder":
+        """The encoder to use: calibrated if that is advised."""
+        from bertflow.calibrated import CalibratedEncoder
+        from bertflow.encoder.transformer import TransformerEncoder
+
+        pooling, calibrator = self.candidates.poolings[self.system], self.candidates.systems[self.system].calibrator
+        raw = self.raw
+        if pooling != self.candidates.poolings["raw"]:
+            assert isinstance(raw, TransformerEncoder), "other encoders have one pooling"
+            raw = TransformerEncoder(**{**raw.recipe, "pooling": pooling}).count_tokens(self.text.fitted)
+        return raw if calibrator is None else CalibratedEncoder(raw, calibrator)
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """The geometry before and after, the evidence, the verdict with its reasons, and what was saved."""
+        rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
+        lines = [
+            (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
+        ]
+        of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
+        yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
+        yield from (one.section() for one in self.evidence)
+        yield f"VERDICT: {self.verdict}"
+        yield from self.reasons
+        yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
+        yield from (f"Not tried: {name} ({why})." for name, why in self.candidates.left_out.items())
+        yield from (*self.notes, *self.exported)
+        if self.folder:
+            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
+
+    def headline(self) -> str:
+        """The verdict in one line."""
+        return f"{self.of}: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every number, ready for JSON."""
+        text = self.text
+        return {
+            "format": 1,
+            "of": self.of,
+            "verdict": self.verdict,
+            "system": self.system,
+            "reasons": list(self.reasons),
+            "text": {"fitted": len(text.fitted), "reference": len(text.reference), "pairs_in_the_text": text.mined},
+            "geometry": {name: asdict(geometry) for name, geometry in self.geometry.items()},
+            "evidence": [one.as_dict() for one in self.evidence],
+            "not_tried": dict(self.candidates.left_out),
+            "seed": self.seed,
+            "said": [*self.notes, *self.exported],
+        }
+
+    def to_markdown(self) -> str:
+        """The parts as a document."""
+        return f"# {self.of}: {self.verdict}\n\n{super().to_markdown()}"
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the folder, whole or not at all; returns it.
+
+        Args:
+            folder: New or empty.
+
+        Raises:
+            UsageError: If there is something in the folder.
+        """
+        self.saved(folder)
+        return Path(folder)
+
+    def saved(self, folder: str | Path) -> "Advice":
+        """Write the folder as ``save`` does; returns the advice that knows where it is."""
+        from bertflow.geometry.inspecting import write_report
+
+        folder = Path(folder)
+        require_new(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(folder) as aside:
+            place = aside / self._place
+            kept: Any = self.encoder if place.name == "encoder" else self.encoder.calibrator
+            if kept is None:
+                place.mkdir()
+            else:
+                kept.save(place)
+            self.scores.save(place)
+            if self.domain:
+                self.domain.save(place)
+            advice = replace(self, folder=folder, exported=self._export(aside, folder))
+            pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
+            systems = {name: self.candidates.systems[name] for name in ("raw", self.system)}
+            title = f"Geometry of {self.of}"
+            write_report(aside / "geometry", title, systems, self.text.reference, pairs[0] if pairs else None)
+            write_json(aside / "fix.json", advice.as_dict())
+            write_text(aside / "fix.md", advice.to_markdown())
+        return advice
+
+    @property
+    def _place(self) -> str:
+        """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
+        from bertflow.encoder.transformer import TransformerEncoder
+
+        if isinstance(self.raw, TransformerEncoder):
+            return "encoder"
+        return "scores" if self.system == "raw" else "calibrator"
+
+    def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
+        """Write the folder for other tools, if the encoder was changed; returns how to open it."""
+        from bertflow.calibrated import CalibratedEncoder
+        from bertflow.export.targets import write_export
+
+        if self._place != "encoder" or self.system == "raw":
+            return ()
+        name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
+        encoder = CalibratedEncoder.load(aside / "encoder")
+        written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        flag = f", with trust_remote_code=True for {', '.join(written.ours)}" if written.ours else ""
+        return (f"others    SentenceTransformer({str(folder / EXPORTED)!r}){flag}",)
+
+
+def require_new(folder: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        UsageError: If it does.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"The folder {folder} must be new or empty, but something is there. Choose another output.")
 
 
 def fix(
@@ -40,19 +231,14 @@ def fix(
     vectors: str | Path | None = None,
     output: str | Path | None = None,
     candidates: str | None = None,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    prompt: str | None = None,
-    revision: str | None = None,
-    dtype: str | None = None,
-    device: str = "auto",
     max_sentences: int = 8000,
     max_pairs: int = 1000,
     resamples: int = 1000,
     seed: int = 0,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
-) -> "Advice":
+    **options: Unpack[LoadOptions],
+) -> Advice:
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
     The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is advised
@@ -70,19 +256,13 @@ def fix(
         vectors: File of embeddings (n, dim), .npy or .parquet, instead of an encoder.
         output: Folder to write, new or empty (default on the command line: fixed).
         candidates: What to try, as whitening,sif+whitening(128),flow; everything by default.
-        pooling: A named pooling, or one written out as 'mean(1,2)'; the encoder's own by default, else mean.
-        max_length: Tokens after which a sentence is truncated; the encoder's own by default, else 128.
-        prompt: Text in front of every sentence, or the name of one of the encoder's prompts; its default prompt by
-            default.
-        revision: Branch, tag or commit of a hub id.
-        dtype: float32, float16 or bfloat16; the encoder's own by default, else float32.
-        device: cpu, cuda, ...; auto chooses the fastest one.
         max_sentences: Largest number of sentences to fit on; a random sample of the text.
         max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
         resamples: Number of resamples of the paired bootstrap.
-        seed: Random seed of the samples, the flow and the bootstrap.
+        seed: Random seed for the samples, the flow and the bootstrap.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
         say: Called with lines that are worth reading before the result is there.
+        options: ``LoadOptions``.
 
     Returns:
         The verdict, the numbers behind it, and the encoder to use.
@@ -91,13 +271,12 @@ def fix(
         UsageError: If an option cannot be used, or options contradict each other.
         DataError: If a file is missing or damaged, or there is too little text.
     """
-    from bertflow.advise.advice import Advice, require_new
-    from bertflow.advise.candidates import estimate_time, fit_candidates, parse_candidates, select_candidates
-    from bertflow.advise.evidence import MINED, Evidence, load_evidence, measure_geometry
-    from bertflow.advise.text import split_text
-    from bertflow.advise.verdict import decide
+    from bertflow.advise import candidates as trying
+    from bertflow.advise.reading import read_all, split_text
+    from bertflow.advise.verdict import MINED, Evidence, Geometry, decide, load_evidence
+    from bertflow.evaluation.systems import SharedPass
 
-    say, rows = say or logger.info, parse_candidates(candidates)
+    say, rows = say or logger.info, trying.parse_candidates(candidates)
     if resamples < FEWEST_RESAMPLES:
         raise UsageError(
             f"A verdict is based on an interval, which needs resamples of {FEWEST_RESAMPLES} or more, got {resamples}. "
@@ -106,10 +285,8 @@ def fix(
     lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
     if output is not None:
         require_new(Path(output))
-    how = {"pooling": pooling, "max_length": max_length, "prompt": prompt, "revision": revision, "dtype": dtype}
-    given = {name: value for name, value in how.items() if value is not None}
     labelled = [] if labels is None else [load_evidence(labels, seed)]
-    name, source, documents, text_name = _read(encoder, text, vectors, given, device)
+    name, opened, text_name, documents = read_all(encoder, text, vectors, options)
     if labelled and not text_name:
         raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
     known = [sentence for one in labelled for sentence in one.sentences]
@@ -117,11 +294,12 @@ def fix(
     mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
     # The first evidence decides: for search, pairs of a query and its text come before other labels.
     evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
+    source = SharedPass(opened)
     own = source.pooled(source.own_pooling)
     # Without pairs nothing could be chosen, so nothing is tried.
-    tried, left_out = select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
-    n_mined = f"{sum(map(len, mined)):,}" if mined else "no"
-    say(f"encoder   {name}, {source.own_pooling}, width {own.dim}")
+    tried, left_out = trying.select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
+    n_mined = f"{sum(len(one.choosing) + len(one.judging) for one in mined):,}" if mined else "no"
+    say(f"encoder   {name}, {opened.describe().get('pooling', 'as given')}, width {own.dim}")
     say(
         f"text      {len(split.fitted):,} sentences to fit on; put aside: {len(split.reference):,} for random pairs, "
         f"{n_mined} mined pairs"
@@ -130,107 +308,22 @@ def fix(
         source.pooled(row_pooling, split.fitted)
     everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
     flows = {row_pooling for row, row_pooling in tried.items() if row.calibrator == "flow"}
-    say(f"time      {estimate_time(own, everything, len(split.fitted), len(flows))}")
-    raw = measure_geometry(own.encode(everything, progress=progress)[: len(split.fitted)], seed)
+    say(f"time      {trying.estimate_time(own, everything, len(split.fitted), len(flows))}")
+    raw = Geometry.of(own.encode(everything, progress=progress)[: len(split.fitted)], seed)
     say(f"geometry  {raw}")
-    fitted = fit_candidates(source, tried, left_out, split.fitted, seed)
-    judged = [one.judge(fitted.systems, fitted.advice, resamples, seed) for one in evidence]
-    decided = decide(raw, [one.figures for one in judged], fitted.advice, _missing(text_name, split), purpose)
-    advised = fitted.systems[decided.system]
-    scores, thresholds = _fit_scores(advised, split.reference, labelled, seed)
-    domain, note = _fit_domain(source.pooled(fitted.poolings[decided.system]), split)
+    fitted = trying.fit_candidates(source, tried, left_out, split.fitted, seed)
+    judged = tuple(one.judge(fitted.systems, resamples, seed) for one in evidence)
+    verdict, system, reasons = decide(raw, judged, split.without_pairs if text_name else VECTORS_ALONE, purpose)
+    advised = fitted.systems[system]
+    scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
+    domain, note = trying.fit_domain(source.pooled(fitted.poolings[system]), split)
     geometry = {
         "fitted_raw": raw,
-        "reference_raw": measure_geometry(own.encode(split.reference), seed),
-        "reference_advised": measure_geometry(advised.encode(split.reference), seed),
+        "reference_raw": Geometry.of(own.encode(split.reference), seed),
+        "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
+    notes = (*thresholds, *note)
     advice = Advice(
-        of=name,
-        **vars(decided),
-        geometry=geometry,
-        evidence=tuple(judged),
-        scores=scores,
-        domain=domain,
-        notes=(*thresholds, *note),
-        text=split,
-        candidates=fitted,
-        source=source,
-        seed=seed,
+        name, verdict, system, reasons, geometry, judged, scores, domain, notes, split, fitted, opened, seed
     )
     return advice if output is None else advice.saved(output)
-
-
-def _read(
-    encoder: Any, text: Any, vectors: Any, given: dict[str, Any], device: str
-) -> "tuple[str, Source, list[Document], str]":
-    """Open and read everything before anything is computed.
-
-    Returns:
-        Name of the encoder, the encoder, the text in its order, and its name (empty where vectors have no text).
-    """
-    from bertflow.advise.candidates import Source, VectorEncoder
-    from bertflow.advise.text import Document, read_documents
-    from bertflow.opening import load
-
-    if vectors is not None and text is None:
-        encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
-    if vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
-        raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. Leave it out.")
-    if vectors is None and (encoder is None or text is None):
-        raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
-    documents = [] if text is None else read_documents(text, whole_lines=vectors is not None)
-    opened: SentenceEncoder
-    if vectors is not None:
-        lines = None if text is None else [line for document in documents for line in document.sentences]
-        name, opened = str(vectors), (rows := VectorEncoder(Path(vectors), lines))
-        documents = documents or [Document((sentence,)) for sentence in rows.sentences]
-    elif isinstance(encoder, str | Path):
-        name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
-        opened = load(encoder, device=device, **given)
-    else:
-        name, opened = str(encoder.describe()["encoder"]), encoder
-    if opened.calibrator is not None:
-        calibrator = opened.describe()["calibrator"]
-        raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
-    text_name = "" if text is None else Path(text).name if isinstance(text, str | Path) else "text"
-    return name, Source(opened), documents, text_name
-
-
-def _missing(text_name: str, text: "SplitText") -> str:
-    """Why there are no mined pairs."""
-    if not text_name:
-        return "vectors without their text make no pairs."
-    if not text.mined:
-        return "the text has no structure to mine pairs from (paragraphs, blank lines, or question and answer columns)."
-    return f"the structure of the text gives only {text.mined:,} pairs, some 300 are needed."
-
-
-def _fit_scores(
-    system: "SentenceEncoder", reference: list[str], labelled: "list[Evidence]", seed: int
-) -> "tuple[ScoreCalibrator, list[str]]":
-    """What a cosine means, and its thresholds as lines."""
-    from bertflow.evaluation.encoding import pair_cosines
-    from bertflow.scoring.scores import ScoreCalibrator
-
-    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference), []
-    for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half
-        try:
-            scores.fit_labels(pair_cosines(system, pairs), pairs.target)
-        except DataError as error:
-            lines.append(f"labels    give no probabilities: {error}")
-    for rate in RATES:
-        try:
-            lines.append(f"threshold {scores.threshold(rate)}")
-        except UsageError as error:
-            lines.append(f"threshold {error}")
-    return scores, lines
-
-
-def _fit_domain(raw: "SentenceEncoder", text: "SplitText") -> "tuple[DomainCheck | None, list[str]]":
-    """What ordinary text is, or why that is unknown."""
-    from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
-
-    if len(text.reference) < FEWEST_HELD_OUT or len(text.fitted) < ROWS_A_DIRECTION * raw.dim:
-        few = f"{len(text.fitted):,} sentences are too few for a Gaussian of {raw.dim} dimensions"
-        return None, [f"domain    not written: {few}"]
-    return DomainCheck().fit_sentences(raw, text.fitted, text.reference), []

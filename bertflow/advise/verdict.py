@@ -1,6 +1,13 @@
-"""The verdict: *leave it*, *rescale the scores*, *whiten*, *use the flow*, or *you need labels*.
+"""What candidates are judged by, and the verdict.
 
-``decide`` reads figures and computes nothing else, so each of its rules can be checked with a few numbers:
+    graded labels      sentence1, sentence2, score    Spearman
+    binary labels      a, b, label                    area under the ROC curve
+    retrieval labels   query, text                    mean reciprocal rank
+    mined pairs        from the text's structure      mean reciprocal rank
+
+One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
+the best of ten looks better than it is. ``decide`` reads figures and computes nothing else, so each of its rules can be
+checked with a few numbers:
 
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
                   on the judging half; a flow is preferred only if it beats the best closed form in the same way
@@ -10,14 +17,36 @@
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
 
-WHITEN, FLOW = "whiten", "use the flow"
-LEAVE, RESCALE, LABELS = "leave it", "rescale the scores", "you need labels"
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibration.spelling import RAW, parse_system
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.significance import Difference
+from bertflow.evaluation.tables import Column, value_table
+from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
+from bertflow.moments import Moments
+from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.tables import Section
+from bertflow.training.reduction import participation_ratio
+
+FEWEST_LABELS = 100
+"""Fewest labelled pairs: with fewer, no interval can tell systems apart."""
+FLOW = "use the flow"
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
+"""Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
+RESCALE = "rescale the scores"
 UNCHANGED: Mapping[tuple[bool, bool], str] = {
-    (True, True): LEAVE,
-    (True, False): LABELS,
+    (True, True): "leave it",
+    (True, False): "you need labels",
     (False, True): RESCALE,
     (False, False): RESCALE,
 }
@@ -25,8 +54,6 @@ UNCHANGED: Mapping[tuple[bool, bool], str] = {
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
-MINED_PAIRS = "mined pairs"
-"""Name of the evidence that comes from the text itself."""
 MINED_ONLY = (
     "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether paraphrases come "
     "closer; what helps search can harm similarity."
@@ -60,6 +87,22 @@ class Geometry:
     norm: float
     norm_deviation: float
 
+    @classmethod
+    def of(cls, x: NDArray[np.floating], seed: int) -> "Geometry":
+        """The geometry of the rows of ``x`` (n, dim).
+
+        Raises:
+            DataError: If all embeddings are equal.
+        """
+        if not np.ptp(x, axis=0).any():
+            raise DataError(
+                f"All {len(x):,} embeddings are equal, so they tell nothing apart. Is this the right model?"
+            )
+        cosines, norms = RandomPairs.of(x, seed).cosines, np.linalg.norm(x.astype(np.float64), axis=1)
+        p5, median, p95 = np.quantile(cosines, [0.05, 0.5, 0.95]).tolist()
+        n, dim, mean, spread = *x.shape, float(cosines.mean()), participation_ratio(Moments.of(x))
+        return cls(n, dim, mean, p5, median, p95, spread, float(norms.mean()), float(norms.std()))
+
     @property
     def centered(self) -> bool:
         """Whether random pairs have cosines near zero."""
@@ -75,132 +118,205 @@ class Geometry:
 
 
 @dataclass(frozen=True)
-class Gain:
-    """One system's score less another's, with its paired 95 % interval; in [-1, 1].
+class EvidenceKind:
+    """A kind of evidence.
 
-    The interval is None where a resample had no variance.
+    Attributes:
+        title: Its name.
+        score: Systems, pairs, ``resamples=``, ``seed=`` -> the scores.
+        metric: What decides.
+        shown: The metrics that its table shows -> their titles.
     """
 
-    difference: float
-    low: float | None
-    high: float | None
+    title: str
+    score: Callable[..., Report]
+    metric: str
+    shown: Mapping[str, str]
+
+
+def _score_graded(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **how: Any) -> Report:
+    return score_sets(systems, [pairs], **how)
+
+
+RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
+LABELLED: Mapping[str, EvidenceKind] = {
+    "graded": EvidenceKind("graded labels", _score_graded, "cosine_spearman", {"cosine_spearman": "Spearman"}),
+    "binary": EvidenceKind("binary labels", evaluate_binary, "cosine_auc", {"cosine_auc": "ROC AUC"}),
+    "retrieval": EvidenceKind("retrieval labels", evaluate_retrieval, "mrr", RANKING),
+}
+"""By the kind of the labelled pairs, how they are scored."""
+MINED = replace(LABELLED["retrieval"], title="mined pairs")
+"""Evidence from the text itself."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Pairs in two halves.
+
+    Attributes:
+        kind: How they are scored.
+        choosing: The half that chooses among the candidates.
+        judging: The half that judges the chosen one.
+    """
+
+    kind: EvidenceKind
+    choosing: Pairs
+    judging: Pairs
 
     @property
-    def proven(self) -> bool:
-        """Whether the first system is better by more than chance."""
-        return self.low is not None and self.low > 0
+    def sentences(self) -> list[str]:
+        """All distinct sentences of both halves."""
+        return unique_sentences([self.choosing, self.judging])
+
+    def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
+        """Score raw and all candidates on both halves."""
+        how, metric = {"resamples": resamples, "seed": seed}, self.kind.metric
+        choosing, judging = (self.kind.score(systems, half, **how) for half in (self.choosing, self.judging))
+        return Judgement(
+            evidence=self,
+            report=judging,
+            choosing={name: choosing.value(name, self.choosing.task, metric=metric) for name in systems},
+            judging={name: judging.value(name, self.judging.task, metric=metric) for name in systems},
+            leads=self._differences(choosing),
+            gains={first: row for (first, second), row in self._differences(judging).items() if second == RAW},
+        )
+
+    def _differences(self, report: Report) -> dict[tuple[str, str], Difference]:
+        """(system, other system) -> the one less the other."""
+        rows = [row for row in report.differences if row.metric == self.kind.metric]
+        return {(row.first, row.second): row for row in (*rows, *(row.seen_from(row.second) for row in rows))}
+
+
+def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
+    """Labelled pairs in two halves, split at random.
+
+    Args:
+        labels: Pairs, or a file; its columns tell their kind.
+        seed: Random seed for the halves.
+
+    Raises:
+        DataError: If the columns are of no kind, or there are too few pairs.
+        UsageError: If the pairs have no labels.
+    """
+    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(LABELLED))
+    if pairs.kind not in LABELLED:
+        raise UsageError(f"Labels must be of the kinds {', '.join(LABELLED)}, got {pairs.kind}. Give other pairs.")
+    if len(pairs) < FEWEST_LABELS:
+        raise DataError(
+            f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
+            f"{len(pairs)}. Label more pairs, or leave labels out."
+        )
+    rows = np.random.default_rng(seed).permutation(len(pairs))
+    return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one kind of evidence measured; scores are in [-1, 1].
+
+    Attributes:
+        evidence: The pairs.
+        report: The scores of all systems on the judging half.
+        choosing: Score of each system on the choosing half.
+        judging: Score of each system on the judging half.
+        leads: (system, other system) -> the lead of the one over the other on the choosing half.
+        gains: Candidate -> its score less that of raw, on the judging half.
+    """
+
+    evidence: Evidence
+    report: Report
+    choosing: Mapping[str, float]
+    judging: Mapping[str, float]
+    leads: Mapping[tuple[str, str], Difference]
+    gains: Mapping[str, Difference]
+
+    @property
+    def chosen(self) -> str | None:
+        """The candidate that the choosing half prefers; None if there is none.
+
+        It is the best closed form, or a flow that is better by more than chance.
+        """
+        names = sorted((name for name in self.choosing if name != RAW), key=lambda name: -self.choosing[name])
+        flows = [name for name in names if advice_for(name) == FLOW]
+        closed = [name for name in names if name not in flows]
+        if flows and closed:
+            return flows[0] if proven(self.leads[flows[0], closed[0]]) else closed[0]
+        return next(iter(names), None)
+
+    @property
+    def gain(self) -> Difference | None:
+        """The gain of the chosen candidate."""
+        return self.gains[self.chosen] if self.chosen else None
+
+    def section(self) -> Section:
+        """All systems on the judging half, x 100."""
+        evidence, task = self.evidence, self.evidence.judging.task
+        columns = [Column(title, task, "all", metric) for metric, title in evidence.kind.shown.items()]
+        how = (
+            f"{len(evidence.choosing):,} chose ({self.chosen}), {len(evidence.judging):,} others judge. x 100, and "
+            "cosines as they are."
+        )
+        table = value_table(self.report.rows, columns)
+        return Section(evidence.kind.title.capitalize(), table, (how, *self.report.captions()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        kind, gain = self.evidence.kind, asdict(self.gain) if self.gain else None
+        what = {"kind": kind.title, "metric": kind.metric, "chosen": self.chosen}
+        return {**what, "gain": gain, "report": self.report.as_dict()}
 
     def __str__(self) -> str:
-        """In words, x 100; empty without an interval."""
-        if self.low is None or self.high is None:
-            return ""
-        verdict = "better" if self.proven else "worse" if self.high < 0 else "not to be told apart"
+        """What it says about the chosen candidate."""
+        kind, chosen, gain = self.evidence.kind, self.chosen, self.gain
+        if chosen is None or gain is None:
+            return f"Nothing could be fitted, so the {kind.title} have nothing to judge."
+        before, after = (100 * self.judging[name] for name in (RAW, chosen))
+        said = ""
+        if gain.ci_low is not None and gain.ci_high is not None:
+            word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "not to be told apart"
+            ends = f"95 % interval {100 * gain.ci_low:+.1f} to {100 * gain.ci_high:+.1f}"
+            said = f": {word} ({100 * gain.difference:+.1f}, {ends})"
         return (
-            f": {verdict} ({100 * self.difference:+.1f}, 95 % interval {100 * self.low:+.1f} to {100 * self.high:+.1f})"
+            f"On {len(self.evidence.judging):,} {kind.title} that nothing was fitted on or chosen by, {chosen} has "
+            f"{kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
         )
 
 
-@dataclass(frozen=True)
-class Figures:
-    """What one kind of evidence measured.
-
-    Attributes:
-        kind: Name of the evidence, as "graded labels".
-        metric: Name of its metric, as "Spearman x 100".
-        pairs: Number of pairs in the judging half.
-        choosing: Score of each candidate on the choosing half, in [-1, 1].
-        leads: (candidate, other candidate) -> the lead of the one over the other on the choosing half.
-        judging: Score of "raw" and of each candidate on the judging half, in [-1, 1].
-        gains: Gain of each candidate over raw on the judging half.
-    """
-
-    kind: str
-    metric: str
-    pairs: int
-    choosing: Mapping[str, float]
-    leads: Mapping[tuple[str, str], Gain]
-    judging: Mapping[str, float]
-    gains: Mapping[str, Gain]
+def advice_for(candidate: str) -> str:
+    """What is advised where this candidate is best."""
+    calibrator = parse_system(candidate).calibrator or ""
+    return ADVICE.get(calibrator, f"use {calibrator}")
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """What to do, and why.
-
-    Attributes:
-        verdict: What is advised.
-        system: The candidate to use; "raw" for none.
-        reasons: Plain sentences with the numbers behind the advice.
-    """
-
-    verdict: str
-    system: str
-    reasons: tuple[str, ...]
-
-
-def advice_for(calibrator: str) -> str:
-    """What is advised where a candidate with this row of ``CALIBRATORS`` is best."""
-    return {"whitening": WHITEN, "flow": FLOW}.get(calibrator, f"use {calibrator}")
-
-
-def choose(figures: Figures, advice: Mapping[str, str]) -> str | None:
-    """The candidate that the choosing half prefers: the best closed form, or a flow that is better by more than chance.
-
-    Args:
-        figures: The evidence.
-        advice: Candidate -> its ``advice_for``.
-
-    Returns:
-        A candidate; None if there is none.
-    """
-    closed, flows = ([name for name in advice if (advice[name] == FLOW) is flow] for flow in (False, True))
-    best = [max(names, key=lambda name: figures.choosing[name]) for names in (closed, flows) if names]
-    if len(best) < 2:
-        return best[0] if best else None
-    simple, flow = best
-    return flow if figures.leads[flow, simple].proven else simple
+def proven(row: Difference) -> bool:
+    """Whether the first system is better by more than chance; not where a resample had no variance."""
+    return row.ci_low is not None and row.ci_low > 0
 
 
 def decide(
-    raw: Geometry,
-    evidence: Sequence[Figures],
-    advice: Mapping[str, str],
-    missing: str = "",
-    purpose: str = "similarity",
-) -> Verdict:
+    raw: Geometry, evidence: Sequence[Judgement], missing: str = "", purpose: str = "similarity"
+) -> tuple[str, str, tuple[str, ...]]:
     """The verdict. The first evidence decides; what the others say about the same system is added.
 
     Args:
         raw: Geometry of the raw embeddings.
-        evidence: The figures of each kind of evidence, the one that decides first.
-        advice: Candidate -> its ``advice_for``.
+        evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
         purpose: What the encoder is used for: similarity or search.
+
+    Returns:
+        What is advised; the candidate to use, "raw" for none; and plain sentences with the numbers behind the advice.
     """
-    chosen = choose(evidence[0], advice) if evidence else None
-    system = chosen if chosen and evidence[0].gains[chosen].proven else "raw"
-    verdict = advice.get(system) or UNCHANGED[raw.centered, bool(evidence)]
-    reasons = [_shape(raw), *(_said(figures, chosen) for figures in evidence)]
+    chosen = evidence[0].chosen if evidence else None
+    system = chosen if chosen and proven(evidence[0].gains[chosen]) else RAW
+    verdict = UNCHANGED[raw.centered, bool(evidence)] if system == RAW else advice_for(system)
+    read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
+    shape = f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
+    reasons = [shape, *map(str, evidence)]
     if verdict == RESCALE:
         reasons.append(RESCALED)
     if not evidence:
         reasons.append(f"Whether a change ranks better is unknown: {missing} Give labels: pairs that you judged.")
-    if system != "raw" and evidence[0].kind == MINED_PAIRS and purpose != "search":
+    if system != RAW and evidence[0].evidence.kind is MINED and purpose != "search":
         reasons.append(MINED_ONLY)
-    return Verdict(verdict, system, tuple(reasons))
-
-
-def _shape(raw: Geometry) -> str:
-    read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
-    return f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
-
-
-def _said(figures: Figures, chosen: str | None) -> str:
-    """What one kind of evidence says about the chosen candidate."""
-    if chosen is None:
-        return f"Nothing could be fitted, so the {figures.kind} have nothing to judge."
-    before, after = (100 * figures.judging[name] for name in ("raw", chosen))
-    return (
-        f"On {figures.pairs:,} {figures.kind} that nothing was fitted on or chosen by, {chosen} has {figures.metric} "
-        f"{after:.1f}, raw {before:.1f}{figures.gains[chosen]}."
-    )
+    return verdict, system, tuple(reasons)

@@ -1,14 +1,29 @@
-"""``bertflow.fix`` from Python: encoders and sentences in, advice out."""
+"""``bertflow.fix`` and ``bertflow fix``: encoders or vectors and text in, advice out."""
 
 import json
 import shutil
 
 import numpy as np
 import pytest
+from sentence_transformers import SentenceTransformer
 
 import bertflow
+from bertflow.advise import candidates as fix_candidates
+from bertflow.advise.reading import read_documents, split_text
+from bertflow.advise.verdict import LABELLED, load_evidence
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import load_calibrator
+from bertflow.cli import run
+from bertflow.cli.fix import main
+from bertflow.cli.score import main as score
+from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.sts import load_sts
 from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.evaluation.tasks import evaluate_retrieval
+from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.text_keys import text_key
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
 SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
@@ -31,6 +46,21 @@ def neighbors(n, seed=0):
 def lines_of(pairs):
     """The pairs as a text: a blank line after each."""
     return [line for pair in pairs for line in (*pair, "")]
+
+
+def write_blocks(path, pairs):
+    path.write_text("\n\n".join("\n".join(pair) for pair in pairs) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def toy(tiny_bert, tmp_path_factory):
+    """One run on a random BERT, whose cosines are all near 1, and text in pairs of lines."""
+    folder = tmp_path_factory.mktemp("fix")
+    text = write_blocks(folder / "text.txt", neighbors(600))
+    argv = [tiny_bert, text, "--output", folder / "out", "--candidates", "whitening,whitening(8)", "--device", "cpu"]
+    assert run(main, [*map(str, argv), "--resamples", "300"]) == 0
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -78,11 +108,9 @@ def test_what_is_saved_is_what_the_advice_says(advice, tmp_path):
 
 
 def test_the_command_and_the_function_agree(advice, tiny_bert, tmp_path, capsys):
-    from bertflow.cli import main
-
     (tmp_path / "text.txt").write_text("\n".join(lines_of(neighbors(600))))
-    argv = ["fix", str(tiny_bert), str(tmp_path / "text.txt"), "--output", str(tmp_path / "out"), "--device", "cpu"]
-    assert main([*argv, "--candidates", "whitening,whitening(8)", "--resamples", "200"]) == 0
+    argv = [str(tiny_bert), str(tmp_path / "text.txt"), "--output", str(tmp_path / "out"), "--device", "cpu"]
+    assert run(main, [*argv, "--candidates", "whitening,whitening(8)", "--resamples", "200"]) == 0
     record, held = json.loads((tmp_path / "out" / "fix.json").read_text()), json.loads(advice.to_json())
     assert record["geometry"] == held["geometry"]
     assert record["reasons"] == held["reasons"]
@@ -164,3 +192,347 @@ def test_the_prompt_is_that_of_every_other_command(tiny_bert, tmp_path, prompts,
     raw = advice.candidates.systems["raw"]
     np.testing.assert_allclose(raw.encode(sentences), expected.encode(sentences), atol=1e-6)
     np.testing.assert_allclose(raw.encode_query(sentences), expected.encode_query(sentences), atol=1e-6)
+
+
+# Text and its structure
+
+
+def documents(tmp_path, text, name="t.txt", **options):
+    (tmp_path / name).write_text(text)
+    return read_documents(str(tmp_path / name), **options)
+
+
+def test_lines_between_blank_lines_make_pairs_of_neighbors(tmp_path):
+    found = documents(
+        tmp_path, "How to cook rice\nWash the rice first.\nThen boil the rice.\nEat it while hot.\n\nAlone.\n"
+    )
+    assert found[0].pairs == (
+        ("How to cook rice", "Wash the rice first."),
+        ("Then boil the rice.", "Eat it while hot."),
+    )
+    assert found[1].pairs == ()
+
+
+def test_a_paragraph_makes_a_pair_of_its_first_sentence_and_the_rest(tmp_path):
+    found = documents(tmp_path, "The dog runs home today. It is very hungry now. So it eats a lot.\n")
+    assert found[0].pairs == (("The dog runs home today.", "It is very hungry now. So it eats a lot."),)
+    assert len(found[0].sentences) == 3
+
+
+def test_a_list_of_sentences_makes_no_pairs(tmp_path):
+    found = documents(tmp_path, "The dog runs home today.\nA cat is in the house.\n")
+    assert [(one.sentences, one.pairs) for one in found] == [
+        (("The dog runs home today.",), ()),
+        (("A cat is in the house.",), ()),
+    ]
+
+
+def test_a_table_of_answers_makes_pairs(tmp_path):
+    found = documents(tmp_path, "id,question,answer\n1,how to run,with both legs\n", name="t.csv")
+    assert found[0].pairs == (("how to run", "with both legs"),)
+
+
+def test_lines_of_vectors_stay_whole(tmp_path):
+    found = documents(tmp_path, "The dog runs home today. It is very hungry now.\n", whole_lines=True)
+    assert found[0].sentences == ("The dog runs home today. It is very hungry now.",)
+
+
+def test_nothing_that_is_put_aside_is_fitted_on(tmp_path):
+    pairs = neighbors(500)
+    text = split_text(read_documents(str(write_blocks(tmp_path / "t.txt", pairs))), "t", [pairs[0][0]], 8000, 1000, 0)
+    fitted = {text_key(sentence) for sentence in text.fitted}
+    judged = {text_key(one) for half in (text.choosing, text.judging) for one in (*half.first, *half.second)}
+    assert not fitted & judged
+    assert not fitted & {text_key(sentence) for sentence in text.reference}
+    assert text_key(pairs[0][0]) not in fitted
+    assert not set(text.choosing.first) & set(text.judging.first)
+
+
+def test_the_reference_is_of_the_same_kinds_as_the_text(tmp_path):
+    alone = [f"line {n} stands alone here" for n in range(600)]
+    path = tmp_path / "t.txt"
+    path.write_text("\n\n".join([*("\n".join(pair) for pair in neighbors(600)), *alone]))
+    reference = split_text(read_documents(str(path)), "t", [], 8000, 1000, 0).reference
+    assert sum(sentence.endswith("stands alone here") for sentence in reference) == 200
+    firsts = {query for query, _ in neighbors(600)}
+    assert 0.4 < sum(sentence in firsts for sentence in reference) / 200 < 0.6
+
+
+def test_too_few_pairs_are_none(tmp_path):
+    lines = [f"line {n} of a long list of things" for n in range(400)]
+    path = tmp_path / "t.txt"
+    path.write_text("\n\n".join([*("\n".join(pair) for pair in neighbors(200)), *lines]))
+    text = split_text(read_documents(str(path)), "t", [], 8000, 1000, 0)
+    assert (text.choosing, text.judging, text.mined) == (None, None, 200)
+
+
+# Labels
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "title"),
+    [
+        ("sentence1\tsentence2\tscore", "{k}", "graded labels"),
+        ("sentence_A\tsentence_B\trelatedness_score", "{k}", "graded labels"),  # as SICK calls them
+        ("a\tb\tlabel", "{odd}", "binary labels"),
+        ("query\ttext", None, "retrieval labels"),
+    ],
+)
+def test_the_columns_say_what_kind_of_labels_they_are(header, cell, title, tmp_path):
+    rows = [
+        (a, b) if cell is None else (a, b, cell.format(k=k % 6, odd=k % 2)) for k, (a, b) in enumerate(neighbors(150))
+    ]
+    (tmp_path / "labels.tsv").write_text("\n".join([header, *("\t".join(row) for row in rows)]) + "\n")
+    evidence = load_evidence(str(tmp_path / "labels.tsv"), seed=0)
+    assert evidence.kind.title == title
+    assert abs(len(evidence.choosing) - len(evidence.judging)) <= 1
+    assert set(evidence.sentences) <= {text for pair in neighbors(150) for text in pair}
+
+
+def test_halves_hold_each_pair_once(shared_data, tmp_path):
+    evidence = load_evidence(str(tuning(shared_data, tmp_path, 200)), seed=0)
+    halves = (evidence.choosing, evidence.judging)
+    pairs = [pair for half in halves for pair in zip(half.first, half.second, half.target, strict=True)]
+    assert evidence.kind is LABELLED["graded"]
+    assert len(pairs) == 200
+
+
+# The verdict
+
+
+def test_a_cone_is_whitened_and_the_encoder_finds_more(toy):
+    record = json.loads((toy / "out" / "fix.json").read_text())
+    assert (record["verdict"], record["system"]) == ("whiten", "whitening")
+    gain = record["evidence"][0]["gain"]
+    assert 0 < gain["ci_low"] < gain["difference"] < gain["ci_high"]
+    assert record["geometry"]["reference_raw"]["median"] > 0.8
+    assert abs(record["geometry"]["reference_advised"]["median"]) < 0.05
+
+
+def test_what_is_written_is_what_was_judged(toy, tiny_bert):
+    record = json.loads((toy / "out" / "fix.json").read_text())
+    documents = read_documents(str(toy / "text.txt"))
+    text = split_text(documents, tiny_bert.name, [], 8000, 1000, 0)
+    fixed = CalibratedEncoder.load(toy / "out" / "encoder", device="cpu")
+    report = evaluate_retrieval({"raw": fixed.encoder, "whitening": fixed}, text.judging, resamples=0)
+    rows = {(row["system"], row["metric"]): row["value"] for row in record["evidence"][0]["report"]["rows"]}
+    for name in ("raw", "whitening"):
+        assert report.value(name, "mined pairs", metric="mrr") == pytest.approx(rows[name, "mrr"], abs=1e-3)
+    assert fixed.calibrator.moments_.n == len(text.fitted) == record["text"]["fitted"]
+
+
+def test_scores_and_domain_stand_beside_the_encoder(toy, capsys):
+    fixed = CalibratedEncoder.load(toy / "out" / "encoder", device="cpu")
+    scores = ScoreCalibrator.load(toy / "out" / "encoder", fixed)
+    assert scores.threshold(0.01).low < scores.threshold(0.01).high
+    new = toy / "new.txt"
+    new.write_text("\n".join(sentence for pair in neighbors(40, seed=9) for sentence in pair))
+    assert run(score, [str(toy / "out" / "encoder"), "--domain", str(new), "--device", "cpu"]) == 0
+    assert "no drift to be seen" in capsys.readouterr().out
+
+
+def test_the_folder_for_other_tools_gives_the_same_embeddings(toy):
+    sentences = [a for a, _ in neighbors(20, seed=4)]
+    theirs = SentenceTransformer(str(toy / "out" / "sentence-transformers"), device="cpu").encode(sentences)
+    ours = CalibratedEncoder.load(toy / "out" / "encoder", device="cpu").encode(sentences)
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)
+
+
+def test_the_report_gives_the_verdict_and_the_numbers(toy):
+    text = (toy / "out" / "fix.md").read_text()
+    for part in (
+        ": whiten\n",
+        "## Geometry",
+        "## Mined pairs",
+        "| whitening(8)",
+        "95 % interval +",
+        "threshold cosine",
+    ):
+        assert part in text
+    assert (toy / "out" / "geometry" / "report.html").is_file()
+
+
+def vectors(tmp_path, x, *more):
+    np.save(tmp_path / "x.npy", x.astype(np.float32))
+    return run(main, ["--vectors", str(tmp_path / "x.npy"), "--output", str(tmp_path / "out"), *map(str, more)])
+
+
+def said(tmp_path):
+    return json.loads((tmp_path / "out" / "fix.json").read_text())
+
+
+def test_noise_needs_labels(tmp_path, capsys):
+    assert vectors(tmp_path, np.random.default_rng(0).normal(size=(600, 16))) == 0
+    assert said(tmp_path)["verdict"] == "you need labels"
+    printed = capsys.readouterr().out
+    assert "VERDICT: you need labels" in printed
+    assert "is unknown: vectors without their text make no pairs. Give labels" in printed
+    assert printed.index("time      about") < printed.index("geometry  ") < printed.index("VERDICT")
+
+
+def test_a_cone_of_vectors_without_text_is_only_rescaled(tmp_path):
+    assert vectors(tmp_path, np.random.default_rng(0).normal(size=(600, 16)) + 3) == 0
+    assert said(tmp_path)["verdict"] == "rescale the scores"
+    scores = ScoreCalibrator.load(tmp_path / "out" / "scores", None)
+    assert scores.percentile(0.9) < 60 < scores.percentile(0.99)
+
+
+def cone_of(pairs):
+    """Vectors of both lines of each pair: what they share, hidden under one direction that all have and noise in it."""
+    rng = np.random.default_rng(0)
+    meaning = np.repeat(rng.normal(size=(len(pairs), 12)), 2, axis=0) + 0.3 * rng.normal(size=(2 * len(pairs), 12))
+    return np.hstack([meaning, 30 + 12 * rng.normal(size=(2 * len(pairs), 2))])
+
+
+def test_vectors_with_their_text_are_judged(tmp_path):
+    pairs = [(f"the first of pair {n}", f"and the second of {n}") for n in range(500)]
+    text = write_blocks(tmp_path / "t.txt", pairs)
+    assert vectors(tmp_path, cone_of(pairs), text, "--candidates", "whitening", "--resamples", 200) == 0
+    record = said(tmp_path)
+    assert (record["verdict"], record["evidence"][0]["kind"]) == ("whiten", "mined pairs")
+    assert load_calibrator(tmp_path / "out" / "calibrator").dim_in == 14
+
+
+def test_where_nothing_gets_better_nothing_is_changed(tmp_path):
+    # Directions of noise that are small until they are whitened.
+    rng = np.random.default_rng(0)
+    meaning = np.repeat(rng.normal(size=(500, 4)), 2, axis=0) + 0.05 * rng.normal(size=(1000, 4))
+    x = np.hstack([meaning, 0.02 * rng.normal(size=(1000, 40))])
+    text = write_blocks(tmp_path / "t.txt", [(f"the first of pair {n}", f"and the second of {n}") for n in range(500)])
+    assert vectors(tmp_path, x, text, "--candidates", "whitening", "--resamples", 200) == 0
+    assert said(tmp_path)["verdict"] == "leave it"
+    assert not (tmp_path / "out" / "calibrator").exists()
+
+
+def test_labels_come_first_and_can_contradict_the_text(tmp_path):
+    pairs = [(f"the first of pair {n}", f"and the second of {n}") for n in range(500)]
+    text = write_blocks(tmp_path / "t.txt", pairs)
+    x, rng = cone_of(pairs), np.random.default_rng(1)
+    lines = [line for pair in pairs for line in pair]
+    couples = rng.permutation(1000)[:300].reshape(-1, 2)
+    # People who judge by the direction that whitening makes small.
+    gold = [-abs(x[i, -1] - x[j, -1]) for i, j in couples]
+    rows = [f"{lines[i]}\t{lines[j]}\t{score:.3f}" for (i, j), score in zip(couples, gold, strict=True)]
+    (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    more = ("--labels", tmp_path / "labels.tsv", "--candidates", "whitening", "--resamples", 200)
+    assert vectors(tmp_path, x, text, *more) == 0
+    record = said(tmp_path)
+    assert [one["kind"] for one in record["evidence"]] == ["graded labels", "mined pairs"]
+    assert record["verdict"] == "rescale the scores"
+    assert record["evidence"][1]["gain"]["ci_low"] > 0
+
+
+def test_a_flow_is_chosen_only_if_it_is_better_than_whitening(tmp_path, monkeypatch):
+    made = fix_candidates.FlowCalibrator
+    monkeypatch.setattr(fix_candidates, "FlowCalibrator", lambda **how: made(**{"trainer": {"max_steps": 4}, **how}))
+    pairs = [(f"the first of pair {n}", f"and the second of {n}") for n in range(320)]
+    text = write_blocks(tmp_path / "t.txt", pairs)
+    assert vectors(tmp_path, cone_of(pairs), text, "--candidates", "whitening,flow,flow(6)", "--resamples", 200) == 0
+    systems = {row["system"] for row in said(tmp_path)["evidence"][0]["report"]["rows"]}
+    assert systems == {"raw", "whitening", "flow", "flow(6)"}
+    assert said(tmp_path)["verdict"] == "whiten"
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "message"),
+    [
+        (["{model}", "{few}"], 3,
+         "A verdict needs at least 200 different sentences, to fit on some and to judge on others, got 3. Give more "
+         "text of the kind that you will embed."),
+        (["{model}"], 2,
+         "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors."),
+        (["{model}", "{few}", "--resamples", "0"], 2,
+         "A verdict is based on an interval, which needs resamples of 100 or more, got 0. Leave it out for 1000."),
+        (["{model}", "{few}", "--candidates", "sif"], 2,
+         "A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got 'sif'."),
+        (["{model}", "{few}", "--labels", "{few}.none.tsv"], 3,
+         "{few}.none.tsv is missing. Give the path of an existing file."),
+        (["--vectors", "{few}.npy"], 3, "{few}.npy is missing. Give the path of an existing file."),
+        (["--vectors", "x.npy", "--pooling", "cls"], 2,
+         "vectors take at most the text of the vectors, got pooling. Leave it out."),
+        (["{model}", "{few}.none"], 3, None),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_used_is_one_line(argv, code, message, tiny_bert, tmp_path, capsys):
+    few = tmp_path / "few.txt"
+    few.write_text("the dog runs\nthe cat sleeps\na bird sings\n")
+
+    def spelled(text):
+        return text.replace("{model}", str(tiny_bert)).replace("{few}", str(few))
+
+    assert run(main, [*map(spelled, argv), "--output", str(tmp_path / "out"), "--device", "cpu"]) == code
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    if message:
+        assert error == f"error: {spelled(message)}\n"
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_with_something_in_it_is_not_replaced(toy, tiny_bert, capsys):
+    assert run(main, [str(tiny_bert), str(toy / "text.txt"), "--output", str(toy / "out")]) == 2
+    assert capsys.readouterr().err.endswith(
+        "out must be new or empty, but something is there. Choose another output.\n"
+    )
+
+
+def test_text_of_another_length_than_the_vectors_is_refused(tmp_path, capsys):
+    (tmp_path / "t.txt").write_text("one line\n")
+    assert vectors(tmp_path, np.ones((3, 4)), tmp_path / "t.txt") == 3
+    assert "holds 3 vectors, but the text has 1 lines that are not empty." in capsys.readouterr().err
+
+
+def test_an_interrupt_leaves_nothing(tiny_bert, toy, tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bertflow.advise.candidates.fit_candidates", interrupted)
+    assert run(main, [str(tiny_bert), str(toy / "text.txt"), "--output", str(tmp_path / "out"), "--device", "cpu"]) == 1
+    assert not list(tmp_path.iterdir())
+
+
+# Real encoders and text
+
+
+def tuning(shared_data, tmp_path, n):
+    """Some of the pairs that choices may be made on, as a file of labels."""
+    pairs = load_sts("tuning", shared_data / "sts")
+    rows = np.random.default_rng(0).permutation(len(pairs))[:n]
+    lines = [f"{pairs.first[row]}\t{pairs.second[row]}\t{pairs.target[row]}" for row in rows]
+    (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
+    return tmp_path / "labels.tsv"
+
+
+@pytest.mark.slow
+def test_on_a_raw_encoder_it_says_whiten_or_flow_and_hits_rise_on_new_pairs(minilm, tmp_path):
+    sentences, pairs = docstring_corpus(n_pairs=1000, n_sentences=900)
+    fresh = pairs.taken(range(700, len(pairs)))
+    blocks = list(zip(pairs.first[:700], pairs.second[:700], strict=True)) + [(one,) for one in sentences]
+    text = write_blocks(tmp_path / "text.txt", blocks)
+    argv = [minilm, text, "--pooling", "mean(1,2)", "--output", tmp_path / "out", "--device", "cpu"]
+    assert run(main, [*map(str, argv), "--candidates", "whitening,sif+whitening,flow"]) == 0
+    assert said(tmp_path)["verdict"] in ("whiten", "use the flow")
+    fixed = CalibratedEncoder.load(tmp_path / "out" / "encoder", device="cpu")
+    raw = TransformerEncoder(minilm, pooling="mean(1,2)", device="cpu")
+    report = evaluate_retrieval({"raw": raw, "fixed": fixed}, fresh, resamples=0)
+    hits = {name: report.value(name, "docstrings", metric="hit@1") for name in ("raw", "fixed")}
+    assert hits["fixed"] > hits["raw"] + 0.1
+
+
+@pytest.mark.slow
+def test_a_tuned_encoder_is_left_as_it_is(minilm, shared_data, tmp_path):
+    sentences, _ = docstring_corpus(n_pairs=1, n_sentences=1250)
+    (tmp_path / "text.txt").write_text("\n".join(sentences))
+    argv = [
+        minilm,
+        tmp_path / "text.txt",
+        "--labels",
+        tuning(shared_data, tmp_path, 600),
+        "--output",
+        tmp_path / "out",
+    ]
+    assert run(main, [*map(str, argv), "--candidates", "whitening,whitening(128)", "--device", "cpu"]) == 0
+    assert said(tmp_path)["verdict"] in ("leave it", "rescale the scores")
+    assert TransformerEncoder(tmp_path / "out" / "encoder", device="cpu").describe()["pooling"] == "mean"

@@ -2,9 +2,20 @@
 
 import pytest
 
-from bertflow.advise.verdict import CENTERED, MINED_ONLY, RESCALED, Figures, Gain, Geometry, choose, decide
+from bertflow.advise.verdict import (
+    CENTERED,
+    LABELLED,
+    MINED,
+    MINED_ONLY,
+    RESCALED,
+    Evidence,
+    Geometry,
+    Judgement,
+    decide,
+)
+from bertflow.evaluation.significance import Difference
 
-ADVICE = {"whitening": "whiten", "whitening(8)": "whiten", "flow": "use the flow", "flow(8)": "use the flow"}
+CANDIDATES = ("whitening", "whitening(8)", "flow", "flow(8)")
 NOISE = (-0.1, 0.1)
 """An interval of a difference that may be chance."""
 
@@ -15,27 +26,27 @@ def geometry(median):
 
 def gain(interval):
     low, high = interval
-    return Gain((low + high) / 2 if low is not None else 0.01, low, high)
+    middle = (low + high) / 2 if low is not None else 0.01
+    return Difference("task", "all", "metric", "one", "other", middle, low, high, None, None, None, None)
 
 
-def figures(kind="graded labels", choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, advice=tuple(ADVICE)):
-    """Evidence about candidates.
+def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, candidates=CANDIDATES):
+    """What evidence measured.
 
     Args:
-        kind: Its name.
+        kind: Its kind.
         choosing: Scores of the candidates on the choosing half, in their order.
         lead: Interval of the best flow's lead over the best whitening, on the choosing half.
         gains: Interval of the gain over raw, on the judging half: one for all, or one for each.
-        advice: The candidates.
+        candidates: The candidates.
     """
-    intervals = dict.fromkeys(advice, gains) if isinstance(gains, tuple) else gains
-    return Figures(
-        kind=kind,
-        metric="Spearman x 100",
-        pairs=1200,
-        choosing=dict(zip(advice, choosing, strict=False)),
-        leads={(one, other): gain(lead) for one in advice for other in advice},
+    intervals = dict.fromkeys(candidates, gains) if isinstance(gains, tuple) else gains
+    return Judgement(
+        evidence=Evidence(kind, (), range(1200)),
+        report=None,
+        choosing={"raw": 0.9, **dict(zip(candidates, choosing, strict=False))},
         judging={"raw": 0.4, **{name: 0.4 + gain(interval).difference for name, interval in intervals.items()}},
+        leads={(one, other): gain(lead) for one in candidates for other in candidates},
         gains={name: gain(interval) for name, interval in intervals.items()},
     )
 
@@ -83,59 +94,64 @@ ROWS = {
         "rescale the scores",
         "raw",
     ),
-    "mined pairs alone": (CONE, [figures("mined pairs", gains=BETTER)], "whiten", "whitening"),
+    "mined pairs alone": (CONE, [figures(MINED, gains=BETTER)], "whiten", "whitening"),
     "labels say no, mined pairs yes": (
         CONE,
-        [figures(), figures("mined pairs", gains=BETTER)],
+        [figures(), figures(MINED, gains=BETTER)],
         "rescale the scores",
         "raw",
     ),
-    "labels say yes, mined pairs no": (CONE, [figures(gains=BETTER), figures("mined pairs")], "whiten", "whitening"),
+    "labels say yes, mined pairs no": (CONE, [figures(gains=BETTER), figures(MINED)], "whiten", "whitening"),
 }
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_the_verdict(row):
     median, evidence, word, system = ROWS[row]
-    verdict = decide(geometry(median), evidence, ADVICE, "there are no pairs.")
-    assert (verdict.verdict, verdict.system) == (word, system)
+    assert decide(geometry(median), evidence, "there are no pairs.")[:2] == (word, system)
 
 
 @pytest.mark.parametrize(
-    ("advice", "word"),
+    ("candidates", "word"),
     [
-        ({"flow": "use the flow"}, "use the flow"),
-        ({"whitening": "whiten"}, "whiten"),
-        ({"abtt": "use abtt"}, "use abtt"),
-        ({}, "rescale the scores"),
+        (["flow"], "use the flow"),
+        (["whitening"], "whiten"),
+        (["abtt"], "use abtt"),
+        (["sif+gaussian(4)"], "whiten"),
+        ([], "rescale the scores"),
     ],
-    ids=["only a flow", "only whitening", "another closed form", "nothing could be fitted"],
+    ids=[
+        "only a flow",
+        "only whitening",
+        "another closed form",
+        "another name of whitening",
+        "nothing could be fitted",
+    ],
 )
-def test_what_was_not_tried_is_not_chosen(advice, word):
-    evidence = [figures(gains=BETTER, advice=tuple(advice))]
-    verdict = decide(geometry(CONE), evidence, advice)
-    assert (verdict.verdict, verdict.system) == (word, next(iter(advice), "raw"))
-    if not advice:
-        assert "Nothing could be fitted, so the graded labels have nothing to judge." in verdict.reasons
+def test_what_was_not_tried_is_not_chosen(candidates, word):
+    verdict, system, reasons = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
+    assert (verdict, system) == (word, next(iter(candidates), "raw"))
+    if not candidates:
+        assert "Nothing could be fitted, so the graded labels have nothing to judge." in reasons
 
 
 def test_the_first_of_equal_candidates_is_chosen():
-    assert choose(figures(choosing=(0.5, 0.5, 0.5, 0.5)), ADVICE) == "whitening"
+    assert figures(choosing=(0.5, 0.5, 0.5, 0.5)).chosen == "whitening"
 
 
 def test_the_reasons_give_the_numbers():
-    labels, mined = figures(gains=BETTER), figures("mined pairs", gains=WORSE)
-    assert decide(geometry(CONE), [labels, mined], ADVICE).reasons == (
+    labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
+    assert decide(geometry(CONE), [labels, mined])[2] == (
         "Two random texts have a cosine of 0.80 (90 % of them 0.70 to 0.90): the size of a cosine says little.",
         "On 1,200 graded labels that nothing was fitted on or chosen by, whitening has Spearman x 100 43.0, raw 40.0: "
         "better (+3.0, 95 % interval +1.0 to +5.0).",
-        "On 1,200 mined pairs that nothing was fitted on or chosen by, whitening has Spearman x 100 37.0, raw 40.0: "
+        "On 1,200 mined pairs that nothing was fitted on or chosen by, whitening has MRR x 100 37.0, raw 40.0: "
         "worse (-3.0, 95 % interval -5.0 to -1.0).",
     )
 
 
 def test_without_pairs_the_reasons_say_what_is_missing():
-    assert decide(geometry(CONE), [], ADVICE, "there are no pairs.").reasons[1:] == (
+    assert decide(geometry(CONE), [], "there are no pairs.")[2][1:] == (
         RESCALED,
         "Whether a change ranks better is unknown: there are no pairs. Give labels: pairs that you judged.",
     )
@@ -144,14 +160,14 @@ def test_without_pairs_the_reasons_say_what_is_missing():
 @pytest.mark.parametrize(
     ("evidence", "said"),
     [
-        ([figures("mined pairs", gains=BETTER)], True),
-        ([figures(gains=BETTER), figures("mined pairs", gains=BETTER)], False),
-        ([figures("mined pairs")], False),
+        ([figures(MINED, gains=BETTER)], True),
+        ([figures(gains=BETTER), figures(MINED, gains=BETTER)], False),
+        ([figures(MINED)], False),
     ],
     ids=["mined pairs decided", "labels decided", "nothing is changed"],
 )
 def test_a_change_by_mined_pairs_alone_says_that_they_measure_search(evidence, said):
-    assert (MINED_ONLY in decide(geometry(CONE), evidence, ADVICE).reasons) == said
+    assert (MINED_ONLY in decide(geometry(CONE), evidence)[2]) == said
 
 
 def test_every_verdict_has_its_row():
