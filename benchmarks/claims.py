@@ -40,9 +40,8 @@ Ledger = dict[str, Any]
 def conditions(bench: "Bench") -> dict[str, Any]:
     """Everything that decides the numbers, but the text."""
     from bertflow.encoder.folders import open_model
-    from bertflow.encoder.model import Checkpoint
 
-    encoders = {name: Checkpoint.read(open_model(folder)).weights_hash for name, folder in bench.folders.items()}
+    encoders = {name: open_model(folder).weights_hash for name, folder in bench.folders.items()}
     versions = {name: version(name) for name in PACKAGES} | {"python": platform.python_version()}
     return {"encoders": encoders, "seed": bench.seed, "resamples": bench.resamples, "versions": versions}
 

@@ -40,3 +40,8 @@ class ThresholdMissedError(BertflowError):
 
 class NullDirectionWarning(UserWarning):
     """Some directions of the embeddings hold no variance and were left out."""
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what a library says."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

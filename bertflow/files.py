@@ -74,10 +74,13 @@ def _swap(aside: Path, folder: Path) -> None:
     shutil.rmtree(old)
 
 
-def file_sha256(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def file_sha256(*paths: Path) -> str:
+    """SHA-256 of a file, or of several as if they were one."""
+    sha = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: sha)
+    return sha.hexdigest()
 
 
 def write_text(path: str | Path, text: str) -> None:

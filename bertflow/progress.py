@@ -129,3 +129,13 @@ def place(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
                 )
             return int(values[0]), int(values[1])
     return 0, 1
+
+
+def peak_memory() -> int | None:
+    """Most bytes of memory that this process has held; None on Windows, which has no such figure."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,4 +1,4 @@
-"""Where a model lies, and what its folder says about how to use it.
+"""Where a model lies, what its folder says about how to use it, its config and its tokenizer: all but its weights.
 
 A model is a local folder or a hub id; a hub id becomes a local folder first (the hub's cache), so that all that follows
 reads files. Three kinds of folder are known by the file they hold:
@@ -13,25 +13,30 @@ and one for documents. sentence-transformers names them in its folder; a saved e
 Nothing in a folder is executed: code that comes with a model is refused.
 """
 
-import hashlib
+import functools
 import logging
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Role
-from bertflow.errors import DataError, UsageError
+from bertflow.encoder.pooling import Pooling
+from bertflow.errors import DataError, UsageError, first_line
+from bertflow.files import file_sha256
 from bertflow.records import FileName, read_record
 
 logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
-RECORD_FORMAT = 1
 DOWNLOAD = "Download or copy the whole folder again."
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Patterns of weight files; the first that matches is what transformers loads."""
@@ -39,15 +44,6 @@ WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 ST_PACKAGE = "sentence_transformers."
 ST_POOLINGS: Mapping[str, str] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last-token"}
 """sentence-transformers' pooling mode -> ours."""
-_ST_LEGACY_KEYS: Mapping[str, str] = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-
 
 Prompts = Mapping[Role, str]
 """What is put before a sentence, by what the sentence is."""
@@ -96,23 +92,104 @@ def shown_prompts(prompts: Prompts) -> str:
     return " and ".join(f"{text!r} before each {role}" for role, text in prompts.items() if text) or "none"
 
 
+LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
+"""For everything that is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
+
+
+@contextmanager
+def quiet_transformers() -> Iterator[None]:
+    """No report about the weights that are left out on purpose, no progress bar for a file on disk."""
+    verbosity, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bar:
+            transformers_logging.enable_progress_bar()
+
+
 @dataclass(frozen=True)
 class ModelFolder:
-    """A model on this machine.
+    """A model on this machine; config and tokenizer are read when they are first used.
 
     Attributes:
         path: The folder with config, weights and tokenizer.
         name: The hub id, or the name of the folder given: the same on every machine.
         record: What ``TransformerEncoder.save`` wrote; empty for other folders.
         modules: A sentence-transformers folder's module classes and their folders, in order; empty for other folders.
-        config: What else a sentence-transformers folder says.
+        settings: What else a sentence-transformers folder says.
     """
 
     path: Path
     name: str
     record: Mapping[str, Any] = field(default_factory=dict)
     modules: Sequence[tuple[str, Path]] = ()
-    config: StConfig = field(default_factory=StConfig)
+    settings: StConfig = field(default_factory=StConfig)
+
+    @functools.cached_property
+    def config(self) -> PreTrainedConfig:
+        """The model's config.
+
+        Raises:
+            DataError: If it cannot be read.
+            UsageError: If the model is not one stack of blocks that reads a sentence by itself.
+        """
+        config: PreTrainedConfig = self._read(AutoConfig, "config")
+        if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
+            raise UsageError(
+                f"{self.path} is a model of type {config.model_type}, but sentences need one stack of blocks, as in "
+                "BERT, RoBERTa, MPNet or GPT-2. Choose another model."
+            )
+        return config
+
+    @functools.cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer.
+
+        Raises:
+            DataError: If it cannot be read, or has no vocabulary.
+        """
+        tokenizer: PreTrainedTokenizerBase = self._read(AutoTokenizer, "tokenizer")
+        # Without its files a tokenizer is made up, to which every word is unknown.
+        if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
+            raise DataError(
+                f"{self.path} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least."
+            )
+        return tokenizer
+
+    def _read(self, kind: Any, what: str) -> Any:
+        try:
+            with quiet_transformers():
+                return kind.from_pretrained(self.path, **LOCALLY)
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{self.path} holds no {what} that transformers can read: {first_line(error)}") from error
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of the whole model; a saved encoder may hold only the first of them."""
+        return int(self.record.get("blocks", self.config.num_hidden_layers))
+
+    @property
+    def pad_id(self) -> int:
+        """What fills a batch: any token would do, since the mask hides it."""
+        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
+        return next(pad_id for pad_id in ids if pad_id is not None)
+
+    def depth(self, poolings: Sequence[Pooling]) -> int:
+        """The deepest layer that some poolings read.
+
+        Raises:
+            UsageError: If a layer is out of range, or is not kept in this folder.
+        """
+        depth = max(layer for pooling in poolings for layer in pooling.resolve(self.blocks))
+        if depth > self.config.num_hidden_layers:
+            raise UsageError(
+                f"{self.path} keeps blocks 1 to {self.config.num_hidden_layers} of {self.blocks}, but layer {depth} is "
+                "asked for. Use the model it was saved from."
+            )
+        return depth
 
     def prompts(self, wanted: str | Prompts | None = None) -> Prompts:
         """The prompt for each role.
@@ -124,7 +201,7 @@ class ModelFolder:
         Raises:
             UsageError: If a text is given for something that is not a role.
         """
-        named = {name: text for name, text in (self.config.prompts or {}).items() if text}
+        named = {name: text for name, text in (self.settings.prompts or {}).items() if text}
         if isinstance(wanted, str):
             return dict.fromkeys(PROMPT_NAMES, named.get(wanted, wanted))
         if wanted is not None:
@@ -133,14 +210,14 @@ class ModelFolder:
             return {role: wanted.get(role, "") for role in PROMPT_NAMES}
         if self.record:
             return recorded_prompts(self.record)
-        default = named.get(self.config.default_prompt_name or "", "")
+        default = named.get(self.settings.default_prompt_name or "", "")
         return {
             role: next((named[name] for name in names if name in named), default)
             for role, names in PROMPT_NAMES.items()
         }
 
     def own_pooling(self) -> str:
-        """The pooling that the folder itself asks for; ``mean`` where it asks for none.
+        """The pooling that the folder asks for; ``mean`` where it asks for none.
 
         Raises:
             DataError: If a sentence-transformers folder asks for more than one of our poolings.
@@ -160,21 +237,19 @@ class ModelFolder:
                 )
         return pooling
 
-    def hash_weights(self) -> str:
-        """SHA-256 over the weight files in name order; for a single file, what ``sha256sum`` prints.
+    @functools.cached_property
+    def weights_hash(self) -> str:
+        """SHA-256 over the weight files in name order; a saved encoder keeps that of the model it was made from.
 
         Raises:
             DataError: If there is none.
         """
+        if self.record:
+            return str(self.record["weights"])
         files = next((found for pattern in WEIGHTS if (found := sorted(self.path.glob(pattern)))), [])
         if not files:
             raise DataError(f"{self.path} holds no weights ({' or '.join(WEIGHTS)}). Is it a complete model folder?")
-        sha = hashlib.sha256()
-        for file in files:
-            with file.open("rb") as stream:
-                while block := stream.read(1 << 20):
-                    sha.update(block)
-        return sha.hexdigest()
+        return file_sha256(*files)
 
 
 def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
@@ -188,8 +263,21 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         DataError: If a folder is missing or is not a model folder.
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
-    place, local = locate(model, revision), Path(model).expanduser().is_dir()
-    return _read_folder(place, place.resolve().name if local else str(model))
+    place = locate(model, revision)
+    name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
+    if (place / RECORD_FILE).exists():
+        record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
+        return ModelFolder(place, record["encoder"], dict(record))
+    if (place / "modules.json").exists():
+        # The classes of sentence-transformers have moved, so theirs are known by package and name.
+        moved = re.compile(r"^sentence_transformers\..*\.")
+        modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
+        file = place / "config_sentence_transformers.json"
+        settings = read_record(file, StConfig, "configuration", DOWNLOAD) if file.is_file() else StConfig()
+        return ModelFolder(_st_transformer(place, dict(modules)), name, modules=modules, settings=settings)
+    if not (place / "config.json").exists():
+        raise DataError(f"{place} is not a model folder: it holds no config.json. Give the folder with the weights.")
+    return ModelFolder(place, name)
 
 
 def locate(model: str | Path, revision: str | None = None) -> Path:
@@ -204,46 +292,23 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
         if revision is not None:
             raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
         return given
-    if _is_path(str(model), given):
+    # A hub id is "name" or "owner/name": what begins or nests as a path, or whose parent is here, cannot be one.
+    nested = str(model).count("/") > 1 or (given.parent != Path() and given.parent.is_dir())
+    if nested or given.is_absolute() or str(model).startswith((".", "~")):
         raise DataError(f"The model folder {model} does not exist. Give an existing folder, or a hub id.")
-    return _download(str(model), revision)
-
-
-def _is_path(model: str, given: Path) -> bool:
-    """Whether this can be no hub id ("name" or "owner/name"): it begins or nests as a path, or its parent is here."""
-    in_a_folder = given.parent != Path() and given.parent.is_dir()
-    return given.is_absolute() or model.startswith((".", "~")) or model.count("/") > 1 or in_a_folder
-
-
-def _download(model: str, revision: str | None) -> Path:
     wanted = ["*.json", "*.txt", "*.model", "*.jinja"]
     try:
-        folder = Path(snapshot_download(model, revision=revision, allow_patterns=[*wanted, WEIGHTS[0]]))
+        folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[0]]))
         if not list(folder.rglob(WEIGHTS[0])):
-            folder = Path(snapshot_download(model, revision=revision, allow_patterns=[*wanted, WEIGHTS[1]]))
+            folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[1]]))
     except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
         at = f" at revision {revision!r}" if revision else ""
         reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
         raise UsageError(
-            f"The model {model!r}{at} is not a folder here, and cannot be loaded from the hub: {reason}. "
+            f"The model {str(model)!r}{at} is not a folder here, and cannot be loaded from the hub: {reason}. "
             "Check the name and the network, or give the folder of a downloaded model."
         ) from error
     return folder
-
-
-def _read_folder(folder: Path, name: str) -> ModelFolder:
-    if (folder / RECORD_FILE).exists():
-        record = read_record(folder / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
-        return ModelFolder(folder, record["encoder"], dict(record))
-    if (folder / "modules.json").exists():
-        rows = read_modules(folder)
-        modules = [(_st_class(row.type), folder / row.path) for row in rows]
-        file = folder / "config_sentence_transformers.json"
-        config = read_record(file, StConfig, "configuration", DOWNLOAD) if file.is_file() else StConfig()
-        return ModelFolder(_st_transformer(folder, dict(modules)), name, modules=modules, config=config)
-    if not (folder / "config.json").exists():
-        raise DataError(f"{folder} is not a model folder: it holds no config.json. Give the folder with the weights.")
-    return ModelFolder(folder, name)
 
 
 def read_modules(folder: Path) -> list[StModuleRow]:
@@ -253,12 +318,6 @@ def read_modules(folder: Path) -> list[StModuleRow]:
         DataError: If ``modules.json`` is missing or damaged.
     """
     return read_record(folder / "modules.json", list[StModuleRow], "list of modules", DOWNLOAD)
-
-
-def _st_class(dotted: str) -> str:
-    """A module's class; those of sentence-transformers have moved, so theirs are known by package and name."""
-    package, _, name = dotted.rpartition(".")
-    return ST_PACKAGE + name if package.split(".")[0] == "sentence_transformers" else dotted
 
 
 def _st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
@@ -279,7 +338,8 @@ def _st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
 def _st_pooling(path: Path) -> str:
     """The pooling in a sentence-transformers ``1_Pooling/config.json``, of either schema."""
     config = read_record(path, dict[str, Any], "pooling", DOWNLOAD)
-    named = config.get("pooling_mode") or [mode for key, mode in _ST_LEGACY_KEYS.items() if config.get(key)]
+    legacy = [re.sub("^pooling_mode_|_tokens?$", "", key) for key, on in config.items() if on and "_mode_" in key]
+    named = config.get("pooling_mode") or legacy
     modes = [named] if isinstance(named, str) else list(named)
     if len(modes) != 1 or modes[0] not in ST_POOLINGS:
         raise DataError(

@@ -28,11 +28,11 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import check_sentences
-from bertflow.encoder.batching import TokenizedText, chunks
 from bertflow.encoder.folders import RECORD_FILE
+from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, write_json
+from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.records import read_record
 from bertflow.text_keys import hash_texts
 
@@ -223,16 +223,7 @@ def save_tuned(encoder: "TransformerEncoder", folder: str | Path, stage: Supervi
         encoder.write(aside)
         supervision.write(aside)
         record = read_record(aside / RECORD_FILE, dict[str, Any])
+        weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
         # A folder called "encoder" is part of a run, which is what people will know it by.
         record["encoder"] = name.parent.name if name.name == "encoder" else name.name
-        write_json(aside / RECORD_FILE, {**record, "weights": _hash_model(aside), **supervision.describe()})
-
-
-def _hash_model(folder: Path) -> str:
-    """SHA-256 over the model's files in name order; a saved encoder's folder has other safetensors beside them."""
-    sha = hashlib.sha256()
-    for path in sorted(folder.glob("model*.safetensors")):
-        with path.open("rb") as file:
-            while block := file.read(1 << 20):
-                sha.update(block)
-    return sha.hexdigest()
+        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})

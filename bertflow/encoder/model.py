@@ -1,46 +1,38 @@
-"""A transformer: where it runs, its config and tokenizer, and the blocks that are needed of its weights.
+"""What runs: sentences -> tokens -> padded batches of about equal cost -> the blocks that are needed -> hidden states.
+
+All sentences are tokenized first. Batches are then cut from the order of falling length, as many sentences at a time as
+fit a budget of tokens, padding included, and fewer where the next ones are much shorter: so little is padded, also
+where sentences are few. Embeddings go back to the order given by ``Batch.rows``. Padding always stands on the right,
+whatever side the tokenizer prefers: positions are then those of the sentence alone, in models that count them from the
+left, and the mask makes the rest harmless.
 
 Layer k of a transformer depends on blocks 1 to k alone, so for ``mean(3)`` a model of 12 blocks is loaded with 3. What
 comes out equals ``hidden_states[k]`` of the whole model, with one thing to mind: some families put a final norm behind
-their last block, and truncated they would put it behind block k. There it is switched off.
-
-A family that is not in ``FAMILIES`` is loaded whole: slower, never wrong.
+their last block, and truncated they would put it behind block k. There it is switched off. A family that is not in
+``FAMILIES`` is loaded whole: slower, never wrong.
 """
 
-import functools
 import inspect
 import os
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import (
-    MODEL_MAPPING,
-    AutoConfig,
-    AutoModel,
-    AutoTokenizer,
-    PreTrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
-from transformers.utils import logging as transformers_logging
+from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from bertflow.encoder.folders import ModelFolder
+from bertflow.encoder.folders import LOCALLY, ModelFolder, quiet_transformers
 from bertflow.encoder.pooling import Pooling
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, first_line
 from bertflow.onednn import use_onednn
 
-DTYPES: Mapping[str, torch.dtype] = {
-    "float32": torch.float32,
-    "float16": torch.float16,
-    "bfloat16": torch.bfloat16,
-}
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 """Of the weights and the hidden states; pooling is done in float32."""
 
 TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
@@ -68,20 +60,136 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def peak_memory() -> int | None:
-    """Most bytes of memory that this process has held; None on Windows, which has no such figure."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
 def _own_gpu() -> str:
     """The GPU of this process; where a launcher shows each its own, that is the only one it sees."""
     local = next((int(os.environ[name]) for name in LOCAL_RANKS if name in os.environ), None)
     return "cuda" if local is None else f"cuda:{local % torch.cuda.device_count()}"
+
+
+CHUNK = 4096
+"""Sentences handed to the tokenizer at a time."""
+SIMILAR = 0.875
+"""A batch ends where sentences are shorter than this share of its longest, once it is worth its overhead."""
+ENOUGH = 4
+"""A batch that fills one in so many parts of the budget is worth its overhead."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some sentences, padded on the right.
+
+    Attributes:
+        rows: Where each stands among all sentences.
+        ids: Token ids; (batch, token).
+        mask: True at tokens, False at padding; (batch, token).
+        content: True at tokens that are no special ones; all tokens of a sentence that has no others; (batch, token).
+    """
+
+    rows: NDArray[np.int64]
+    ids: Tensor
+    mask: Tensor
+    content: Tensor
+
+    def to(self, device: torch.device) -> "Batch":
+        """The same batch on a device."""
+        return Batch(self.rows, self.ids.to(device), self.mask.to(device), self.content.to(device))
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """Sentences as token ids, end to end.
+
+    Attributes:
+        ids: All tokens of all sentences; int32.
+        special: Whether each is a special token.
+        starts: Where each sentence starts in ``ids``, and the end; (n + 1,).
+        truncated: How many sentences were cut to the maximal length.
+    """
+
+    ids: NDArray[np.int32]
+    special: NDArray[np.bool_]
+    starts: NDArray[np.int64]
+    truncated: int
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Tokens of each sentence; (n,)."""
+        return np.diff(self.starts)
+
+    def count(self, vocabulary: int) -> NDArray[np.int64]:
+        """How often each token id occurs, special tokens left out; (vocabulary,)."""
+        return np.bincount(self.ids[~self.special], minlength=vocabulary).astype(np.int64)
+
+    def without_content(self) -> int:
+        """How many sentences have special tokens only."""
+        content = np.concatenate([[0], np.cumsum(~self.special)])
+        return int((np.diff(content[self.starts]) == 0).sum())
+
+    def batch(self, rows: NDArray[np.int64], pad_id: int) -> Batch:
+        """The sentences ``rows``, padded to the longest of them."""
+        lengths = self.lengths[rows]
+        mask = np.arange(lengths.max()) < lengths[:, None]
+        ids = np.full(mask.shape, pad_id, dtype=np.int64)
+        content = np.zeros(mask.shape, dtype=bool)
+        for place, row in enumerate(rows):
+            tokens = slice(self.starts[row], self.starts[row + 1])
+            ids[place, : lengths[place]] = self.ids[tokens]
+            content[place, : lengths[place]] = ~self.special[tokens]
+        empty = ~content.any(1)
+        content[empty] = mask[empty]
+        return Batch(rows, torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(content))
+
+    def batches(self, budget: int, pad_id: int, at_most: int | None = None) -> Iterator[Batch]:
+        """All sentences, longest first, in batches of at most ``budget`` tokens (or of one sentence)."""
+        order = np.argsort(-self.lengths, kind="stable")
+        shortness = -self.lengths[order]  # rising, as a search wants it
+        start = 0
+        while start < len(order):
+            longest = -int(shortness[start])
+            similar = int(np.searchsorted(shortness, -longest * SIMILAR, side="right")) - start
+            size = max(1, min(budget // longest, max(similar, budget // (ENOUGH * longest))))
+            size = size if at_most is None else min(size, at_most)
+            yield self.batch(order[start : start + size], pad_id)
+            start += size
+
+
+def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedText:
+    """Tokenize all sentences, each cut to ``max_length`` tokens, special ones included.
+
+    Raises:
+        DataError: If a sentence has no token at all, as an empty one where the model has no special tokens.
+    """
+    ids: list[NDArray[np.int32]] = []
+    special: list[NDArray[np.bool_]] = []
+    truncated = 0
+    for chunk in chunks(sentences, CHUNK):
+        encoded = tokenizer(chunk, truncation=True, max_length=max_length, return_special_tokens_mask=True)
+        ids += [np.array(tokens, dtype=np.int32) for tokens in encoded["input_ids"]]
+        special += [np.array(flags, dtype=bool) for flags in encoded["special_tokens_mask"]]
+        full = [text for text, tokens in zip(chunk, encoded["input_ids"], strict=True) if len(tokens) == max_length]
+        truncated += _count_longer(full, tokenizer, max_length)
+    lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
+    if not lengths.all():
+        row = int(np.flatnonzero(lengths == 0)[0])
+        raise DataError(f"Sentence {row} ({sentences[row]!r}) has no tokens for this model. Leave it out.")
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    flat = np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.bool_), *special])
+    return TokenizedText(*flat, starts, truncated)
+
+
+def _count_longer(sentences: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
+    """How many have more than ``max_length`` tokens."""
+    if not sentences:
+        return 0
+    whole = tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
+    return sum(len(tokens) > max_length for tokens in whole)
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of ``size`` items, the last one shorter."""
+    left = iter(items)
+    while chunk := list(islice(left, size)):
+        yield chunk
 
 
 @dataclass(frozen=True)
@@ -111,35 +219,8 @@ FAMILIES: Mapping[str, Family] = {
 """By model_type: the families whose truncated form is tested to be exact."""
 
 
-LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
-"""For everything that is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No report about the weights that are left out on purpose, no progress bar for a file on disk."""
-    verbosity, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bar:
-            transformers_logging.enable_progress_bar()
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what a library says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
-
-
-@dataclass(frozen=True)
-class HiddenStates:
-    """What a batch left behind: some layers, each (batch, token, dim), and BERT's pooled [CLS], (batch, dim)."""
-
-    layers: Mapping[int, Tensor]
-    pooler: Tensor | None
+POOLER = -1
+"""Stands for BERT's pooling layer among the layers that were read."""
 
 
 @dataclass(frozen=True)
@@ -158,36 +239,28 @@ class BlockStack:
 
     @classmethod
     def load(
-        cls, folder: Path, config: PreTrainedConfig, blocks: int, depth: int, pooler: bool, dtype: torch.dtype
+        cls, folder: ModelFolder, poolings: Sequence[Pooling], dtype: torch.dtype, device: torch.device | str = "cpu"
     ) -> "BlockStack":
-        """Load what layers 0 to ``depth`` need.
-
-        Args:
-            folder: Config and weights.
-            config: The folder's config; left as it is.
-            blocks: Blocks of the whole model, which the folder may hold only the first of.
-            depth: Deepest layer that will be read.
-            pooler: Whether BERT's pooling layer is needed.
-            dtype: Precision of the weights.
+        """Load the blocks that some poolings need.
 
         Raises:
             DataError: If weights are missing or damaged.
-            UsageError: If a pooler is wanted and the model has none.
+            UsageError: If the model does not have what a pooling reads.
         """
-        config = _truncate(config, depth)
-        depth = config.num_hidden_layers
-        model_class: Any = MODEL_MAPPING[type(config)]
+        config, pooler = _truncate(folder.config, folder.depth(poolings)), needs_pooler(poolings)
+        depth, model_class = config.num_hidden_layers, cast(Any, MODEL_MAPPING[type(config)])
         takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
         if pooler and not takes_pooler:
             raise UsageError(
                 f"The pooling pooler needs BERT's pooling layer, and {config.model_type} has none. Use cls."
             )
         options = {"add_pooling_layer": pooler} if takes_pooler else {}
-        model = _load_exactly(folder, config=config, dtype=dtype, **options)
-        if depth < blocks and (norm := FAMILIES[config.model_type].final_norm):
+        model = _load_exactly(folder.path, config=config, dtype=dtype, **options)
+        if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         use_onednn(model)
-        return cls(model.eval(), depth, pooler)
+        nn.Module.to(model.eval(), device)
+        return cls(model, depth, pooler)
 
     @property
     def dim(self) -> int:
@@ -203,12 +276,15 @@ class BlockStack:
                 positions -= module.padding_idx + 1
         return positions
 
-    def read(self, inputs: Mapping[str, Tensor], layers: Sequence[int]) -> "HiddenStates":
-        """The layers asked for; no others are kept in memory."""
+    def read(self, ids: Tensor, mask: Tensor, layers: Iterable[int], **inputs: Tensor) -> dict[int, Tensor]:
+        """The layers asked for, each (batch, token, dim); under ``POOLER`` BERT's pooled [CLS] (batch, dim), if loaded.
+
+        No other layers are kept in memory.
+        """
         inner = [layer for layer in layers if layer < self.depth]
-        output = self.model(**inputs, output_hidden_states=inner or False)
+        output = self.model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=inner or False, **inputs)
         found = {layer: output.hidden_states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
-        return HiddenStates(found, output.pooler_output if self.pooler else None)
+        return found | ({POOLER: output.pooler_output} if self.pooler else {})
 
 
 def switch_off(model: nn.Module, norm: str) -> None:
@@ -248,100 +324,6 @@ def _load_exactly(folder: Path, **options: Any) -> PreTrainedModel:
     return model
 
 
-@dataclass(frozen=True)
-class Checkpoint:
-    """Everything about a model but its weights.
-
-    Attributes:
-        folder: Where it lies.
-        config: Its config.
-        tokenizer: Its tokenizer.
-    """
-
-    folder: ModelFolder
-    config: PreTrainedConfig
-    tokenizer: PreTrainedTokenizerBase
-
-    @classmethod
-    def read(cls, folder: ModelFolder) -> "Checkpoint":
-        """Read config and tokenizer.
-
-        Raises:
-            DataError: If one of them cannot be read.
-            UsageError: If the model is not one stack of blocks that reads a sentence by itself.
-        """
-        return cls(folder, _read_config(folder.path), _read_tokenizer(folder.path))
-
-    @property
-    def blocks(self) -> int:
-        """Blocks of the whole model; a saved encoder may hold only the first of them."""
-        return int(self.folder.record.get("blocks", self.config.num_hidden_layers))
-
-    @functools.cached_property
-    def weights_hash(self) -> str:
-        """SHA-256 of the weights; a saved encoder keeps that of the model it was made from."""
-        return self.folder.record.get("weights") or self.folder.hash_weights()
-
-    @property
-    def pad_id(self) -> int:
-        """What fills a batch: any token would do, since the mask hides it."""
-        ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
-        return next(pad_id for pad_id in ids if pad_id is not None)
-
-    def depth(self, poolings: Sequence[Pooling]) -> int:
-        """The deepest layer that some poolings read.
-
-        Raises:
-            UsageError: If a layer is out of range, or is not kept in this folder.
-        """
-        depth = max(layer for pooling in poolings for layer in pooling.resolve(self.blocks))
-        if depth > self.config.num_hidden_layers:
-            raise UsageError(
-                f"{self.folder.path} keeps blocks 1 to {self.config.num_hidden_layers} of {self.blocks}, but layer "
-                f"{depth} is asked for. Use the model it was saved from."
-            )
-        return depth
-
-    def load(self, poolings: Sequence[Pooling], dtype: torch.dtype, device: torch.device) -> BlockStack:
-        """The blocks that some poolings need.
-
-        Raises:
-            DataError: If weights are missing or damaged.
-            UsageError: If the model does not have what a pooling reads.
-        """
-        stack = BlockStack.load(
-            self.folder.path, self.config, self.blocks, self.depth(poolings), needs_pooler(poolings), dtype
-        )
-        nn.Module.to(stack.model, device)
-        return stack
-
-
 def needs_pooler(poolings: Sequence[Pooling]) -> bool:
     """Whether BERT's pooling layer is among them."""
     return any(pooling.tokens == "pooler" for pooling in poolings)
-
-
-def _read_config(folder: Path) -> PreTrainedConfig:
-    try:
-        with quiet_transformers():
-            config = AutoConfig.from_pretrained(folder, **LOCALLY)
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{folder} holds no config that transformers can read: {first_line(error)}") from error
-    if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
-        raise UsageError(
-            f"{folder} is a model of type {config.model_type}, but sentences need one stack of blocks, as in BERT, "
-            "RoBERTa, MPNet or GPT-2. Choose another model."
-        )
-    return config
-
-
-def _read_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
-    try:
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(folder, **LOCALLY)
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{folder} holds no tokenizer that transformers can read: {first_line(error)}") from error
-    # Without its files a tokenizer is made up, to which every word is unknown.
-    if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
-        raise DataError(f"{folder} holds no vocabulary. Add the files of its tokenizer, tokenizer.json at least.")
-    return tokenizer

@@ -15,10 +15,9 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
-from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.learned import TokenCounts, vocabulary_size
-from bertflow.encoder.model import Checkpoint
+from bertflow.encoder.model import BlockStack, tokenize
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, pool
 from bertflow.progress import bar
 from bertflow.registry import lookup
@@ -56,12 +55,12 @@ class StaticEncoder(AbstractEncoder):
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
     ) -> None:
         self._pooling = lookup("pooling of static vectors", REDUCTIONS, pooling)
-        self._checkpoint = Checkpoint.read(open_model(model, revision))
-        stack = self._checkpoint.load([self._pooling], torch.float32, torch.device("cpu"))
+        self._folder = open_model(model, revision)
+        stack = BlockStack.load(self._folder, [self._pooling], torch.float32)
         embeddings: Any = stack.model.get_input_embeddings()
         self._vectors: torch.Tensor = embeddings.weight.detach().clone()
         self._max_length = max_length
-        tokenizer = self._checkpoint.tokenizer
+        tokenizer = self._folder.tokenizer
         self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
         self.dim = int(self._vectors.shape[1])
         self.recipe: dict[str, Any] = {
@@ -72,11 +71,11 @@ class StaticEncoder(AbstractEncoder):
         }
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        text = tokenize(sentences, self._checkpoint.tokenizer, self._max_length)
+        text = tokenize(sentences, self._folder.tokenizer, self._max_length)
         x = np.empty((len(sentences), self.dim), np.float32)
         counts = self._counts
         with bar(len(sentences), "encoding", progress) as advance:
-            for batch in text.batches(BUDGET, self._checkpoint.pad_id, batch_size):
+            for batch in text.batches(BUDGET, self._folder.pad_id, batch_size):
                 views = TokenViews(
                     batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None
                 )
@@ -90,7 +89,7 @@ class StaticEncoder(AbstractEncoder):
         Raises:
             DataError: If there are no tokens to count.
         """
-        tokenizer = self._checkpoint.tokenizer
+        tokenizer = self._folder.tokenizer
         self._counts = TokenCounts.of_text(
             sentences, lambda chunk: tokenize(chunk, tokenizer, self._max_length), vocabulary_size(tokenizer)
         )
@@ -99,8 +98,8 @@ class StaticEncoder(AbstractEncoder):
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
         recipe = {
-            "encoder": self._checkpoint.folder.name,
-            "weights": self._checkpoint.weights_hash,
+            "encoder": self._folder.name,
+            "weights": self._folder.weights_hash,
             "pooling": f"static-{self._pooling.tokens}",
             "max_length": self._max_length,
         }

@@ -16,18 +16,18 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
-from bertflow.encoder.batching import Batch, TokenizedText, tokenize
-from bertflow.encoder.folders import RECORD_FILE, RECORD_FORMAT, Prompts, open_model, shown_prompts
+from bertflow.encoder.folders import RECORD_FILE, Prompts, open_model, quiet_transformers, shown_prompts
 from bertflow.encoder.learned import Supervision, TokenCounts, vocabulary_size
 from bertflow.encoder.model import (
     DTYPES,
+    POOLER,
     TOKEN_BUDGETS,
+    Batch,
     BlockStack,
-    Checkpoint,
-    HiddenStates,
+    TokenizedText,
     needs_pooler,
-    quiet_transformers,
     resolve_device,
+    tokenize,
 )
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
@@ -87,9 +87,8 @@ class TransformerEncoder(AbstractEncoder):
         prompt: str | Prompts | None = None,
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
     ) -> None:
-        folder = open_model(model, revision)
+        self._folder = folder = open_model(model, revision)
         saved = {**DEFAULTS, **folder.record}
-        self._checkpoint = Checkpoint.read(folder)
         self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
         self._dtype: str = saved["dtype"] if dtype is None else dtype
         self._prompts = folder.prompts(prompt)
@@ -102,7 +101,7 @@ class TransformerEncoder(AbstractEncoder):
         self.supervision = Supervision.read(folder.path, folder.record)
         self._may_change = False
         if token_counts is not None:
-            self._token_counts = TokenCounts.given(token_counts, self._checkpoint.tokenizer)
+            self._token_counts = TokenCounts.given(token_counts, self._folder.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
         self.recipe: dict[str, Any] = {
             "model": str(model),
@@ -129,7 +128,7 @@ class TransformerEncoder(AbstractEncoder):
             role: What the sentences are.
         """
         rows = [parse_pooling(spelling) for spelling in poolings]
-        enough = self._checkpoint.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
+        enough = self._folder.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
         stack = self._stack if enough else self._load(rows)
         return dict(zip(poolings, self._pooled(stack, sentences, rows, role, progress), strict=True))
 
@@ -147,7 +146,7 @@ class TransformerEncoder(AbstractEncoder):
         if not len(sentences):
             return torch.empty(0, self.dim, device=self.device)
         text = self._tokenize(sentences)
-        batch = text.batch(np.arange(len(sentences)), self._checkpoint.pad_id).to(self.device)
+        batch = text.batch(np.arange(len(sentences)), self._folder.pad_id).to(self.device)
         self._stack.model.train(dropout)
         try:
             return self._run(self._stack, batch, [self._pooling])[0]
@@ -172,12 +171,16 @@ class TransformerEncoder(AbstractEncoder):
     def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
         text = self._tokenize(sentences, role)
-        _report(text, self._max_length)
+        n, longest = len(text.lengths), self._max_length
+        if text.truncated:
+            logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, longest)
+        if empty := text.without_content():
+            logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
         return text
 
     def padded(self, text: TokenizedText, rows: NDArray[np.int64]) -> Batch:
         """Some tokenized sentences as one batch, on the CPU."""
-        return text.batch(rows, self._checkpoint.pad_id)
+        return text.batch(rows, self._folder.pad_id)
 
     def embed_batch(self, batch: Batch) -> Tensor:
         """One batch (n, dim), float32, with gradients where torch keeps them; the model is run in the mode it is in."""
@@ -189,18 +192,18 @@ class TransformerEncoder(AbstractEncoder):
         Raises:
             DataError: If there are no tokens to count.
         """
-        size = vocabulary_size(self._checkpoint.tokenizer)
+        size = vocabulary_size(self._folder.tokenizer)
         self._token_counts = TokenCounts.of_text(sentences, self._tokenize, size)
         return self
 
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
         recipe = {
-            "encoder": self._checkpoint.folder.name,
-            "weights": self._checkpoint.weights_hash,
-            "blocks": self._checkpoint.blocks,
+            "encoder": self._folder.name,
+            "weights": self._folder.weights_hash,
+            "blocks": self._folder.blocks,
             "pooling": str(self._pooling),
-            "layers": list(self._pooling.resolve(self._checkpoint.blocks)),
+            "layers": list(self._pooling.resolve(self._folder.blocks)),
             "max_length": self._max_length,
             "dtype": self._dtype,
             "prompt": self._prompts["document"],
@@ -231,18 +234,18 @@ class TransformerEncoder(AbstractEncoder):
         """Write into an existing folder: the blocks in use, the tokenizer, and what describes them."""
         with quiet_transformers():
             self._stack.model.save_pretrained(folder)
-            self._checkpoint.tokenizer.save_pretrained(folder)
+            self._folder.tokenizer.save_pretrained(folder)
         if self._token_counts is not None:
             self._token_counts.write(folder)
         if self.supervision is not None:
             self.supervision.write(folder)
-        write_json(folder / RECORD_FILE, {"format": RECORD_FORMAT} | self.describe())
+        write_json(folder / RECORD_FILE, {"format": 1} | self.describe())
 
     def _load(self, poolings: Sequence[Pooling]) -> BlockStack:
-        return self._checkpoint.load(poolings, lookup("dtype", DTYPES, self._dtype), self.device)
+        return BlockStack.load(self._folder, poolings, lookup("dtype", DTYPES, self._dtype), self.device)
 
     def _choose_length(self, wanted: int | None, default: int) -> int:
-        tokenizer = self._checkpoint.tokenizer
+        tokenizer = self._folder.tokenizer
         longest = min(self._stack.longest_input(), tokenizer.model_max_length)
         if wanted is None:
             return min(default, longest)
@@ -254,7 +257,7 @@ class TransformerEncoder(AbstractEncoder):
     def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         check_sentences(sentences)
         prompted = [self._prompts[role] + sentence for sentence in sentences]
-        return tokenize(prompted, self._checkpoint.tokenizer, self._max_length)
+        return tokenize(prompted, self._folder.tokenizer, self._max_length)
 
     @torch.no_grad()
     def _pooled(
@@ -266,11 +269,10 @@ class TransformerEncoder(AbstractEncoder):
         progress: bool | None,
         batch_size: int | None = None,
     ) -> list[NDArray[np.float32]]:
-        text = self._tokenize(sentences, role)
-        _report(text, self._max_length)
+        text = self.tokenized(sentences, role)
         found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
         budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
-        batches = text.batches(budget, self._checkpoint.pad_id, batch_size)
+        batches = text.batches(budget, self._folder.pad_id, batch_size)
         with bar(len(sentences), "encoding", progress) as advance:
             for batch in batches:
                 for x, embedded in zip(found, self._run(stack, batch.to(self.device), poolings), strict=True):
@@ -282,32 +284,20 @@ class TransformerEncoder(AbstractEncoder):
 
     def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
         """The embeddings of one batch by each pooling."""
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
-        layers = [pooling.resolve(self._checkpoint.blocks) for pooling in poolings]
+        layers = [pooling.resolve(self._folder.blocks) for pooling in poolings]
         counts = self._token_counts if any(pooling.counted for pooling in poolings) else None
         views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
-        states = stack.read(inputs, sorted({layer for row in layers for layer in row}))
-        return [_pool(states, row, views, pooling) for pooling, row in zip(poolings, layers, strict=True)]
+        states = stack.read(batch.ids, batch.mask, sorted({layer for row in layers for layer in row}))
+        return [
+            states[POOLER].float()
+            if pooling.tokens == "pooler"
+            else pool([states[layer] for layer in row], views, pooling)
+            for pooling, row in zip(poolings, layers, strict=True)
+        ]
 
 
 def _reopened(kind: type[TransformerEncoder], recipe: dict[str, Any]) -> TransformerEncoder:
     return kind(**recipe)
-
-
-def _report(text: TokenizedText, max_length: int) -> None:
-    """Say once what happened to some of the sentences."""
-    n = len(text.lengths)
-    if text.truncated:
-        logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, max_length)
-    if empty := text.without_content():
-        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
-
-
-def _pool(states: HiddenStates, layers: Sequence[int], views: TokenViews, pooling: Pooling) -> Tensor:
-    if pooling.tokens == "pooler":
-        assert states.pooler is not None, "a stack is loaded with the pooler when a pooling needs it"
-        return states.pooler.float()
-    return pool([states.layers[layer] for layer in layers], views, pooling)
 
 
 def _check_finite(x: NDArray[np.float32], pooling: Pooling, dtype: str) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bertflow.errors import MissingExtraError
 from bertflow.evaluation.tables import number, setting, task_title
 from bertflow.files import write_text
+from bertflow.progress import peak_memory
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Table
 
@@ -132,8 +133,6 @@ class AbstractSweep(AbstractResult):
 
     def run_facts(self) -> dict[str, Any]:
         """Memory and disk that the sweep took."""
-        from bertflow.encoder.model import peak_memory
-
         return {"peak_memory_bytes": peak_memory(), "scratch_bytes": self.scratch_bytes}
 
     def to_csv(self) -> str:

@@ -45,6 +45,7 @@ from bertflow.evaluation.sweep_results import (
     Sweep,
     SweepRow,
 )
+from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts, seen_share
 
@@ -107,7 +108,6 @@ def sweep(
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
     """
-    from bertflow.encoder.model import peak_memory
     from bertflow.encoder.pooling import TOKEN_REDUCTIONS
     from bertflow.encoder.transformer import TransformerEncoder
 

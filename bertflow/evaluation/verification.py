@@ -214,9 +214,8 @@ def verify_paper(
     Raises:
         DataError: If a task is missing, or has no sub-sets where its figure needs them.
     """
-    from bertflow.encoder.batching import tokenize
     from bertflow.encoder.folders import open_model
-    from bertflow.encoder.model import Checkpoint
+    from bertflow.encoder.model import tokenize
     from bertflow.encoder.transformer import TransformerEncoder
 
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
@@ -227,7 +226,7 @@ def verify_paper(
         return TransformerEncoder(model, "mean", length, device=device, dtype="float32", prompt="")
 
     def tokens(sentences: Sequence[str]) -> "NDArray[np.integer[Any]]":
-        return tokenize(sentences, Checkpoint.read(open_model(model, None)).tokenizer, longest).lengths
+        return tokenize(sentences, open_model(model).tokenizer, longest).lengths
 
     sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
     return verify(encoder_of, tokens, sets, checks, progress)

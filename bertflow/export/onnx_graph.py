@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from bertflow.encoder.model import POOLER
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export.diagnosis import distances
 from bertflow.export.onnx_encoder import GRAPH, INT8, OUTPUT, OnnxEncoder, graph_session
@@ -56,13 +57,9 @@ class EmbeddingGraph(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """(batch, token) twice -> (batch, dim), float32."""
-        states = self.stack.read({"input_ids": input_ids, "attention_mask": attention_mask}, self.layers)
-        if self.tokens == "pooler":
-            assert states.pooler is not None, "the stack is loaded with the pooler for this pooling"
-            pooled = states.pooler
-        else:
-            pooled = self.head(states.layers, input_ids, attention_mask)
-        z: Tensor = self.calibrator(pooled)
+        states = self.stack.read(input_ids, attention_mask, self.layers)
+        pooler = self.tokens == "pooler"
+        z: Tensor = self.calibrator(states[POOLER] if pooler else self.head(states, input_ids, attention_mask))
         return z
 
 

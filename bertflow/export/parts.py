@@ -17,9 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.affine import AffineMap
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.folders import open_model
+from bertflow.encoder.folders import ModelFolder, open_model, quiet_transformers
 from bertflow.encoder.learned import TokenCounts
-from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack, Checkpoint, quiet_transformers
+from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
@@ -99,7 +99,7 @@ class Parts:
     """
 
     files: Path
-    checkpoint: Checkpoint
+    checkpoint: ModelFolder
     pooling: Pooling
     layers: tuple[int, ...]
     token_weights: Tensor | None
@@ -115,7 +115,7 @@ class Parts:
         """
         encoder = transformer_of(system)
         encoder.write(files)
-        checkpoint = Checkpoint.read(open_model(files))
+        checkpoint = open_model(files)
         pooling = parse_pooling(str(encoder.describe()["pooling"]))
         counts = TokenCounts.read(files) if pooling.counted else None
         parts = cls(
@@ -133,7 +133,7 @@ class Parts:
     @cached_property
     def stack(self) -> BlockStack:
         """The blocks, on the CPU, in the encoder's own dtype."""
-        return self.checkpoint.load([self.pooling], DTYPES[self.dtype], torch.device("cpu"))
+        return BlockStack.load(self.checkpoint, [self.pooling], DTYPES[self.dtype])
 
     @property
     def depth(self) -> int:

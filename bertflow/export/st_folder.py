@@ -35,9 +35,16 @@ from torch import Tensor
 from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
-from bertflow.encoder.folders import DOWNLOAD, RECORD_FILE, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
+from bertflow.encoder.folders import (
+    DOWNLOAD,
+    RECORD_FILE,
+    ST_PACKAGE,
+    ST_POOLINGS,
+    StConfig,
+    quiet_transformers,
+    read_modules,
+)
 from bertflow.encoder.learned import COUNTS_FILE
-from bertflow.encoder.model import quiet_transformers
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export.parts import Parts
 from bertflow.files import to_json

@@ -21,13 +21,13 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.batching import Batch
 from bertflow.encoder.learned import Supervision, save_tuned
-from bertflow.encoder.model import peak_memory
+from bertflow.encoder.model import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.finetuning.siamese import OBJECTIVES, Siamese, named
+from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_text, hash_texts
 from bertflow.training.batches import ShuffledBatches, seeded_order

@@ -25,9 +25,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import check_sentences
-from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, Checkpoint, resolve_device
+from bertflow.encoder.model import TOKEN_BUDGETS, Batch, BlockStack, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
@@ -78,16 +77,15 @@ def read_token_states(
         DataError: For a folder that is missing, incomplete or damaged, or something that is no text.
     """
     check_sentences(sentences)
-    checkpoint, place = Checkpoint.read(open_model(model, revision)), resolve_device(device)
-    layers = tuple(range(checkpoint.config.num_hidden_layers + 1))
-    stack = checkpoint.load([Pooling(layers)], torch.float32, place)
-    text = tokenize(sentences, checkpoint.tokenizer, min(max_length, stack.longest_input()))
+    folder, place = open_model(model, revision), resolve_device(device)
+    layers = tuple(range(folder.config.num_hidden_layers + 1))
+    stack = BlockStack.load(folder, [Pooling(layers)], torch.float32, place)
+    text = tokenize(sentences, folder.tokenizer, min(max_length, stack.longest_input()))
     tokens, rows, parts = [], [], []
-    for batch in text.batches(TOKEN_BUDGETS.get(place.type, TOKEN_BUDGETS["cpu"]), checkpoint.pad_id):
+    for batch in text.batches(TOKEN_BUDGETS.get(place.type, TOKEN_BUDGETS["cpu"]), folder.pad_id):
         tokens.append(batch.ids[batch.content].numpy())
         rows.append(np.repeat(batch.rows, batch.content.sum(1).numpy()))
-        moved = batch.to(place)
-        parts.append(_read(stack, moved.ids, moved.mask, moved.content, layers))
+        parts.append(_read(stack, batch.to(place), layers))
     order = np.argsort(np.concatenate(rows), kind="stable")
     return TokenStates(
         np.concatenate(tokens)[order],
@@ -185,11 +183,9 @@ def show_layers(rows: Sequence[LayerGeometry]) -> GeometrySection:
 
 
 @torch.no_grad()
-def _read(
-    stack: BlockStack, ids: torch.Tensor, mask: torch.Tensor, content: torch.Tensor, layers: Sequence[int]
-) -> list[NDArray[np.float32]]:
-    states = stack.read({"input_ids": ids, "attention_mask": mask.long()}, layers)
-    return [states.layers[layer][content].cpu().numpy() for layer in layers]
+def _read(stack: BlockStack, batch: Batch, layers: Sequence[int]) -> list[NDArray[np.float32]]:
+    states = stack.read(batch.ids, batch.mask, layers)
+    return [states[layer][batch.content].cpu().numpy() for layer in layers]
 
 
 def _mean_cosine(units: Float64) -> float:

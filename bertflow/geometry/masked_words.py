@@ -23,9 +23,8 @@ from scipy.special import logsumexp
 from transformers import AutoModelForMaskedLM
 
 from bertflow.correlation import pearson
-from bertflow.encoder.batching import TokenizedText, tokenize
-from bertflow.encoder.folders import open_model
-from bertflow.encoder.model import LOCALLY, Checkpoint, quiet_transformers
+from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model, quiet_transformers
+from bertflow.encoder.model import TokenizedText, tokenize
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Float64
 from bertflow.geometry.report import GeometrySection
@@ -122,13 +121,13 @@ def read_masked_words(
     Raises:
         DataError: If the model has no such head, or no sentence has a token to mask.
     """
-    checkpoint = Checkpoint.read(open_model(model, revision))
-    network = _with_head(checkpoint)
-    limit = min(max_length, int(checkpoint.config.max_position_embeddings))
-    text = tokenize(sentences, checkpoint.tokenizer, limit)
+    folder = open_model(model, revision)
+    network = _with_head(folder)
+    limit = min(max_length, int(folder.config.max_position_embeddings))
+    text = tokenize(sentences, folder.tokenizer, limit)
     head: Any = network.get_output_embeddings()
-    contexts = _contexts(network, head, checkpoint, text, np.random.default_rng(seed))
-    words = whole_words(checkpoint.tokenizer)
+    contexts = _contexts(network, head, folder, text, np.random.default_rng(seed))
+    words = whole_words(folder.tokenizer)
     index = torch.tensor(list(words.values()))
     vectors = head.weight.detach()[index].double().numpy()
     bias = np.zeros(len(words)) if head.bias is None else head.bias.detach()[index].double().numpy()
@@ -159,17 +158,17 @@ def _products(masked: MaskedWords) -> Any:
         yield masked.contexts[start : start + BLOCK] @ masked.vectors.T
 
 
-def _with_head(checkpoint: Checkpoint) -> Any:
-    names = checkpoint.config.architectures or []
+def _with_head(folder: ModelFolder) -> Any:
+    names = folder.config.architectures or []
     refusal = DataError(
-        f"{checkpoint.folder.name} has no masked-language-model head (it is a {', '.join(names) or 'bare encoder'}). "
+        f"{folder.name} has no masked-language-model head (it is a {', '.join(names) or 'bare encoder'}). "
         "Give the folder of a ...ForMaskedLM."
     )
     if not any(name.endswith("ForMaskedLM") for name in names):
         raise refusal
     with quiet_transformers():
         network, info = AutoModelForMaskedLM.from_pretrained(
-            checkpoint.folder.path, output_loading_info=True, dtype=torch.float32, **LOCALLY
+            folder.path, output_loading_info=True, dtype=torch.float32, **LOCALLY
         )
     if info["missing_keys"]:
         raise refusal
@@ -177,20 +176,18 @@ def _with_head(checkpoint: Checkpoint) -> Any:
 
 
 @torch.no_grad()
-def _contexts(
-    network: Any, head: Any, checkpoint: Checkpoint, text: TokenizedText, rng: np.random.Generator
-) -> Float64:
+def _contexts(network: Any, head: Any, folder: ModelFolder, text: TokenizedText, rng: np.random.Generator) -> Float64:
     """What the head's last matrix is multiplied with, at one masked token of each sentence, in any order."""
     caught: list[torch.Tensor] = []
     hook = head.register_forward_pre_hook(lambda module, inputs: caught.append(inputs[0]))
     found: list[NDArray[np.float64]] = []
     try:
-        for batch in text.batches(BUDGET, checkpoint.pad_id):
+        for batch in text.batches(BUDGET, folder.pad_id):
             weights = rng.random(batch.ids.shape) * batch.content.numpy()
             places = torch.from_numpy(weights.argmax(1))
             rows = torch.arange(len(places))
             ids = batch.ids.clone()
-            ids[rows, places] = checkpoint.tokenizer.mask_token_id
+            ids[rows, places] = folder.tokenizer.mask_token_id
             network(input_ids=ids, attention_mask=batch.mask.long())
             found.append(caught.pop()[rows, places].double().numpy())
     finally:

@@ -29,8 +29,8 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.files import atomic_file, write_json
 from bertflow.moments import Moments

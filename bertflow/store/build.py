@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.progress import Advance, place

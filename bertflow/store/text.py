@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.encoder.batching import chunks
+from bertflow.encoder.model import chunks
 from bertflow.errors import DataError
 from bertflow.files import atomic_file
 from bertflow.text_keys import hash_text

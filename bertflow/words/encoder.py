@@ -20,7 +20,7 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.model import BlockStack, Checkpoint
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
 from bertflow.words.inputs import InputSum, count_segments
@@ -60,23 +60,23 @@ class WordEncoder:
     """
 
     def __init__(self, model: str | Path, revision: str | None = None) -> None:
-        self._checkpoint = Checkpoint.read(open_model(model, revision))
-        self.blocks = int(self._checkpoint.config.num_hidden_layers)
+        self._folder = open_model(model, revision)
+        self.blocks = int(self._folder.config.num_hidden_layers)
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         """The model's own."""
-        return self._checkpoint.tokenizer
+        return self._folder.tokenizer
 
     @property
     def family(self) -> str:
         """The type of the model, as transformers calls it."""
-        return str(self._checkpoint.config.model_type)
+        return str(self._folder.config.model_type)
 
     @functools.cached_property
     def stack(self) -> BlockStack:
         """All blocks of the model; loaded when they are needed."""
-        return self._checkpoint.load([Pooling((self.blocks,))], torch.float32, torch.device("cpu"))
+        return BlockStack.load(self._folder, [Pooling((self.blocks,))], torch.float32)
 
     @functools.cached_property
     def input_sum(self) -> InputSum:
@@ -115,16 +115,14 @@ class WordEncoder:
 
     def batch(self, rows: Sequence[Tokens]) -> TokenBatch:
         """Several texts side by side."""
-        return stack_tokens(rows, self._checkpoint.pad_id)
+        return stack_tokens(rows, self._folder.pad_id)
 
     @torch.no_grad()
     def layers(self, batch: TokenBatch) -> list[Tensor]:
         """All layers from 0, each (text, token, dim)."""
-        inputs = {"input_ids": batch.ids, "attention_mask": batch.mask.long()}
-        if count_segments(self.stack.model):
-            inputs["token_type_ids"] = batch.segments
-        states = self.stack.read(inputs, range(self.blocks + 1))
-        return [states.layers[layer] for layer in range(self.blocks + 1)]
+        inputs = {"token_type_ids": batch.segments} if count_segments(self.stack.model) else {}
+        states = self.stack.read(batch.ids, batch.mask, range(self.blocks + 1), **inputs)
+        return [states[layer] for layer in range(self.blocks + 1)]
 
     def find(self, mention: Mention) -> Place:
         """Where a word stands among the tokens of its sentence.
@@ -158,7 +156,7 @@ class WordEncoder:
             mask[0, list(place.at)] = True
             states = layers(place.tokens)
             for vectors, row in zip(found, rows, strict=True):
-                read = [states[layer] for layer in row.resolve(self._checkpoint.blocks)]
+                read = [states[layer] for layer in row.resolve(self._folder.blocks)]
                 vectors.append(pool(read, TokenViews(mask, mask), row)[0].numpy())
         return {name: np.array(vectors) for name, vectors in zip(poolings, found, strict=True)}
 
@@ -185,8 +183,8 @@ class WordEncoder:
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
         return {
-            "encoder": self._checkpoint.folder.name,
-            "weights": self._checkpoint.weights_hash,
+            "encoder": self._folder.name,
+            "weights": self._folder.weights_hash,
             "blocks": self.blocks,
             "family": self.family,
         }
@@ -198,7 +196,7 @@ class WordEncoder:
                 f"The pooling {spelling} is for sentences: {row.tokens} has no meaning for the pieces of one word. "
                 "Use mean, max, cls (the first piece) or last-token, as in mean(3)."
             )
-        self._checkpoint.depth([row])
+        self._folder.depth([row])
         return row
 
 
@@ -216,10 +214,10 @@ def read_static_words(model: str | Path, revision: str | None = None) -> StaticW
     Raises:
         DataError: If the folder is missing, incomplete or damaged.
     """
-    checkpoint = Checkpoint.read(open_model(model, revision))
-    stack = checkpoint.load([Pooling((0,))], torch.float32, torch.device("cpu"))
+    folder = open_model(model, revision)
+    stack = BlockStack.load(folder, [Pooling((0,))], torch.float32)
     embeddings: Any = stack.model.get_input_embeddings()
-    words = whole_words(checkpoint.tokenizer)
+    words = whole_words(folder.tokenizer)
     return StaticWords(tuple(words), embeddings.weight.detach()[list(words.values())].numpy())
 
 

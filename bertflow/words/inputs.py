@@ -21,8 +21,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.model import first_line
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, first_line
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Section, Table
 from bertflow.words.tokens import TokenBatch, Tokens

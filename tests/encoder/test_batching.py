@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from transformers import AutoTokenizer
 
-from bertflow.encoder.batching import tokenize
+from bertflow.encoder.model import tokenize
 
 SENTENCES = ["the dog " * n + "sings" for n in (3, 1, 9, 1, 2, 0, 4)] + [""]
 

@@ -201,9 +201,7 @@ def test_a_prompt_is_text_like_the_rest(tiny_bert):
 def test_an_embedding_that_is_not_finite_is_refused(tiny_bert):
     encoder = make(tiny_bert)
     with torch.no_grad():
-        encoder._stack.model.embeddings.word_embeddings.weight[encoder._checkpoint.tokenizer.get_vocab()["cat"]] = (
-            torch.nan
-        )
+        encoder._stack.model.embeddings.word_embeddings.weight[encoder._folder.tokenizer.get_vocab()["cat"]] = torch.nan
     with pytest.raises(DataError) as caught:
         encoder.encode(["the dog", "a cat", "cat"])
     assert str(caught.value) == (

@@ -105,7 +105,7 @@ def test_a_pooling_of_ones_own_reads_the_transformer_alone(model, tiny_bert, cap
     [
         ({"pooling_mode": "weightedmean"}, "weightedmean"),
         ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True}, "cls + mean"),
-        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len_tokens"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean_sqrt_len"),
         ({}, "none"),
     ],
 )

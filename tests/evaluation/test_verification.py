@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.encoder.batching import tokenize
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.model import Checkpoint
+from bertflow.encoder.model import tokenize
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.tables import published
@@ -41,7 +40,7 @@ def encoder_of(tiny_bert):
 @pytest.fixture
 def value(tiny_bert, encoder_of):
     """Our figure for a check, beside a longer one that shares its pass."""
-    tokenizer = Checkpoint.read(open_model(tiny_bert, None)).tokenizer
+    tokenizer = open_model(tiny_bert).tokenizer
 
     def compute(wanted, sets=SETS):
         checks = [check("sts13"), wanted]
