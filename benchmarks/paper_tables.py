@@ -30,8 +30,8 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.tables import published
 from bertflow.evaluation.tasks import evaluate_sts
+from bertflow.evaluation.verification import published
 from bertflow.runs.flow_run import TextOptions, train
 from bertflow.training.presets import PAPER_TF
 

@@ -199,7 +199,7 @@ class Command:
             if name in (*FILLED, *self.python_only, self.record, "trainer" if self.trainer else ""):
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
-                options += _named_by(parameter.annotation)
+                options += [one for one in _named_by(parameter.annotation) if one.name not in self.python_only]
                 continue
             kind = command_line_type(parameter.annotation, self.function.__globals__)
             required = parameter.default is inspect.Parameter.empty

@@ -8,6 +8,7 @@ main = Command(
     sweep,
     positionals=("model",),
     metavars={"layers": "LIST", "tokens": "LIST", "data_dir": "DIR", "fit_on": "FILE", "labels": "FILE"},
+    python_only=("pooling",),
     saves="Write sweep.json, .md, .csv, .png and run.json there.",
     examples="""\
   bertflow sweep bert-base-uncased --data_dir data/sts --output sweeps/bert

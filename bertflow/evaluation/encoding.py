@@ -1,12 +1,9 @@
-"""Texts through encoders: both sides of pairs, and many poolings of the same sentences; each distinct text once.
+"""Both sides of pairs through encoders, each distinct text once.
 
 Embeddings that are not finite, and zeros under the cosine, have no similarity, so they are refused.
 """
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,15 +11,11 @@ from numpy.typing import NDArray
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import parse_pooling
-from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
 Embeddings = NDArray[np.float32]
-CHUNK_BYTES = 2**28
-"""Embeddings that are held in memory before they are written."""
 
 
 def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> tuple[Embeddings, Embeddings]:
@@ -119,66 +112,3 @@ def require_usable(system: str, x: Embeddings, sentences: Sequence[str], similar
             f"The system {system} gives an embedding of zeros for {sentence!r} ({where}), and "
             "cosine says nothing about it. Leave the sentence out, or choose another similarity."
         )
-
-
-class Scratch:
-    """Embeddings (n, width) by pooling, on disk.
-
-    Args:
-        folder: An empty one.
-        widths: Width of the embeddings by each pooling.
-    """
-
-    def __init__(self, folder: Path, widths: dict[str, int]) -> None:
-        self.widths = widths
-        self._paths = {pooling: folder / f"{at}.f32" for at, pooling in enumerate(widths)}
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on disk."""
-        return sum(path.stat().st_size for path in self._paths.values())
-
-    def append(self, pooling: str, x: NDArray[np.float32]) -> None:
-        """Write the embeddings of the next sentences."""
-        with self._paths[pooling].open("ab") as file:
-            x.tofile(file)
-
-    def read(self, pooling: str) -> NDArray[np.float32]:
-        """All embeddings of one pooling."""
-        return np.fromfile(self._paths[pooling], dtype=np.float32).reshape(-1, self.widths[pooling])
-
-
-@contextmanager
-def embed_poolings(
-    encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
-) -> Iterator[Scratch]:
-    """Embed the sentences once, by all poolings; what comes lasts as long as the block.
-
-    Args:
-        encoder: Should have the blocks loaded that the poolings read: it would load them anew for each chunk.
-        sentences: One or more.
-        poolings: Spellings.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-    """
-    widths = {pooling: x.shape[1] for pooling, x in encoder.encode_poolings(sentences[:1], poolings).items()}
-    chunk = max(1, CHUNK_BYTES // (4 * sum(widths.values())))
-    with tempfile.TemporaryDirectory(prefix="bertflow-") as folder:
-        scratch = Scratch(Path(folder), widths)
-        for start in range(0, len(sentences), chunk):
-            found = encoder.encode_poolings(sentences[start : start + chunk], poolings, progress=progress)
-            for pooling, x in found.items():
-                scratch.append(pooling, x)
-        yield scratch
-
-
-def readable(poolings: Sequence[str], blocks: int) -> list[str]:
-    """Those poolings whose layers an encoder of so many blocks has."""
-    return [pooling for pooling in poolings if _fits(pooling, blocks)]
-
-
-def _fits(pooling: str, blocks: int) -> bool:
-    try:
-        parse_pooling(pooling).resolve(blocks)
-    except UsageError:
-        return False
-    return True

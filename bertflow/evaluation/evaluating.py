@@ -92,8 +92,8 @@ def evaluate(
     from bertflow.evaluation.lexical import lexical_table
     from bertflow.evaluation.report import Report
     from bertflow.evaluation.systems import build_systems
-    from bertflow.evaluation.tables import matching
     from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
+    from bertflow.evaluation.verification import matching
     from bertflow.similarity import SIMILARITIES
 
     thresholds, baselines = parse_thresholds(fail_below), parse_systems(compare)

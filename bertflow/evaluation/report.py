@@ -24,14 +24,13 @@ from bertflow.evaluation.significance import LEVEL, Difference
 from bertflow.evaluation.tables import (
     UNSCALED,
     Column,
-    Published,
     columns,
     interval,
     interval_table,
     number,
-    published_table,
     value_table,
 )
+from bertflow.evaluation.verification import Published, published_table
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table

@@ -1,18 +1,10 @@
-"""Rows of results as a table: a line a system, a column a task, x 100, in the column order of the papers.
-
-Published figures can be set beside them. They were made under one aggregation, and figures under different aggregations
-are not comparable, so a table of ours is set beside those of its own aggregation.
-"""
+"""Rows of results as a table: a line a system, a column a task, x 100, in the column order of the papers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
-from importlib.resources import as_file, files
 from typing import TYPE_CHECKING
 
 from bertflow.data.sts_tasks import SUITES, TASKS
-from bertflow.errors import UnknownNameError
-from bertflow.records import read_record
 from bertflow.tables import MISSING, Table
 
 if TYPE_CHECKING:
@@ -113,60 +105,3 @@ def number(value: float, metric: str) -> str:
 def interval(low: float | None, high: float | None, metric: str) -> str:
     """An interval as tables print it."""
     return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"
-
-
-@dataclass(frozen=True)
-class Published:
-    """One line of a published table; Spearman x 100.
-
-    Attributes:
-        model: As the table calls it, with the text it was fitted on.
-        aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
-        source: Paper and table.
-        scores: By task, all of ``sts7``.
-    """
-
-    model: str
-    aggregation: str
-    source: str
-    scores: dict[str, float]
-
-    @property
-    def average(self) -> float:
-        """The mean over the seven tasks."""
-        return sum(self.scores.values()) / len(self.scores)
-
-
-@cache
-def published() -> tuple[Published, ...]:
-    """All published lines, in the order of the file ``published.json``."""
-    with as_file(files("bertflow.evaluation") / "published.json") as path:
-        return tuple(read_record(path, list[Published], "list of published figures"))
-
-
-def matching(part: str, aggregation: str) -> list[Published]:
-    """The lines of one aggregation whose model or source holds ``part``, whatever its case.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    under = [line for line in published() if line.aggregation == aggregation]
-    found = [line for line in under if part.casefold() in f"{line.model} {line.source}".casefold()]
-    if not under:
-        known = ", ".join(dict.fromkeys(line.aggregation for line in published()))
-        raise UnknownNameError(f"No figures are published under the aggregation {aggregation}. Known: {known}.")
-    if not found:
-        models = ", ".join(dict.fromkeys(line.model for line in under))
-        raise UnknownNameError(f"No figures published under {aggregation} hold {part!r}. Known: {models}.")
-    return found
-
-
-def published_table(lines: Sequence[Published], shown: Sequence[Column]) -> Table:
-    """Published figures in the columns of a table of ours; what was not published is a dash."""
-    body = [(f"{line.model} [{line.source}]", *(_cell(line, column.task) for column in shown)) for line in lines]
-    return Table(("published", *(column.title for column in shown)), tuple(body))
-
-
-def _cell(line: Published, task: str) -> str:
-    value = line.average if task in SUITES else line.scores.get(task)
-    return MISSING if value is None else f"{value:.2f}"

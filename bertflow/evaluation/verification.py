@@ -1,4 +1,7 @@
-"""Is this pipeline right on your encoder? The published figures that need no training, computed again.
+"""Published figures: all of them, to stand beside ours, and those that need no training, computed again.
+
+Figures under different aggregations are not comparable, so a table of ours is set beside those of its own aggregation.
+Is this pipeline right on your encoder? ``verify_paper`` computes:
 
     layers 1 and last     "all" and "wmean", seven tasks    pins pooling, tokenization, aggregation
     embedding and last    STS-B, SICK-R                     the slip of an index that several papers share
@@ -6,28 +9,22 @@
     whitening             STS-B, SICK-R                     pins the closed form, and what it is fitted on
 
 The figures are those of bert-base-uncased. Whitening is fitted on all splits of the task, every sentence as often as it
-occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels. Sentences
-are embedded once for all poolings, at the largest number of tokens; only those that a smaller number cuts, once more.
+occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from functools import cache, partial
+from importlib.resources import as_file, files
+from typing import Any, ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts
-from bertflow.errors import DataError
-from bertflow.evaluation.tables import task_title
+from bertflow.data.sts_tasks import SUITES
+from bertflow.errors import UnknownNameError
+from bertflow.evaluation.tables import Column, task_title
+from bertflow.records import read_record
 from bertflow.results import AbstractResult
-from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from bertflow.encoder.transformer import TransformerEncoder
-
-    Embeddings = NDArray[np.float32]
+from bertflow.tables import MISSING, Table
 
 TOLERANCE = 0.1
 """Of a figure x 100."""
@@ -44,6 +41,63 @@ SU = "Su et al. 2021, arXiv:2103.15316, tables 1 and 2"
 LI = "Li et al. 2020, arXiv:2011.05864, table 2"
 GAO = "Gao et al. 2021, arXiv:2104.08821, table 5"
 FIXED = "issue 285 of princeton-nlp/SimCSE"
+
+
+@dataclass(frozen=True)
+class Published:
+    """One line of a published table; Spearman x 100.
+
+    Attributes:
+        model: As the table calls it, with the text it was fitted on.
+        aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
+        source: Paper and table.
+        scores: By task, all of ``sts7``.
+    """
+
+    model: str
+    aggregation: str
+    source: str
+    scores: dict[str, float]
+
+    @property
+    def average(self) -> float:
+        """The mean over the seven tasks."""
+        return sum(self.scores.values()) / len(self.scores)
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """All published lines, in the order of the file ``published.json``."""
+    with as_file(files("bertflow.evaluation") / "published.json") as path:
+        return tuple(read_record(path, list[Published], "list of published figures"))
+
+
+def matching(part: str, aggregation: str) -> list[Published]:
+    """The lines of one aggregation whose model or source holds ``part``, whatever its case.
+
+    Raises:
+        UnknownNameError: If there is none.
+    """
+    under = [line for line in published() if line.aggregation == aggregation]
+    found = [line for line in under if part.casefold() in f"{line.model} {line.source}".casefold()]
+    if not under:
+        known = ", ".join(dict.fromkeys(line.aggregation for line in published()))
+        raise UnknownNameError(f"No figures are published under the aggregation {aggregation}. Known: {known}.")
+    if not found:
+        models = ", ".join(dict.fromkeys(line.model for line in under))
+        raise UnknownNameError(f"No figures published under {aggregation} hold {part!r}. Known: {models}.")
+    return found
+
+
+def published_table(lines: Sequence[Published], shown: Sequence[Column]) -> Table:
+    """Published figures in the columns of a table of ours; what was not published is a dash."""
+    body = [(f"{line.model} [{line.source}]", *(_cell(line, column.task) for column in shown)) for line in lines]
+    return Table(("published", *(column.title for column in shown)), tuple(body))
+
+
+def _cell(line: Published, task: str) -> str:
+    value = line.average if task in SUITES else line.scores.get(task)
+    return MISSING if value is None else f"{value:.2f}"
 
 
 @dataclass(frozen=True)
@@ -102,17 +156,16 @@ def tasks_of(checks: Sequence[Check]) -> list[str]:
 
 
 @dataclass(frozen=True)
-class Verified:
+class Verified(Check):
     """A published figure and ours, x 100."""
 
-    check: Check
     n: int
     value: float
 
     @property
     def difference(self) -> float:
         """Ours less the published one, from the nearer end where there are two."""
-        return self.value - min(max(self.value, self.check.low), self.check.high)
+        return self.value - min(max(self.value, self.low), self.high)
 
     @property
     def passed(self) -> bool:
@@ -121,16 +174,15 @@ class Verified:
 
     def cells(self) -> tuple[str, ...]:
         """A line of the table."""
-        check = self.check
-        name = f"{task_title(check.task)} {check.pooling}{'+whitening' if check.whitened else ''}"
-        published = f"{check.low:.2f}" if check.low == check.high else f"{check.low:.2f} to {check.high:.2f}"
+        name = f"{task_title(self.task)} {self.pooling}{'+whitening' if self.whitened else ''}"
+        figure = f"{self.low:.2f}" if self.low == self.high else f"{self.low:.2f} to {self.high:.2f}"
         ours = (f"{self.value:.2f}", f"{self.difference:+.2f}", "PASS" if self.passed else "FAIL")
-        return (name, check.aggregation, str(check.max_length), published, *ours, check.source)
+        return (name, self.aggregation, str(self.max_length), figure, *ours, self.source)
 
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON; correlations in [-1, 1]."""
-        ends = {"low": round(self.check.low / 100, 6), "high": round(self.check.high / 100, 6)}
-        return {**asdict(self.check), **ends, "n": self.n, "value": self.value / 100, "passed": self.passed}
+        ends = {"low": round(self.low / 100, 6), "high": round(self.high / 100, 6)}
+        return {**asdict(self), **ends, "value": self.value / 100, "passed": self.passed}
 
 
 @dataclass(frozen=True, repr=False)
@@ -214,87 +266,10 @@ def verify_paper(
     Raises:
         DataError: If a task is missing, or has no sub-sets where its figure needs them.
     """
-    from bertflow.encoder.folders import open_model
-    from bertflow.encoder.model import tokenize
-    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.evaluation.poolings import open_transformer, verify
 
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
-    longest = max(check.max_length for check in checks)
-
-    def encoder_of(length: int) -> "TransformerEncoder":
-        # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
-        return TransformerEncoder(model, "mean", length, device=device, dtype="float32", prompt="")
-
-    def tokens(sentences: Sequence[str]) -> "NDArray[np.integer[Any]]":
-        return tokenize(sentences, open_model(model).tokenizer, longest).lengths
-
     sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
-    return verify(encoder_of, tokens, sets, checks, progress)
-
-
-def verify(
-    encoder_of: "Callable[[int], TransformerEncoder]",
-    tokens: "Callable[[Sequence[str]], NDArray[np.integer[Any]]]",
-    sets: Mapping[str, Pairs],
-    checks: Sequence[Check] = CHECKS,
-    progress: bool | None = None,
-) -> Verification:
-    """Compute every figure again.
-
-    Args:
-        encoder_of: Opens the encoder for a number of tokens; its pooling should need all blocks.
-        tokens: How many tokens each sentence has, special ones included.
-        sets: The tasks of ``tasks_of(checks)``.
-        checks: The published figures.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Raises:
-        DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
-    """
-    from bertflow.evaluation.encoding import row_numbers
-
-    sentences = unique_sentences(sets.values())
-    row_of = row_numbers(sentences)
-    longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
-    encoder = encoder_of(longest)
-    poolings = list(dict.fromkeys(check.pooling for check in checks))
-    embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
-    lengths = tokens(sentences)
-    for length in shorter:
-        cut = np.flatnonzero(lengths > length)
-        embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
-        anew = encoder_of(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
-        for pooling, x in anew.items():
-            embedded[length][pooling][cut] = x
-    rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
-    recipe = {key: value for key, value in encoder.describe().items() if key not in ("pooling", "layers", "max_length")}
-    forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
-    return Verification(tuple(rows), recipe, encoder.dim, tuple(forms))
-
-
-def _verified(check: Check, x: "Embeddings", sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
-    import torch
-
-    from bertflow.affine import whitening_map
-    from bertflow.evaluation.encoding import require_usable
-    from bertflow.evaluation.figures import ScoredTask, task_figures
-    from bertflow.moments import Moments
-    from bertflow.similarity import SIMILARITIES
-
-    pairs = sets[check.task]
-    first, second = (x[rows] for rows in pairs.rows(row_of))
-    if check.whitened:
-        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
-        whitening = whitening_map(Moments.of(x[fitted]))
-        with torch.inference_mode():
-            first, second = (whitening(torch.from_numpy(side)).numpy() for side in (first, second))
-    for sentences, side in ((pairs.first, first), (pairs.second, second)):
-        require_usable(check.pooling, side, sentences, "cosine", f"task {pairs.task}")
-    task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
-    for figure in task_figures(task, resamples=0, seed=0):
-        if (figure.aggregation, figure.subset, figure.metric) == (check.aggregation, "", "cosine_spearman"):
-            return Verified(check, figure.n, 100 * float(figure.values[0]))
-    raise DataError(
-        f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name them. "
-        "Give a folder with the authors' packages."
-    )
+    # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
+    opened = partial(open_transformer, model, pooling="mean", device=device, dtype="float32", prompt="")
+    return verify(lambda length: opened(max_length=length), sets, checks, progress)

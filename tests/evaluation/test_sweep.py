@@ -13,9 +13,16 @@ from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.encoding import embed_poolings, readable
-from bertflow.evaluation.sweep_results import AVERAGE, WEIGHTED
-from bertflow.evaluation.sweeping import accuracy_of_folds, candidates, probe_poolings, sweep_poolings
+from bertflow.evaluation.poolings import (
+    accuracy_of_folds,
+    candidates,
+    embed_poolings,
+    probe_poolings,
+    read_embeddings,
+    readable,
+    sweep_poolings,
+)
+from bertflow.evaluation.sweeping import AVERAGE, WEIGHTED
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
@@ -45,7 +52,7 @@ def found(tiny_bert):
 
 
 def value(result, pooling, calibrator, task="one"):
-    rows = [row for row in result.rows if row.candidate.pooling == pooling and row.candidate.calibrator == calibrator]
+    rows = [row for row in result.rows if row.pooling == pooling and row.calibrator == calibrator]
     return next(row.value for row in rows if row.task == task)
 
 
@@ -93,11 +100,11 @@ def test_the_text_is_read_once(tiny_bert, monkeypatch):
 
 def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):
     encoder, text = open_encoder(tiny_bert, "mean"), sentences(20, 5)
-    monkeypatch.setattr("bertflow.evaluation.encoding.CHUNK_BYTES", 3 * 4 * 16)
-    with embed_poolings(encoder, text, ["mean", "concat(0,3)"]) as scratch:
-        np.testing.assert_allclose(scratch.read("mean"), encoder.encode(text), atol=1e-5)
-        assert scratch.read("concat(0,3)").shape == (20, 32)
-        assert scratch.nbytes == 20 * (16 + 32) * 4
+    monkeypatch.setattr("bertflow.evaluation.poolings.CHUNK_BYTES", 3 * 4 * 16)
+    with embed_poolings(encoder, text, ["mean", "concat(0,3)"]) as files:
+        np.testing.assert_allclose(read_embeddings(files["mean"], 20), encoder.encode(text), atol=1e-5)
+        assert read_embeddings(files["concat(0,3)"], 20).shape == (20, 32)
+        assert sum(file.stat().st_size for file in files.values()) == 20 * (16 + 32) * 4
 
 
 def test_candidates_are_every_layer_by_every_reduction_and_the_rows_of_several():
@@ -149,16 +156,16 @@ def test_a_row_says_what_was_seen(pooling, calibrator, fit_on, setting, tiny_ber
 
 
 def test_the_grid_is_layers_by_reductions(found):
-    grid = found.grid()
-    assert grid.layers == tuple(range(BLOCKS + 1))
-    assert grid.tokens == ("mean", "content", "sif", "soft-sif", "max", "cls", "last-token")
-    assert grid.panels["raw"][2, 0] == pytest.approx(100 * value(found, "mean(2)", "raw", AVERAGE))
-    assert np.isnan(grid.panels["raw"][0, 5])
+    layers, tokens, panels = found.grid()
+    assert layers == list(range(BLOCKS + 1))
+    assert tokens == ["mean", "content", "sif", "soft-sif", "max", "cls", "last-token"]
+    assert panels["raw"][2, 0] == pytest.approx(100 * value(found, "mean(2)", "raw", AVERAGE))
+    assert np.isnan(panels["raw"][0, 5])
 
 
 def test_the_best_row_has_the_largest_value(found):
     for best in found.best():
-        own = [row.value for row in found.shown if row.candidate.calibrator == best.candidate.calibrator]
+        own = [row.value for row in found.shown if row.calibrator == best.calibrator]
         assert best.value == max(own)
 
 
@@ -200,7 +207,7 @@ def test_a_probe_does_not_find_what_it_does_not_hold(labelled):
 def test_every_pooling_is_probed(labelled, tiny_bert):
     result = probe_poolings(open_encoder(tiny_bert), labelled, ["mean(1)", "sif(4)", "concat-last-4"], folds=3)
     alone = accuracy_of_folds(open_encoder(tiny_bert, "mean(1)").encode(labelled.texts), labelled.labels, 3, 0)
-    assert [row.candidate.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
+    assert [row.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
     assert result.rows[0].accuracy == pytest.approx(alone.mean(), abs=0.02)
     assert result.rows[0].deviation == pytest.approx(alone.std(ddof=1), abs=0.02)
     assert result.majority == pytest.approx(max(map(labelled.labels.count, ("dog", "other"))) / 60)

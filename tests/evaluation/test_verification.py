@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from bertflow.encoder.folders import open_model
-from bertflow.encoder.model import tokenize
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.tables import published
+from bertflow.evaluation.poolings import verify
 from bertflow.evaluation.tasks import score_sets
-from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, tasks_of, verify
+from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, published, tasks_of
 
 from .conftest import toy_pairs
 
@@ -38,14 +36,11 @@ def encoder_of(tiny_bert):
 
 
 @pytest.fixture
-def value(tiny_bert, encoder_of):
+def value(encoder_of):
     """Our figure for a check, beside a longer one that shares its pass."""
-    tokenizer = open_model(tiny_bert).tokenizer
 
     def compute(wanted, sets=SETS):
-        checks = [check("sts13"), wanted]
-        found = verify(encoder_of, lambda text: tokenize(text, tokenizer, LONG).lengths, sets, checks)
-        return found.rows[1].value
+        return verify(encoder_of, sets, [check("sts13"), wanted]).rows[1].value
 
     return compute
 
@@ -102,7 +97,7 @@ def test_whitening_counts_every_sentence_as_often_as_it_stands(value, tiny_bert)
     ],
 )
 def test_a_figure_passes_within_a_tenth(ours, low, high, difference, passed):
-    row = Verified(replace(check("stsb"), low=low, high=high), 10, ours)
+    row = Verified(**vars(replace(check("stsb"), low=low, high=high)), n=10, value=ours)
     assert row.difference == pytest.approx(difference)
     assert row.passed == passed
 
@@ -118,7 +113,7 @@ def test_a_task_whose_sub_sets_are_not_named_has_no_wmean(value):
 
 
 def test_another_encoder_is_said_to_be_another_one(encoder_of):
-    found = verify(encoder_of, lambda text: np.zeros(len(text)), SETS, [check("sts12")])
+    found = verify(encoder_of, SETS, [check("sts12")])
     assert found.summary() == [
         "0 of 1 figures of tiny-bert are within 0.1 of the published ones.",
         "The published figures are those of bert-base-uncased (12 blocks, 768 wide). tiny-bert has 4 blocks, 16 wide: "

@@ -1,0 +1,350 @@
+"""Many poolings of one encoder, from one pass over the text: scored, probed, or set beside published figures.
+
+    layers 0 ... last  x  token reductions       one layer each
+    last-2-avg ... concat-last-4, mean of all    several layers
+    weighted mean of all                         every layer scaled to the same root mean square norm
+
+each raw, whitened, and whitened to 64 directions. The rows that the authors of BERT tried (last, second to last, sum
+and concatenation of the last four, weighted sum of all) are among them; their weights were learned from labels, ours
+are not. Under the cosine a sum over layers is their mean, so the sum of all has no row of its own.
+
+A linear probe says what an embedding holds, not what its cosine shows: how well does a linear classifier tell labels
+apart? Embeddings are scaled inside each fold, on its training part.
+"""
+
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from typing_extensions import Unpack
+
+from bertflow.affine import NULL_SHARE, whitening_map
+from bertflow.data.corpus import LabelledText
+from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, parse_pooling
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.evaluation.encoding import Embeddings, checked_sides, row_numbers
+from bertflow.evaluation.figures import ScoredTask, task_figures
+from bertflow.evaluation.significance import Figure
+from bertflow.evaluation.sweeping import (
+    AVERAGE,
+    CALIBRATORS,
+    METRIC,
+    RAW,
+    REDUCED,
+    WEIGHTED,
+    Candidate,
+    Probe,
+    ProbeRow,
+    Sweep,
+    SweepRow,
+)
+from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verification, Verified
+from bertflow.moments import Moments
+from bertflow.opening import LoadOptions, load
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
+from bertflow.text_keys import hash_texts, seen_share
+
+ITERATIONS = 1000  # of the optimizer of the probe; scaled embeddings need some tens
+CHUNK_BYTES = 2**28
+"""Embeddings that are held in memory before they are written."""
+
+
+def open_transformer(model: str | Path, **options: Unpack[LoadOptions]) -> TransformerEncoder:
+    """Open an encoder whose layers can be read.
+
+    Raises:
+        UsageError: If it is not a raw transformer.
+    """
+    encoder = load(model, **options)
+    if not isinstance(encoder, TransformerEncoder):
+        raise UsageError(f"The layers of a raw transformer are needed, but {model} is not one. Give its folder.")
+    return encoder
+
+
+def candidates(
+    blocks: int, layers: Sequence[int] | str | None = None, tokens: Sequence[str] | str | None = None
+) -> list[str]:
+    """The poolings of a sweep, by their spelling.
+
+    Args:
+        blocks: Number of blocks of the encoder.
+        layers: For the candidates of one layer, from 0, also as "0,3,6"; all by default.
+        tokens: Their token reductions, also as "mean,cls"; all by default.
+
+    Raises:
+        UsageError: For layers that the encoder does not have.
+        UnknownNameError: For an unknown token reduction.
+    """
+    reductions = tokens.split(",") if isinstance(tokens, str) else tokens or list(TOKEN_REDUCTIONS)
+    for name in reductions:
+        lookup("token reduction", TOKEN_REDUCTIONS, name)
+    every = range(blocks + 1)
+    try:
+        wanted = [int(part) for part in (layers.split(",") if isinstance(layers, str) else layers or every)]
+    except ValueError:
+        raise UsageError(f"layers takes numbers with commas, as 0,3,6; got {layers!r}.") from None
+    for layer in wanted:
+        if layer not in every:
+            raise UsageError(f"layers go from 0 (embedding layer) to {blocks} for this encoder, got {layer}.")
+    single = [str(Pooling((layer,), tokens=name)) for name in reductions for layer in wanted]
+    several = [name for name, row in POOLINGS.items() if len(row.layers) > 1]
+    return [*single, *readable([*several, str(Pooling(tuple(every)))], blocks)]
+
+
+def readable(poolings: Sequence[str], blocks: int) -> list[str]:
+    """Those poolings whose layers an encoder of so many blocks has."""
+    found = []
+    for pooling in poolings:
+        try:
+            parse_pooling(pooling).resolve(blocks)
+        except UsageError:
+            continue
+        found.append(pooling)
+    return found
+
+
+@contextmanager
+def embed_poolings(
+    encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
+) -> Iterator[dict[str, Path]]:
+    """Embed the sentences once, by all poolings, into files of float32 rows that last as long as the block.
+
+    Args:
+        encoder: With the blocks that the poolings read: it would load them anew for each chunk.
+        sentences: One or more.
+        poolings: Spellings.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+    """
+    width = sum(x.shape[1] for x in encoder.encode_poolings(sentences[:1], poolings).values())
+    chunk = max(1, CHUNK_BYTES // (4 * width))
+    with tempfile.TemporaryDirectory(prefix="bertflow-") as folder:
+        files = {pooling: Path(folder) / f"{at}.f32" for at, pooling in enumerate(poolings)}
+        for start in range(0, len(sentences), chunk):
+            found = encoder.encode_poolings(sentences[start : start + chunk], poolings, progress=progress)
+            for pooling, x in found.items():
+                with files[pooling].open("ab") as file:
+                    x.tofile(file)
+        yield files
+
+
+def read_embeddings(file: Path, n: int) -> Embeddings:
+    """The embeddings (n, width) of one pooling."""
+    return np.fromfile(file, dtype=np.float32).reshape(n, -1)
+
+
+def _candidates_of(
+    encoder: TransformerEncoder, files: Mapping[str, Path], n: int
+) -> Iterator[tuple[Candidate, Embeddings]]:
+    """Each candidate with its embeddings, one in memory at a time."""
+    blocks = int(encoder.describe()["blocks"])
+    for spelling, file in files.items():
+        pooling, x = parse_pooling(spelling), read_embeddings(file, n)
+        yield Candidate(spelling, pooling.tokens, pooling.resolve(blocks), x.shape[1]), x
+    means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
+    if set(means) <= set(files):
+        layers = (read_embeddings(files[spelling], n) for spelling in means)
+        scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in layers)
+        total = np.asarray(sum(scaled), dtype=np.float32)
+        yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
+
+
+def _recipe(encoder: TransformerEncoder, *others: str) -> dict[str, Any]:
+    """The encoder's description without what each pooling has of its own, and without ``others``."""
+    own = ("pooling", "layers", "token_counts", *others)
+    return {key: value for key, value in encoder.describe().items() if key not in own}
+
+
+def sweep_poolings(
+    encoder: TransformerEncoder,
+    sets: Sequence[Pairs],
+    poolings: Sequence[str],
+    fit_on: Sequence[str] | None = None,
+    progress: bool | None = None,
+) -> Sweep:
+    """Score every pooling on every task, raw and whitened.
+
+    Args:
+        encoder: Opened with all blocks that are read; its tokens are counted anew, for ``sif``.
+        sets: The tasks.
+        poolings: Spellings, as ``candidates`` gives them.
+        fit_on: Text to fit whitening and token counts on; by default the scored sentences, without their labels.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        DataError: For embeddings that cannot be scored or whitened.
+    """
+    scored = unique_sentences(sets)
+    text = list(dict.fromkeys(scored if fit_on is None else fit_on))
+    sentences = list(dict.fromkeys([*scored, *text]))
+    row_of = row_numbers(sentences)
+    fit_rows = np.array([row_of[sentence] for sentence in text])
+    seen = seen_share(scored, hash_texts(text))
+    encoder.count_tokens(text)
+    rows: list[SweepRow] = []
+    with embed_poolings(encoder, sentences, poolings, progress) as files:
+        for candidate, x in _candidates_of(encoder, files, len(sentences)):
+            for calibrator, z in _calibrated(x, fit_rows):
+                fitted = seen if calibrator != RAW or candidate.tokens in COUNTED else 0.0
+                facts = {**vars(candidate), "width": z.shape[1], "calibrator": calibrator, "seen": fitted}
+                system = candidate.pooling if calibrator == RAW else f"{candidate.pooling} {calibrator}"
+                rows += [SweepRow(**facts, **score) for score in _scores(system, z, sets, row_of)]
+        nbytes = sum(file.stat().st_size for file in files.values())
+    which = f"the {len(text)} scored sentences" if fit_on is None else f"{len(text)} given sentences"
+    known = {row.pooling for row in rows}
+    constant = tuple(name for name in poolings if name not in known)
+    return Sweep(tuple(rows), _recipe(encoder), nbytes, constant, len(sentences), f"{which}, without labels", seen)
+
+
+def _calibrated(x: Embeddings, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Embeddings]]:
+    """The embeddings raw, whitened, and whitened to their first directions: one fit does for both.
+
+    One vector for all sentences (layer 0 of [CLS] gives it) has no score, raw or whitened.
+    """
+    moments = Moments.of(x[fit_rows])
+    if np.trace(moments.covariance) <= NULL_SHARE**2 * moments.mean_square_norm:
+        return
+    yield RAW, x
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", NullDirectionWarning)  # every row says how many directions are left
+        z = _whitened(x, moments)
+    for name, dim in zip(CALIBRATORS[1:], (z.shape[1], REDUCED), strict=True):
+        if dim <= z.shape[1]:
+            yield name, z[:, :dim]
+
+
+def _whitened(x: Embeddings, moments: Moments) -> Embeddings:
+    with torch.inference_mode():
+        return whitening_map(moments)(torch.from_numpy(x)).numpy()
+
+
+def _scores(system: str, x: Embeddings, sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+    """Task, aggregation, pairs and value of each task, as in every table, and of their average if there are several."""
+    figures = [next(iter(_figures(system, x, pairs, row_of).values())) for pairs in sets]
+    values = [float(figure.values[0]) for figure in figures]
+    for figure, value in zip(figures, values, strict=True):
+        yield {"task": figure.task, "aggregation": figure.aggregation, "n": figure.n, "value": value}
+    if len(sets) > 1:
+        n = sum(figure.n for figure in figures)
+        yield {"task": AVERAGE, "aggregation": "as each task", "n": n, "value": float(np.mean(values))}
+
+
+def _figures(system: str, x: Embeddings, pairs: Pairs, row_of: Mapping[str, int]) -> dict[str, Figure]:
+    """Spearman of the cosine on one task by aggregation, all pairs together first if they can be ranked so."""
+    [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
+    task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
+    figures = task_figures(task, resamples=0, seed=0)
+    return {figure.aggregation: figure for figure in figures if figure.metric == METRIC and not figure.subset}
+
+
+def probe_poolings(
+    encoder: TransformerEncoder,
+    labelled: LabelledText,
+    poolings: Sequence[str],
+    folds: int = 5,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> Probe:
+    """Cross-validate a linear probe on every pooling.
+
+    Args:
+        encoder: As for ``sweep_poolings``.
+        labelled: Texts and their labels.
+        poolings: Spellings.
+        folds: Two or more.
+        seed: Random seed for the folds.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        UsageError: For fewer than two folds.
+        DataError: If a label has fewer texts than there are folds.
+    """
+    counts, n = Counter(labelled.labels), len(labelled.labels)
+    label, fewest = counts.most_common()[-1]
+    if folds < 2:
+        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")
+    if fewest < folds:
+        raise DataError(
+            f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
+            "Give more text, or fewer folds."
+        )
+    encoder.count_tokens(labelled.texts)
+    rows: list[ProbeRow] = []
+    with embed_poolings(encoder, labelled.texts, poolings, progress) as files:
+        for candidate, x in _candidates_of(encoder, files, n):
+            if candidate.pooling in files:
+                found = accuracy_of_folds(x, labelled.labels, folds, seed)
+                facts = {**vars(candidate), "accuracy": float(found.mean()), "deviation": float(found.std(ddof=1))}
+                rows.append(ProbeRow(**facts))
+        nbytes = sum(file.stat().st_size for file in files.values())
+    return Probe(
+        tuple(rows), _recipe(encoder), nbytes, n, len(counts), max(counts.values()) / n, folds, seed, labelled.source
+    )
+
+
+def accuracy_of_folds(x: Embeddings, labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
+    """Accuracy (folds,) of a logistic regression on embeddings (n, width), each fold left out in turn."""
+    pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
+    splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    return np.asarray(cross_val_score(pipeline, x.astype(np.float64), np.asarray(labels), cv=splits))
+
+
+def verify(
+    open_encoder: Callable[[int], TransformerEncoder],
+    sets: Mapping[str, Pairs],
+    checks: Sequence[Check] = CHECKS,
+    progress: bool | None = None,
+) -> Verification:
+    """Compute every published figure again; sentences are embedded once more only where fewer tokens cut them.
+
+    Args:
+        open_encoder: Opens the encoder for a number of tokens; its pooling should need all blocks.
+        sets: The tasks of ``tasks_of(checks)``.
+        checks: The published figures.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
+    """
+    sentences = unique_sentences(sets.values())
+    row_of = row_numbers(sentences)
+    longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
+    encoder = open_encoder(longest)
+    poolings = list(dict.fromkeys(check.pooling for check in checks))
+    embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
+    for length in shorter:
+        cut = np.flatnonzero(encoder.tokenized(sentences).lengths > length)
+        embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
+        anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
+        for pooling, x in anew.items():
+            embedded[length][pooling][cut] = x
+    rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
+    forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
+    return Verification(tuple(rows), _recipe(encoder, "max_length"), encoder.dim, tuple(forms))
+
+
+def _verified(check: Check, x: Embeddings, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
+    pairs = sets[check.task]
+    if check.whitened:
+        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
+        x = _whitened(x, Moments.of(x[fitted]))
+    figure = _figures(check.pooling, x, pairs, row_of).get(check.aggregation)
+    if figure is None:
+        raise DataError(
+            f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name "
+            "them. Give a folder with the authors' packages."
+        )
+    return Verified(**vars(check), n=figure.n, value=100 * float(figure.values[0]))
