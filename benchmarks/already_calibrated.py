@@ -32,7 +32,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.tasks import right_ranks
 from bertflow.moments import Moments
-from bertflow.training.reduction import participation_ratio
+from bertflow.training.rows import participation_ratio
 
 HERE = Path(__file__).parent
 HALVED = 3_000

@@ -9,7 +9,7 @@ from bench_flow import DIM, training_step
 from bench_timing import Result, ratio, take_turns
 
 from bertflow.flow.glow import build_glow
-from bertflow.training.presets import PRESETS
+from bertflow.training.recipe import PRESETS
 
 CASES = {"paper-tf": 64, "default": 256}
 """Presets and their batches."""

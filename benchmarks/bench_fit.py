@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.training.batches import ShuffledBatches
 from bertflow.training.fitting import FlowFit, fit_flow
-from bertflow.training.optimizer import build_optimizer
-from bertflow.training.presets import PRESETS, Recipe
+from bertflow.training.module import build_optimizer
+from bertflow.training.recipe import PRESETS, Recipe
+from bertflow.training.rows import ShuffledBatches
 
 ROUNDS = 3
 ROWS = 26_173

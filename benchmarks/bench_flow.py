@@ -19,8 +19,8 @@ from bertflow.affine import AffineMap
 from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import FlowMap, Glow, build_glow
 from bertflow.flow.transforms import LULinear
-from bertflow.training.optimizer import OPTIMIZERS
-from bertflow.training.presets import PRESETS
+from bertflow.training.module import OPTIMIZERS
+from bertflow.training.recipe import PRESETS
 
 DIM = 384
 CONFIG = GlowConfig(levels=2, depth=3, hidden=64, permutation="lu")

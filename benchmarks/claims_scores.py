@@ -203,7 +203,7 @@ def likelihood_chooses(bench: Bench, part: str) -> Measured:
 def _flows(bench: Bench, part: str) -> tuple[Float64, Figure]:
     """Held-out likelihood, in bits, and scores of every flow."""
     x = bench.by_layer(PARTS[part].encoder)[PARTS[part].stand_in.mean]
-    fits = [fit_flow(x, n_components="all", random_state=bench.seed, changes=one) for one in SCHEDULES]
+    fits = [fit_flow(x, n_components="all", random_state=bench.seed, **one) for one in SCHEDULES]
     bits = np.array([fit.record.held_out_bits for fit in fits], dtype=np.float64)
     scored = [bench.sample.scored_tasks([applied(fit.map, x)]) for fit in fits]
     return -bits, bench.scores([[task.similarities[0] for task in one] for one in scored])

@@ -14,7 +14,7 @@ from bertflow.geometry.cloud import nearest
 from bertflow.geometry.frequency import LOOKED_AT, RANKS
 from bertflow.geometry.layers import LayerGeometry
 from bertflow.geometry.masked_words import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
-from bertflow.training.batches import seeded_order
+from bertflow.training.rows import seeded_order
 from bertflow.words.study import STATIC
 
 NEIGHBORS = 5

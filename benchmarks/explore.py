@@ -31,7 +31,7 @@ WIDTHS = (None, 192, 160, 128, 96)
 
 def flow(x: np.ndarray, seed: int, **changes: Any) -> torch.nn.Module:
     """The flow of the first round, eight epochs, with some fields changed; all of its coordinates kept."""
-    fitted = fit_flow(x, random_state=seed, changes={"epochs": 8, **changes}).map
+    fitted = fit_flow(x, random_state=seed, **{"epochs": 8, **changes}).map
     return FlowMap(fitted.affine, fitted.glow)
 
 

@@ -33,7 +33,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.tasks import evaluate_sts
 from bertflow.evaluation.verification import published
 from bertflow.runs.flow_run import TextOptions, train
-from bertflow.training.presets import PAPER_TF
+from bertflow.training.recipe import PAPER_TF
 
 COLUMNS = SUITES["sts7"]
 AGGREGATION = "wmean"

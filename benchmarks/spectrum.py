@@ -3,7 +3,7 @@
     python benchmarks/spectrum.py --data_dir DATA
 
 Scored on ``tuning`` (the mean of its two Spearman correlations x 100), fitted on its own sentences (transductive) and
-on a mixture without them (inductive). ``bertflow.training.reduction`` reads its bound off this table: up to which
+on a mixture without them (inductive). ``bertflow.training.rows`` reads its bound off this table: up to which
 effective rank to keep all directions. Writes spectrum.json and spectrum.md beside this file.
 """
 
@@ -21,7 +21,7 @@ from bertflow.affine import whitening_map
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
-from bertflow.training.reduction import KEPT, STEEP, effective_rank, participation_ratio
+from bertflow.training.rows import KEPT, STEEP, effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
 BLOCKS: Mapping[str, int] = {"minilm": 6, "mlm4": 4}

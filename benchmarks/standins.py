@@ -10,7 +10,7 @@ Inner layers of a tuned MiniLM stand in for a raw BERT (four rows of one model);
     hindsight   the best of them on the test sets themselves: what no honest choice reaches
     paper-tf    the released recipe on the stand-in's own pooling (embeddings made beforehand, so without dropout)
     default     the default's flow on the soft-sif pooling of the same layers; where the plain mean of those layers
-                looks calibrated already (``bertflow.training.reduction``), nothing is changed
+                looks calibrated already (``bertflow.training.rows``), nothing is changed
 
 STS is the mean over seven test sets of Spearman x 100, fitted on the 26,173 test sentences without labels
 (transductive) or on a mixture that holds none of them (inductive); retrieval is hit@1 on 2,500 docstring pairs.
@@ -40,7 +40,7 @@ from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.evaluation.tasks import right_ranks
 from bertflow.moments import Moments
 from bertflow.training.fitting import FittedFlow, fit_flow
-from bertflow.training.reduction import CALIBRATED, participation_ratio
+from bertflow.training.rows import CALIBRATED, participation_ratio
 
 HERE = Path(__file__).parent
 ABOVE = (

@@ -183,9 +183,9 @@ def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
     import torch
 
     from bertflow.store.store import EmbeddingStore
-    from bertflow.training.batches import ShuffledBatches
     from bertflow.training.fitting import FlowFit, threads_for
-    from bertflow.training.presets import resolve
+    from bertflow.training.recipe import resolve
+    from bertflow.training.rows import ShuffledBatches
 
     store = EmbeddingStore.open(folder / "store")
     facts: dict[str, Any] = {"batch": BATCH}

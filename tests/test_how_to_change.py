@@ -18,7 +18,7 @@ from bertflow.data.sts_tasks import TASKS, StsTask
 from bertflow.encoder.pooling import POOLINGS, Pooling
 from bertflow.geometry.measures import MEASURES, Measure
 from bertflow.similarity import SIMILARITIES, Similarity
-from bertflow.training.presets import PRESETS
+from bertflow.training.recipe import PRESETS
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
 pytestmark = [

@@ -30,7 +30,7 @@ from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
 """The best for similarity and for search in ``benchmarks/EXPLORED.md``; simple ones first."""

@@ -36,7 +36,7 @@ from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score
 from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.tables import Section
-from bertflow.training.reduction import participation_ratio
+from bertflow.training.rows import participation_ratio
 
 FEWEST_LABELS = 100
 """Fewest labelled pairs: with fewer, no interval can tell systems apart."""

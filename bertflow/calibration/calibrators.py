@@ -19,7 +19,7 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.moments import Moments
-from bertflow.training.presets import Recipe, recipe_changes
+from bertflow.training.recipe import Recipe, recipe_changes
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
@@ -149,7 +149,7 @@ class FlowCalibrator(AbstractDensity):
     calibrated embedding keeps only the first ``n_components`` coordinates of z.
 
     Args:
-        preset: A row of ``bertflow.training.presets.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
+        preset: A row of ``bertflow.training.recipe.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
             in the loop, as "paper-tf" does, use train.py.
         n_components: Directions to keep, largest variance first: a number, "all" (better for search than for
             similarity), or "auto", which leaves it to the preset; "default" then keeps all of a steep spectrum, 96 of
@@ -161,7 +161,7 @@ class FlowCalibrator(AbstractDensity):
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
 
     Attributes:
-        facts_: The record of the fit (``bertflow.training.record.FitRecord``) as a dictionary.
+        facts_: The record of the fit (``bertflow.training.recipe.FitRecord``) as a dictionary.
 
     Source: Li et al. 2020, arXiv:2011.05864.
     """
@@ -208,17 +208,13 @@ class FlowCalibrator(AbstractDensity):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
         from bertflow.training.fitting import fit_flow
-        from bertflow.training.reduction import plain_spread
+        from bertflow.training.rows import plain_spread
 
-        fitted = fit_flow(
-            x,
-            self.preset,
-            n_components=None if self.n_components == "auto" else self.n_components,
-            random_state=_seed(self.random_state),
-            changes=self.changes,
-            trainer=self.trainer,
-            spread=plain_spread(encoder, sentences),
-        )
+        changes = dict(self.changes or {})
+        if self.n_components != "auto":
+            changes["n_components"] = self.n_components
+        spread = plain_spread(encoder, sentences)
+        fitted = fit_flow(x, self.preset, _seed(self.random_state), self.trainer, spread, **changes)
         self.facts_ = fitted.record.to_dict()
         return fitted.map
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from bertflow.cli.command import Command
 from bertflow.runs.flow_run import train
-from bertflow.training.presets import Recipe, resolve
+from bertflow.training.recipe import Recipe, resolve
 
 
 def preset_defaults(parsed: Any) -> Mapping[str, Any]:

@@ -1,1 +1,54 @@
-"""The encoder itself, trained with labels."""
+"""The encoder itself, fine-tuned on pairs; here is how: the numbers of BERT-flow's NLI stage, which are SBERT's.
+
+Sources: Reimers & Gurevych 2019, arXiv:1908.10084, section 3.1; bohanli/BERT-flow@7fa8f6d scripts/train_siamese.sh and
+run_siamese.py; Li et al. 2020, appendix B.
+"""
+
+from dataclasses import dataclass
+
+from bertflow.errors import UsageError
+
+
+@dataclass(frozen=True)
+class FinetuneRecipe:
+    """How an encoder is fine-tuned. The defaults are the paper's, except where a field says otherwise."""
+
+    objective: str = "classification"
+    """Row of ``OBJECTIVES``: classification, regression or in-batch-negatives."""
+    learning_rate: float = 2e-5
+    """Learning rate of the encoder and of the head."""
+    batch_size: int = 16
+    """Pairs of one step, over all ranks; those that do not fill a last batch are left out of the epoch."""
+    epochs: float = 1.0
+    """Passes over the pairs."""
+    warmup: float = 0.1
+    """Share of the steps in which the learning rate rises to its full height; then it falls linearly to zero."""
+    weight_decay: float = 0.01
+    """Weight decay of matrices; biases and norms are left out, as in BERT."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient; 0 for no limit."""
+    max_length: int = 64
+    """Tokens a sentence, where no length is given for the encoder; the fine-tuned encoder keeps it."""
+    scale: float = 20.0
+    """Factor of the cosines of in-batch-negatives. The paper has no such objective; 20 is sentence-transformers'."""
+    two_sided: bool = False
+    """For in-batch-negatives: answers must find their questions, too."""
+    held_out: float = 0.02
+    """Share of the pairs that is not trained on and judges the result. Paper: none."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, a third more time."""
+    checkpoint_every: int = 250
+    """Most steps that an interrupted run loses."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("batch_size", 1), ("checkpoint_every", 1), ("max_length", 1)):
+            if getattr(self, name) < least:
+                raise UsageError(f"finetune.{name} must be at least {least}, got {getattr(self, name)}.")
+        for name in ("learning_rate", "epochs", "scale"):
+            if getattr(self, name) <= 0:
+                raise UsageError(f"finetune.{name} must be above 0, got {getattr(self, name):g}.")
+        for name, most in (("warmup", 1.0), ("held_out", 0.5)):
+            if not 0 <= getattr(self, name) <= most:
+                raise UsageError(f"finetune.{name} is a share from 0 to {most:g}, got {getattr(self, name):g}.")
+        if self.objective == "in-batch-negatives" and self.batch_size < 2:
+            raise UsageError("finetune.batch_size must be at least 2 for in-batch-negatives, got 1.")

@@ -3,12 +3,13 @@
     encoder + pairs -> hold some out -> train -> judge on those -> save
 
 Each sentence is tokenized once, a batch is two padded sides. The order of the pairs depends on (seed, epoch) alone, and
-a batch counts its pairs over all ranks (``bertflow.training.batches``): a run takes the same steps on any number of
+a batch counts its pairs over all ranks (``bertflow.training.rows``): a run takes the same steps on any number of
 ranks, and goes on in the middle of an epoch where it was interrupted.
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +26,14 @@ from bertflow.encoder.learned import Supervision, save_tuned
 from bertflow.encoder.model import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.finetuning.recipe import FinetuneRecipe
-from bertflow.finetuning.siamese import OBJECTIVES, Siamese, named
+from bertflow.finetuning import FinetuneRecipe
+from bertflow.finetuning.siamese import OBJECTIVES, Siamese
 from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_text, hash_texts
-from bertflow.training.batches import ShuffledBatches, seeded_order
 from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.module import TrainingData
+from bertflow.training.rows import InOrder, ShuffledBatches, seeded_order
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 JUDGED_AT_ONCE = 64
@@ -64,57 +66,31 @@ class PairBatch:
         return PairBatch(self.first.to(device), self.second.to(device), self.texts.to(device), targets)
 
 
-class PairData(pl.LightningDataModule):
+class PairData(TrainingData):
     """Pairs to train on, and some that judge the result.
 
     Args:
         pairs: All of them.
         encoder: Tokenizes the sentences.
-        batch_size: Pairs of one step, over all ranks.
-        held_out: Share of the pairs that is not trained on.
+        recipe: Says how many pairs are one step, and how many are held out.
         seed: Random seed of the held-out pairs and of the order of the others.
     """
 
-    def __init__(self, pairs: Pairs, encoder: TransformerEncoder, batch_size: int, held_out: float, seed: int) -> None:
-        super().__init__()
+    def __init__(self, pairs: Pairs, encoder: TransformerEncoder, recipe: FinetuneRecipe, seed: int) -> None:
+        order, held = seeded_order(len(pairs), seed), round(len(pairs) * recipe.held_out)
+        batches = ShuffledBatches(torch.arange(len(pairs)), np.sort(order[held:]), recipe.batch_size, seed)
+        super().__init__(batches, torch.from_numpy(np.sort(order[:held])), JUDGED_AT_ONCE)
         distinct = list(dict.fromkeys((*pairs.first, *pairs.second)))
         row_of = {sentence: row for row, sentence in enumerate(distinct)}
         self._encoder, self._text = encoder, encoder.tokenized(distinct)
         self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
         self._keys = np.array([hash_text(sentence) for sentence in distinct], dtype=np.uint64).view(np.int64)
         self._targets = None if pairs.target is None else torch.from_numpy(pairs.target)
-        order, held = seeded_order(len(pairs), seed), round(len(pairs) * held_out)
-        self.held_out, self.units = np.sort(order[:held]), np.sort(order[held:])
-        self.batch_size, self.seed = batch_size, seed
         self.text_hashes = hash_texts(distinct)
-
-    def train_dataloader(self) -> ShuffledBatches:
-        """This rank's share of one epoch, as rows of the pairs.
-
-        Raises:
-            UsageError: If a step cannot be shared out evenly over the ranks.
-        """
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        if self.batch_size % world:
-            raise UsageError(
-                f"finetune.batch_size counts the pairs of all {world} ranks and must be a multiple of that, got "
-                f"{self.batch_size}."
-            )
-        return ShuffledBatches(
-            torch.arange(len(self._sides[0])), self.units, self.batch_size, self.seed, rank=rank, world=world
-        )
-
-    def val_dataloader(self) -> "HeldOut | list[HeldOut]":
-        """All held-out pairs, on every rank; no loader at all where there are none."""
-        return HeldOut(self.held_out) if len(self.held_out) else []
 
     def on_before_batch_transfer(self, batch: Tensor, dataloader_idx: int) -> PairBatch:
         """The pairs at some rows, padded."""
         return self.batch(batch.numpy())
-
-    def transfer_batch_to_device(self, batch: PairBatch, device: torch.device, dataloader_idx: int) -> PairBatch:
-        """Lightning does not move frozen records by itself."""
-        return batch.to(device)
 
     def batch(self, index: NDArray[np.int64]) -> PairBatch:
         """The pairs at ``index``, padded, on the CPU."""
@@ -124,30 +100,15 @@ class PairData(pl.LightningDataModule):
         return PairBatch(first, second, torch.from_numpy(self._keys[np.stack(rows)]), targets)
 
 
-class HeldOut:
-    """Rows of held-out pairs, ``JUDGED_AT_ONCE`` at a time."""
-
-    def __init__(self, rows: NDArray[np.int64]) -> None:
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return -(-len(self.rows) // JUDGED_AT_ONCE)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        for start in range(0, len(self.rows), JUDGED_AT_ONCE):
-            yield torch.from_numpy(self.rows[start : start + JUDGED_AT_ONCE])
-
-
-def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
-    """What a recipe asks of a Trainer, for ``n`` pairs."""
+def siamese_options(recipe: FinetuneRecipe, n: int, folder: Path | None = None) -> dict[str, Any]:
+    """What a recipe asks of a Trainer, for ``n`` pairs: ``folder/last.ckpt`` every so many steps, if one is given."""
     held_out = round(n * recipe.held_out)
-    return recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
-
-
-def siamese_callbacks(recipe: FinetuneRecipe, folder: Path) -> list[pl.Callback]:
-    """What a recipe adds to a Trainer: ``folder/last.ckpt`` every so many steps."""
-    every = recipe.checkpoint_every
-    return [ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)]
+    options = recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
+    if folder:
+        every = recipe.checkpoint_every
+        last = ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
+        options["callbacks"] = [last]
+    return options
 
 
 class SiameseFit:
@@ -170,10 +131,11 @@ class SiameseFit:
         if description.get("token_counts", "") is None:
             encoder.count_tokens(list(dict.fromkeys((*pairs.first, *pairs.second))))
         self.encoder, self.pairs, self.recipe, self.seed = encoder, pairs, recipe, seed
-        self.data = PairData(pairs, encoder, recipe.batch_size, recipe.held_out, seed)
-        if len(self.data.units) < recipe.batch_size:
+        self.data = PairData(pairs, encoder, recipe, seed)
+        self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)
+        if self.n_train < recipe.batch_size:
             raise UsageError(
-                f"A step takes finetune.batch_size {recipe.batch_size} pairs, but there are {len(self.data.units)} to "
+                f"A step takes finetune.batch_size {recipe.batch_size} pairs, but there are {self.n_train} to "
                 "train on. Give more pairs, or lower it."
             )
         self.start = {"from": description["encoder"], "weights": description["weights"]}
@@ -188,9 +150,14 @@ class SiameseFit:
 
         Raises:
             DivergenceError: If the loss or a weight is no longer finite.
-            UsageError: If the checkpoint is of another run.
+            UsageError: If the checkpoint is of another run, or a step cannot be shared out evenly over the ranks.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
+        size, world = self.recipe.batch_size, trainer.world_size
+        if size % world:
+            raise UsageError(
+                f"finetune.batch_size counts the pairs of all {world} ranks and must be a multiple of that, got {size}."
+            )
         self.module.begun = time.perf_counter()
         try:
             run_training(trainer, self.module, self.data, resume)
@@ -207,19 +174,19 @@ class SiameseFit:
     @torch.no_grad()
     def _judged_held_out(self) -> dict[str, float]:
         """Mean loss of the held-out pairs and the share of them that came out right, in float32."""
-        totals: dict[str, float] = {}
-        for rows in HeldOut(self.data.held_out):
+        totals: dict[str, float] = defaultdict(float)
+        for rows in InOrder(self.data.held_out, JUDGED_AT_ONCE):
             batch = self.data.batch(rows.numpy()).to(self.encoder.device)
-            for name, value in named("held_out", self.module.judged(batch, gathered=False)).items():
-                totals[name] = totals.get(name, 0.0) + float(value) * len(batch) / len(self.data.held_out)
-        return {name.replace("/", "_"): total for name, total in totals.items()}
+            for name, value in self.module.judged(batch, gathered=False).items():
+                totals[f"held_out_{name}"] += float(value) * len(batch) / self.n_held_out
+        return dict(totals)
 
     def record(self) -> dict[str, Any]:
         """Steps, time, memory and results, ready for JSON."""
         return {
             "objective": self.recipe.objective,
-            "pairs": len(self.data.units),
-            "pairs_held_out": len(self.data.held_out),
+            "pairs": self.n_train,
+            "pairs_held_out": self.n_held_out,
             "pairs_dropped": self.pairs.dropped,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),

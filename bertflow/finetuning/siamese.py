@@ -25,14 +25,13 @@ from pytorch_lightning.utilities.enums import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear, mse_loss, normalize
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning import FinetuneRecipe
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import DivergenceError, is_due
-from bertflow.training.module import Borrowed, planned_steps
+from bertflow.training.module import Borrowed, planned_steps, scheduled
 
 if TYPE_CHECKING:
     from bertflow.finetuning.fitting import PairBatch
@@ -61,55 +60,71 @@ class Sides:
         return Sides(self.v, self.u, self.second, self.first, self.targets)
 
 
-@dataclass(frozen=True)
-class Judged:
-    """The loss of a batch, and the share of its pairs that are right (None for graded pairs)."""
-
-    loss: Tensor
-    right: Tensor | None
-
-
 Gather = Callable[[Tensor], Tensor]
 """(n, ...) of this rank -> (all ranks' rows, ...), with gradients."""
+Judged = dict[str, Tensor]
+"""The ``loss`` of a batch and, but for graded pairs, the share of its pairs that come out ``right``."""
 
 
-class Classification(nn.Module):
+class AbstractObjective(nn.Module):
+    """What is minimized.
+
+    Args:
+        dim: Width of an embedding.
+        recipe: How the encoder is trained.
+        classes: Number of classes.
+    """
+
+    targets: Literal["classes", "scores", "none"]
+    """What the pairs must carry."""
+
+    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
+        super().__init__()
+        self.recipe = recipe
+
+    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
+        """Judge a batch."""
+        raise NotImplementedError
+
+
+class Classification(AbstractObjective):
     """Cross-entropy of a linear map of [u; v; |u - v|].
 
     Source: Reimers & Gurevych 2019, arXiv:1908.10084, section 3; without bias and from a normal cut at two standard
     deviations of 0.02, as bohanli/BERT-flow run_siamese.py@7fa8f6d.
     """
 
+    targets = "classes"
+
     def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
-        super().__init__()
+        super().__init__(dim, recipe, classes)
         self.weight = nn.Parameter(nn.init.trunc_normal_(torch.empty(classes, 3 * dim), std=0.02, a=-0.04, b=0.04))
 
     def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """The loss of a batch whose targets are classes."""
+        """Judge a batch whose targets are classes."""
         assert sides.targets is not None
         features = torch.cat([sides.u, sides.v, (sides.u - sides.v).abs()], dim=1)
         logits = linear(features, self.weight)
         right = (logits.argmax(1) == sides.targets).float().mean()
-        return Judged(cross_entropy(logits, sides.targets), right)
+        return {"loss": cross_entropy(logits, sides.targets), "right": right}
 
 
-class Regression(nn.Module):
+class Regression(AbstractObjective):
     """Squared distance of the cosine from the score.
 
     Source: Reimers & Gurevych 2019, section 3; BERT-flow's own uses (cos - score)^2 too, having found (cos + 1) / 2
     much worse.
     """
 
-    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
-        super().__init__()
+    targets = "scores"
 
     def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """The loss of a batch whose targets are scores in [0, 1]."""
+        """Judge a batch whose targets are scores in [0, 1]."""
         assert sides.targets is not None
-        return Judged(mse_loss(cosine_similarity(sides.u, sides.v), sides.targets), None)
+        return {"loss": mse_loss(cosine_similarity(sides.u, sides.v), sides.targets)}
 
 
-class InBatchNegatives(nn.Module):
+class InBatchNegatives(AbstractObjective):
     """Each first text must find its own second text among all second texts of the step, those of other ranks included.
 
     A text that occurs twice in a step is not a wrong answer to itself: such candidates are left out.
@@ -118,48 +133,31 @@ class InBatchNegatives(nn.Module):
     sentence-transformers' MultipleNegativesRankingLoss.
     """
 
-    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
-        super().__init__()
-        self.scale, self.two_sided = recipe.scale, recipe.two_sided
+    targets = "none"
 
     def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """The loss of a batch; targets are not needed."""
+        """Judge a batch; targets are not needed."""
         judged = self._one_side(sides, rank, gather)
-        if not self.two_sided:
+        if not self.recipe.two_sided:
             return judged
-        return Judged((judged.loss + self._one_side(sides.swapped(), rank, gather).loss) / 2, judged.right)
+        return judged | {"loss": (judged["loss"] + self._one_side(sides.swapped(), rank, gather)["loss"]) / 2}
 
     def _one_side(self, sides: Sides, rank: int, gather: Gather) -> Judged:
         candidates, texts, asked = gather(sides.v), gather(sides.second), gather(sides.first)
-        logits = self.scale * normalize(sides.u) @ normalize(candidates).T
+        logits = self.recipe.scale * normalize(sides.u) @ normalize(candidates).T
         own = torch.arange(len(sides.u), device=logits.device) + rank * len(sides.u)
         same = (sides.second[:, None] == texts) | (sides.first[:, None] == asked)
         same[torch.arange(len(own)), own] = False
         logits = logits.masked_fill(same, -torch.inf)
-        return Judged(cross_entropy(logits, own), (logits.argmax(1) == own).float().mean())
+        return {"loss": cross_entropy(logits, own), "right": (logits.argmax(1) == own).float().mean()}
 
 
-@dataclass(frozen=True)
-class Objective:
-    """What is minimized.
-
-    Attributes:
-        build: (dim of an embedding, recipe, number of classes) -> the module, with its parameters.
-        targets: What the pairs must carry.
-    """
-
-    build: Callable[[int, FinetuneRecipe, int], nn.Module]
-    targets: Literal["classes", "scores", "none"]
-
-
-OBJECTIVES: Mapping[str, Objective] = {
-    "classification": Objective(Classification, "classes"),
-    "regression": Objective(Regression, "scores"),
-    "in-batch-negatives": Objective(InBatchNegatives, "none"),
+OBJECTIVES: Mapping[str, type[AbstractObjective]] = {
+    "classification": Classification,
+    "regression": Regression,
+    "in-batch-negatives": InBatchNegatives,
 }
 """Objectives by name."""
-
-
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Of Lightning's, those that keep the weights in float32."""
 
@@ -183,7 +181,7 @@ class Siamese(pl.LightningModule):
         self._borrowed = Borrowed(encoder)
         self.model = encoder.model.requires_grad_(True)
         freeze_unread(encoder)
-        self.objective = lookup("objective", OBJECTIVES, recipe.objective).build(encoder.dim, recipe, classes)
+        self.objective = lookup("objective", OBJECTIVES, recipe.objective)(encoder.dim, recipe, classes)
         if recipe.gradient_checkpointing:
             # Its name differs between versions of transformers 5.
             newer = getattr(self.model, "activation_checkpointing_enable", None)
@@ -207,10 +205,9 @@ class Siamese(pl.LightningModule):
         sides = self(batch)
         # Cosines scaled by 20 need more than half precision.
         with torch.autocast(self.device.type, enabled=False):
-            if gathered and self.trainer.world_size > 1:
-                judged: Judged = self.objective(sides, self.global_rank, self._gather)
-            else:
-                judged = self.objective(sides, 0, lambda rows: rows)
+            shared = gathered and self.trainer.world_size > 1
+            rank, gather = (self.global_rank, self._gather) if shared else (0, lambda rows: rows)
+            judged: Judged = self.objective(sides, rank, gather)
         return judged
 
     def _gather(self, rows: Tensor) -> Tensor:
@@ -235,14 +232,16 @@ class Siamese(pl.LightningModule):
         """
         judged = self.judged(batch, gathered=True)
         if is_due(self.trainer):
-            self._require_finite(judged.loss)
+            self._require_finite(judged["loss"])
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
-            self.log_dict({**named("train", judged), "train/learning_rate": rate}, batch_size=len(batch))
-        return judged.loss
+            figures = {f"train/{name}": value for name, value in judged.items()} | {"train/learning_rate": rate}
+            self.log_dict(figures, batch_size=len(batch))
+        return judged["loss"]
 
     def validation_step(self, batch: "PairBatch", batch_idx: int) -> None:
         """Mean loss of the held-out pairs, and the share of them that are right."""
-        self.log_dict(named("val", self.judged(batch, gathered=False)), batch_size=len(batch), prog_bar=True)
+        judged = self.judged(batch, gathered=False)
+        self.log_dict({f"val/{name}": value for name, value in judged.items()}, batch_size=len(batch), prog_bar=True)
 
     def configure_optimizers(self) -> Any:
         """AdamW, the decay on matrices alone; the learning rate rises, then falls to zero.
@@ -262,8 +261,7 @@ class Siamese(pl.LightningModule):
         fused = self.trainer.precision != "16-mixed"
         optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=self.recipe.learning_rate, fused=fused)
         warmup = math.ceil(total * self.recipe.warmup)
-        schedule = LambdaLR(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
-        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+        return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
 
     def configure_gradient_clipping(
         self,
@@ -336,9 +334,3 @@ def learning_rate_share(step: int, total: int, warmup: int) -> float:
     if step < warmup:
         return step / warmup
     return max(0.0, (total - step) / max(1, total - warmup))
-
-
-def named(prefix: str, judged: Judged) -> dict[str, Tensor]:
-    """The loss and the share of right pairs, under the names that are logged."""
-    values = {f"{prefix}/loss": judged.loss}
-    return values if judged.right is None else {**values, f"{prefix}/right": judged.right}

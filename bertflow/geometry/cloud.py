@@ -28,7 +28,8 @@ from bertflow.errors import DataError
 from bertflow.geometry.report import GeometrySection, listed
 from bertflow.moments import Moments, require_finite
 from bertflow.registry import lookup
-from bertflow.training.batches import Store, seeded_order
+from bertflow.store.store import EmbeddingStore
+from bertflow.training.rows import seeded_order
 
 Float64 = NDArray[np.float64]
 Found = TypeVar("Found")
@@ -82,7 +83,7 @@ class Cloud:
             zero, whose cosine is not defined.
     """
 
-    def __init__(self, x: NDArray[np.floating] | Store, seed: int = 0, sample: int = SAMPLE) -> None:
+    def __init__(self, x: NDArray[np.floating] | EmbeddingStore, seed: int = 0, sample: int = SAMPLE) -> None:
         self._x, self._seed, self._most = x, seed, sample
         self._found: dict[Hashable, Any] = {}
         self.n = len(x)
@@ -92,14 +93,14 @@ class Cloud:
 
     def rows(self, index: NDArray[np.int64]) -> Float64:
         """Some rows, in the order asked for."""
-        found = self._x.rows(index) if isinstance(self._x, Store) else self._x[index]
+        found = self._x.rows(index) if isinstance(self._x, EmbeddingStore) else self._x[index]
         return np.asarray(found, dtype=np.float64)
 
     def blocks(self) -> Iterator[Float64]:
         """All rows, a block at a time."""
         for start in range(0, self.n, ROWS):
             stop = min(start + ROWS, self.n)
-            if isinstance(self._x, Store):
+            if isinstance(self._x, EmbeddingStore):
                 block = self.rows(np.arange(start, stop))
             else:
                 block = np.asarray(self._x[start:stop], dtype=np.float64)

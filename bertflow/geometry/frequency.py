@@ -21,7 +21,7 @@ from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, Float64, nearest
 from bertflow.geometry.report import GeometrySection, listed
 from bertflow.tables import Table
-from bertflow.training.batches import seeded_order
+from bertflow.training.rows import seeded_order
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
 """The paper's bins of words by frequency rank, from 0, the end left out."""

@@ -37,8 +37,9 @@ from bertflow.geometry.report import (
     GeometrySection,
     run_folder,
 )
+from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import seen_share
-from bertflow.training.batches import Embeddings, Store, seeded_order
+from bertflow.training.rows import Embeddings, seeded_order
 from bertflow.words.encoder import read_static_words
 
 INSIDE = 300
@@ -232,7 +233,7 @@ def write_report(
     if x is None:
         embeddings = encode_systems(systems, chosen)
     else:
-        raw = np.asarray(x.rows(index) if isinstance(x, Store) else x[index], dtype=np.float32)
+        raw = np.asarray(x.rows(index) if isinstance(x, EmbeddingStore) else x[index], dtype=np.float32)
         embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
     material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
     return make_report(heading, material, facts).save(folder) / REPORT

@@ -35,8 +35,8 @@ from bertflow.geometry.cloud import Cloud, Float64
 from bertflow.geometry.report import GeometrySection, listed
 from bertflow.moments import Moments
 from bertflow.tables import Table
-from bertflow.training.record import Gaussianity, gaussianity
-from bertflow.training.reduction import entropy_rank
+from bertflow.training.recipe import Gaussianity, gaussianity
+from bertflow.training.rows import entropy_rank
 
 OUTLIER = 3.0
 """Standard deviations, over the coordinates, above which a coordinate is an outlier."""

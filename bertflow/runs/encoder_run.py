@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertflow.errors import DataError, UsageError
-from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning import FinetuneRecipe
 from bertflow.registry import lookup
 from bertflow.runs.folder import ModelOptions, Run, RunFolder, options_tree
 from bertflow.runs.resume import read_run
@@ -88,7 +88,7 @@ def finetune(
         DivergenceError: If the loss or a weight is no longer finite.
     """
     from bertflow.data.pairs import Pairs
-    from bertflow.finetuning.fitting import SiameseFit, siamese_callbacks, siamese_options
+    from bertflow.finetuning.fitting import SiameseFit, siamese_options
     from bertflow.finetuning.siamese import require_float32_weights
 
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
@@ -109,11 +109,10 @@ def finetune(
     if run.found.done:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     given, left_out = (pairs, 0) if isinstance(pairs, Pairs) else read_pairs(data, recipe, seed)
-    asked = siamese_options(recipe, len(given))
-    engine = run.trainer(trainer, asked, siamese_callbacks(recipe, run.path / "checkpoints"), {})
+    engine = run.trainer(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"), {})
     opened = run.open_encoder(encoder, max_length=recipe.max_length, dtype="float32")
     fit = SiameseFit(opened, given, recipe, seed)
-    run.say(f"pairs     {len(fit.data.units):,} to train on, {len(fit.data.held_out):,} held out")
+    run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
     if not engine.is_global_zero:
         fit.run(engine, run.found.checkpoint)
         return None

@@ -16,15 +16,15 @@ from bertflow.files import write_json, write_text
 from bertflow.records import read_record
 from bertflow.runs.folder import ModelOptions, Run, RunFolder, options_tree
 from bertflow.runs.resume import require_same_inputs
-from bertflow.training.presets import Recipe, resolve
+from bertflow.training.recipe import Recipe, resolve
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator, Provenance
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.training.batches import Embeddings
     from bertflow.training.fitting import FlowFit
-    from bertflow.training.record import FitRecord
+    from bertflow.training.recipe import FitRecord
+    from bertflow.training.rows import Embeddings
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def train(
     from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.text_keys import digest, hash_texts
-    from bertflow.training.fitting import FlowFit, recipe_callbacks, trainer_options
+    from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
 
     recipe = _recipe(flow)
@@ -120,7 +120,7 @@ def train(
         # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
         sentences = list(dict.fromkeys(sentences))
     asked = trainer_options(recipe, len(sentences))
-    engine = run.trainer(trainer, asked, recipe_callbacks(recipe), {"--data.store": data.store})
+    engine = run.trainer(trainer, asked, {"--data.store": data.store})
     pl.seed_everything(seed, verbose=False)
     opened = run.open_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
     if parse_pooling(opened.describe()["pooling"]).counted:
@@ -175,7 +175,7 @@ class FlowRun(Run):
     @cached_property
     def record(self) -> "FitRecord":
         """How the flow was fitted, and how well."""
-        from bertflow.training.record import FitRecord
+        from bertflow.training.recipe import FitRecord
 
         return read_record(self.folder / "report" / "fit.json", FitRecord, "report on a fit")
 
@@ -209,7 +209,7 @@ def read_text(options: TextOptions, seed: int = 0) -> list[str]:
 
     from bertflow.data.corpus import load_sentences, require_corpus
     from bertflow.data.docstrings import docstring_sentences
-    from bertflow.training.batches import rows_of
+    from bertflow.training.rows import rows_of
 
     if options.sentences and options.tasks:
         raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")

@@ -11,7 +11,7 @@ import platform
 import shutil
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -150,7 +150,6 @@ class RunFolder:
         self,
         given: Mapping[str, Any] | None,
         recipe: Mapping[str, Any],
-        callbacks: "Sequence[pl.Callback]",
         shared: Mapping[str, Any],
     ) -> "pl.Trainer":
         """Lightning's Trainer for this run.
@@ -158,7 +157,6 @@ class RunFolder:
         Args:
             given: The user's options of it.
             recipe: The recipe's options.
-            callbacks: The recipe's callbacks.
             shared: Folders besides the output that several processes need in common, by option.
 
         Raises:
@@ -167,7 +165,7 @@ class RunFolder:
         """
         from bertflow.training.trainer import build_trainer
 
-        trainer = build_trainer(given or {}, self.path, recipe, callbacks, self.found.steps)
+        trainer = build_trainer(given or {}, self.path, recipe, self.found.steps)
         missing = [name for name, folder in {"--output": self._given, **shared}.items() if not folder]
         if trainer.world_size > 1 and missing:
             raise UsageError(

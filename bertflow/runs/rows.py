@@ -35,7 +35,7 @@ from bertflow.records import read_record
 from bertflow.store.build import MANIFEST
 from bertflow.store.shards import Locks, counted
 from bertflow.store.store import EmbeddingStore
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 
 Source = EmbeddingStore | Vectors
 """Both have n, dim and blocks(size, start, stop)."""

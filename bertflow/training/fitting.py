@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -26,21 +26,10 @@ from torch import Tensor
 from bertflow.affine import AffineMap, identity_map
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
-from bertflow.training.batches import HELD_OUT_MOST, Embeddings, ShuffledBatches, hold_out, rows_of, seeded_order
+from bertflow.training import rows
 from bertflow.training.checkpoints import DivergenceError, State
 from bertflow.training.module import BertFlow, TrainingData
-from bertflow.training.presets import Recipe, resolve
-from bertflow.training.record import FitRecord, gaussianity
-from bertflow.training.reduction import (
-    affine_start,
-    effective_rank,
-    gathered,
-    kept_directions,
-    moments_of_rows,
-    participation_ratio,
-    plain_spread,
-    reason_to_leave,
-)
+from bertflow.training.recipe import FitRecord, Recipe, gaussianity, resolve
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 if TYPE_CHECKING:
@@ -63,28 +52,24 @@ class FittedFlow:
 
 def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
     """What a recipe asks of a Trainer, for ``n`` rows."""
-    units, held_out = hold_out(n, recipe.held_out, 0, recipe.unit)
-    batches = len(ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
-    return recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
-
-
-def recipe_callbacks(recipe: Recipe) -> list[pl.Callback]:
-    """What a recipe adds to a Trainer."""
+    units, held_out = rows.hold_out(n, recipe.held_out, 0, recipe.unit)
+    batches = len(rows.ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
+    options = recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
     # Buffers are permutations, which have no meaningful average.
-    return [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)] if recipe.ema else []
+    return options | ({"callbacks": [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)]} if recipe.ema else {})
 
 
 class FlowFit:
     """A fit: what is trained, on what, and the result so far.
 
     Args:
-        x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
+        x: rows.Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
         recipe: How it is trained.
         seed: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
         sentences: The n sentences that ``x`` was made from, which ``encoder`` encodes on the fly if the recipe says so.
         encoder: Made ``x`` from them.
         spread: Participation ratio of the plain mean pooling; that of ``x`` by default, or where the encoder pools by
-            token frequency, of its plain mean (``bertflow.training.reduction``).
+            token frequency, of its plain mean (``bertflow.training.rows``).
 
     Raises:
         DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or more directions wanted than
@@ -94,7 +79,7 @@ class FlowFit:
 
     def __init__(
         self,
-        x: Embeddings,
+        x: rows.Embeddings,
         recipe: Recipe,
         seed: int = 0,
         sentences: Sequence[str] | None = None,
@@ -105,19 +90,20 @@ class FlowFit:
         if recipe.dropout and not on_the_fly:
             recipe = replace(recipe, dropout=False)
             logger.info("%s wants the encoder's dropout on; embeddings made beforehand have none.", recipe.preset)
-        units, held_out = hold_out(len(x), recipe.held_out, seed, recipe.unit)
+        units, held_out = rows.hold_out(len(x), recipe.held_out, seed, recipe.unit)
         self.x, self.recipe, self.seed = x, recipe, seed
-        self.train_rows = rows_of(units, recipe.unit)
-        self.held_out = gathered(x, rows_of(held_out, recipe.unit)) if len(held_out) else None
-        self.train_moments = moments = moments_of_rows(x, self.train_rows)
-        affine, self.gaussian = affine_start(moments, recipe)
-        spread = spread or plain_spread(encoder, sentences) or participation_ratio(moments)
-        self.left_alone = reason_to_leave(recipe, spread)
+        self.train_rows = rows.rows_of(units, recipe.unit)
+        self.held_out = rows.gathered(x, rows.rows_of(held_out, recipe.unit)) if len(held_out) else None
+        self.train_moments = moments = rows.moments_of_rows(x, self.train_rows)
+        affine, self.gaussian = rows.affine_start(moments, recipe)
+        spread = spread or rows.plain_spread(encoder, sentences) or rows.participation_ratio(moments)
+        self.left_alone = rows.reason_to_leave(recipe, spread)
         glow = build_glow(affine.dim_out, recipe.glow, seed)
-        kept = kept_directions(recipe, affine.dim_out, effective_rank(moments))
+        kept = rows.kept_directions(recipe, affine.dim_out, rows.effective_rank(moments))
         self.module = BertFlow(FlowMap(affine, glow, kept), recipe, encoder)
-        rows = sentences if on_the_fly and sentences is not None else x
-        self.data = TrainingData(rows, units, self.held_out, recipe.batch_size, seed, recipe.unit)
+        source = sentences if on_the_fly and sentences is not None else x
+        batches = rows.ShuffledBatches(source, units, recipe.batch_size, seed, recipe.unit)
+        self.data = TrainingData(batches, self.held_out)
         self.steps, self.seconds, self.finished = 0, 0.0, False
 
     @property
@@ -135,14 +121,14 @@ class FlowFit:
     def moments(self) -> Moments:
         """Moments of all rows, the held-out ones included; only those are read again."""
         rest = np.setdiff1d(np.arange(len(self.x)), self.train_rows)
-        others = [moments_of_rows(self.x, rest)] if len(rest) else []
+        others = [rows.moments_of_rows(self.x, rest)] if len(rest) else []
         return Moments.merged([self.train_moments, *others])
 
     def run(self, trainer: pl.Trainer, resume: str | Path | None = None) -> None:
         """Train; afterwards ``result`` has something to give, however the training ended.
 
         Args:
-            trainer: Made with ``trainer_options`` and ``recipe_callbacks``.
+            trainer: Made with ``trainer_options``.
             resume: Checkpoint of the same fit to go on from.
 
         Raises:
@@ -204,8 +190,8 @@ class FlowFit:
 
     def train_sample(self) -> Tensor:
         """Training rows, at most as many as are ever held out."""
-        chosen = np.sort(seeded_order(len(self.train_rows), self.seed)[:HELD_OUT_MOST])
-        return gathered(self.x, self.train_rows[chosen])
+        chosen = np.sort(rows.seeded_order(len(self.train_rows), self.seed)[: rows.HELD_OUT_MOST])
+        return rows.gathered(self.x, self.train_rows[chosen])
 
     def _choose(self) -> State:
         states = self.module.states
@@ -236,39 +222,33 @@ def mean_bits(density: FlowMap | AffineMap, x: Tensor) -> float:
 
 
 def fit_flow(
-    x: Embeddings,
+    x: rows.Embeddings,
     preset: str | Recipe = "default",
-    n_components: int | Literal["auto", "all"] | None = None,
     random_state: int = 0,
-    held_out: float | None = None,
-    changes: Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
     spread: float | None = None,
+    **changes: Any,
 ) -> FittedFlow:
     """Fit a flow to embeddings, quietly.
 
     Args:
         x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
         preset: A row of ``PRESETS``, or a recipe.
-        n_components: Directions to keep, "all" or "auto"; as in the preset by default.
         random_state: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
-        held_out: Share of the rows that judge the fit; as in the preset by default.
-        changes: Other fields of the recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
             that of ``x`` by default.
+        **changes: Fields of the recipe that differ, as ``n_components="all", glow={"hidden": 64}``.
 
     Raises:
         DataError: For rows that no flow can be fitted to; the message gives the reason.
         DivergenceError: If the loss is no longer finite.
         UsageError: For an option that cannot be used.
 
-    Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.presets``.
+    Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.recipe``.
     """
-    given = {"n_components": n_components, "held_out": held_out}
-    recipe = resolve(preset, {**(changes or {}), **{name: value for name, value in given.items() if value is not None}})
-    fit = FlowFit(x, recipe, random_state, spread=spread)
-    fit.run(quiet_trainer(fit.trainer_options(), trainer, recipe_callbacks(fit.recipe)))
+    fit = FlowFit(x, resolve(preset, changes), random_state, spread=spread)
+    fit.run(quiet_trainer(fit.trainer_options(), trainer))
     return fit.result()
 
 

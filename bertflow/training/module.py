@@ -10,38 +10,34 @@ ranks take the same decisions.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
 
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.glow import FlowMap
-from bertflow.training.batches import (
-    INITIAL_ROWS,
-    Batch,
-    Rows,
-    ShuffledBatches,
-    hold_out,
-    rows_of,
-    seeded_order,
-    take,
-)
+from bertflow.flow.transforms import LULinear
+from bertflow.registry import lookup
 from bertflow.training.checkpoints import KeepGoodStates, is_due
-from bertflow.training.optimizer import build_optimizer
-from bertflow.training.presets import Recipe
+from bertflow.training.recipe import Recipe
+from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
 
 LN2 = math.log(2)
 PRECISIONS = ("32-true", "64-true")
+INITIAL_ROWS = 4096
+"""Rows that the data-dependent initialization looks at."""
 
 
 class Borrowed:
@@ -111,7 +107,7 @@ class BertFlow(pl.LightningModule):
         if data is None:
             raise UsageError("This flow starts from data. Call trainer.fit(module, datamodule=TrainingData(...)).")
         with torch.no_grad():
-            x = self.embed(data.initial_rows()).to(self.flow.affine.shift.device)
+            x = self.embed(data.batches.sample(INITIAL_ROWS)).to(self.flow.affine.shift.device)
             initialize(self.flow.glow, self.flow.start(x)[:, : self.flow.glow.dim])
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
@@ -179,57 +175,107 @@ def require_precision(precision: Any) -> None:
 
 
 class TrainingData(pl.LightningDataModule):
-    """Rows to train on and embeddings to judge by.
+    """Rows to train on and some that judge the result.
 
     Args:
-        rows: Embeddings (n, dim), or sentences for a ``BertFlow`` that has an encoder.
-        units: First rows of the units to train on, from ``hold_out``; all rows by default.
-        held_out: Embeddings (m, dim) that judge the fit; None for none.
-        batch_size: Rows of one step, over all ranks.
-        seed: Decides the order of the rows, and which of them the initialization sees.
-        unit: Rows in a row that stay together: 2 for sentence pairs.
+        batches: Of all ranks: embeddings, sentences for a ``BertFlow`` that has an encoder, or rows of pairs.
+        held_out: The rows that judge; none by default. Every rank reads all of them.
+        judged_at_once: How many of them are one batch; all by default.
     """
 
-    def __init__(
-        self,
-        rows: Rows,
-        units: NDArray[np.int64] | None = None,
-        held_out: Tensor | None = None,
-        batch_size: int = 256,
-        seed: int = 0,
-        unit: int = 1,
-    ) -> None:
+    def __init__(self, batches: ShuffledBatches, held_out: Tensor | None = None, judged_at_once: int = 0) -> None:
         super().__init__()
-        self.rows = rows
-        self.units = hold_out(len(rows), 0, seed, unit)[0] if units is None else units
-        self.held_out = held_out
-        self.batch_size = batch_size
-        self.seed = seed
-        self.unit = unit
-
-    def initial_rows(self) -> Batch:
-        """The rows for the data-dependent initialization: the same on every rank."""
-        chosen = self.units[seeded_order(len(self.units), self.seed)[: INITIAL_ROWS // self.unit]]
-        return take(self.rows, rows_of(chosen, self.unit))
+        self.batches, self.judged_at_once = batches, judged_at_once
+        self.held_out = torch.empty(0) if held_out is None else held_out
 
     def train_dataloader(self) -> ShuffledBatches:
         """This rank's share of one epoch."""
         rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return ShuffledBatches(self.rows, self.units, self.batch_size, self.seed, self.unit, rank, world)
+        return replace(self.batches, rank=rank, world=world)
 
-    def val_dataloader(self) -> "OneBatch | list[OneBatch]":
-        """All held-out rows as one batch, on every rank; no loader at all where none are held out."""
-        return [] if self.held_out is None else OneBatch(self.held_out)
+    def val_dataloader(self) -> InOrder | list[InOrder]:
+        """The held-out rows, on every rank; no loader at all where none are held out."""
+        n = len(self.held_out)
+        return InOrder(self.held_out, self.judged_at_once or n) if n else []
 
 
-class OneBatch:
-    """All rows at once."""
+class ReleasedAdamW(torch.optim.AdamW):
+    """The optimizer of the released BERT-flow: BERT's AdamW, whose moments are not corrected for their start at zero.
 
-    def __init__(self, rows: Tensor) -> None:
-        self.rows = rows
+        m = b1 m + (1 - b1) g        v = b2 v + (1 - b2) g^2        p = p - lr (m / (sqrt(v) + eps) + weight_decay p)
 
-    def __len__(self) -> int:
-        return 1
+    In the first steps m/sqrt(v) is near (1 - b1)/sqrt(1 - b2) = 3.2, where Adam has 1; the paper's fits are a few
+    hundred steps at a constant rate, so this matters until their end. The correction of step t is 1 - b^t, so this is
+    PyTorch's AdamW, in one fused kernel, told that it has taken infinitely many steps. The decay applies to every
+    parameter and follows the learning rate.
 
-    def __iter__(self) -> Iterator[Tensor]:
-        yield self.rows
+    The caller clips (released: the flow's gradients to a global norm of 1). A parameter without gradient is left alone,
+    not decayed.
+
+    Args:
+        params: Parameters or groups of them.
+        lr: Learning rate.
+        eps: Added to the root of the second moment.
+        options: Of PyTorch's AdamW: betas, the decay of the two moments, and weight_decay.
+
+    Source: bohanli/BERT-flow optimization_bert_flow.py@7fa8f6d, AdamWeightDecayOptimizer. Its exclusions from the decay
+    ("LayerNorm|layer_norm|bias") match no variable of a flow, so ActNorms decay as well.
+    """
+
+    def __init__(self, params: Any, lr: float = 1e-3, eps: float = 1e-6, **options: Any) -> None:
+        super().__init__(params, lr=lr, eps=eps, fused=True, **options)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter] = {
+                    "step": torch.tensor(math.inf, device=parameter.device),
+                    "exp_avg": torch.zeros_like(parameter),
+                    "exp_avg_sq": torch.zeros_like(parameter),
+                }
+
+
+OPTIMIZERS: Mapping[str, Callable[..., Optimizer]] = {
+    "adam": partial(torch.optim.AdamW, fused=True),  # with weight decay 0 this is Adam
+    "released-adamw": ReleasedAdamW,
+}
+"""Optimizers by name; each takes (groups, lr, weight_decay)."""
+DECAYS: Mapping[str, Callable[[float], float]] = {
+    "constant": lambda share: 1.0,
+    "cosine": lambda share: (1 + math.cos(math.pi * share)) / 2,
+}
+"""Factor of the learning rate when a share in [0, 1] of all steps is done."""
+
+
+def learning_rate_factor(step: int, total: float, warmup: int, decay: Callable[[float], float]) -> float:
+    """Share of the full learning rate at ``step``, counted from 0, of ``total``."""
+    return min(1.0, (step + 1) / max(1, warmup)) * decay(min(1.0, step / max(1, total)))
+
+
+def build_optimizer(flow: FlowMap, recipe: Recipe, total: float) -> dict[str, Any]:
+    """What ``configure_optimizers`` returns, for a fit of ``total`` steps.
+
+    Warm-up takes ``recipe.warmup_steps``, and at most a quarter of all steps.
+
+    Raises:
+        UsageError: If the learning rate should fall to zero at the end, and there is no end.
+    """
+    if math.isinf(total) and recipe.decay != "constant":
+        raise UsageError(
+            f"Decay {recipe.decay!r} needs to know the number of steps, but the Trainer has no limit. "
+            "Set trainer.max_epochs or trainer.max_steps, or flow.decay to constant."
+        )
+    linear = {id(p) for module in flow.modules() if isinstance(module, LULinear) for p in module.parameters()}
+    rates = {False: recipe.learning_rate, True: recipe.learning_rate * recipe.linear_rate_share}
+    groups = [
+        {"params": [p for p in flow.parameters() if (id(p) in linear) == learned_map], "lr": rate}
+        for learned_map, rate in rates.items()
+    ]
+    build = lookup("optimizer", OPTIMIZERS, recipe.optimizer)
+    optimizer = build([group for group in groups if group["params"]], weight_decay=recipe.weight_decay)
+    warmup = min(recipe.warmup_steps, total // 4)
+    decay = lookup("decay", DECAYS, recipe.decay)
+    return scheduled(optimizer, lambda step: learning_rate_factor(step, total, int(warmup), decay))
+
+
+def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> dict[str, Any]:
+    """An optimizer whose learning rates are multiplied by a factor of the step, as Lightning wants it."""
+    return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}

@@ -10,8 +10,8 @@ import logging
 import math
 import os
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
+from tqdm.auto import tqdm
 
 from bertflow.errors import UsageError
 from bertflow.files import write_text
@@ -40,11 +41,8 @@ LIMITS = ("max_epochs", "max_steps", "max_time")
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
 METRICS = "metrics.csv"
-
-
-def quiet() -> AbstractContextManager[None]:
-    """Without Lightning's banners: available devices, why the fit ended, what else could be installed."""
-    return at_level(logging.WARNING, "pytorch_lightning", "lightning_fabric")
+LIGHTNING = ("pytorch_lightning", "lightning_fabric")
+"""Loggers of its banners: available devices, why the fit ended, what else could be installed."""
 
 
 @contextmanager
@@ -67,7 +65,7 @@ def run_training(
     """
     path = None if resume is None else str(resume)
     try:
-        with known_warnings(), quiet():
+        with known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
     except SystemExit:
         # Lightning ends the process when it is interrupted; that is for our caller to do.
@@ -76,26 +74,15 @@ def run_training(
         raise KeyboardInterrupt from None
 
 
-def quiet_trainer(
-    recipe: Mapping[str, Any], given: Mapping[str, Any] | None, callbacks: Sequence[pl.Callback] = ()
-) -> pl.Trainer:
+def quiet_trainer(recipe: Mapping[str, Any], given: Mapping[str, Any] | None) -> pl.Trainer:
     """A Trainer that writes and shows nothing, for a fit without a run folder.
 
     Args:
         recipe: The recipe's options, for what the user left open.
         given: The user's options.
-        callbacks: The recipe's callbacks.
     """
-    options: dict[str, Any] = {
-        "accelerator": "auto",
-        "devices": 1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        **with_limits(recipe, given or {}),
-    }
-    return _trainer({**options, "callbacks": [*callbacks, *_listed(options.get("callbacks"))]})
+    silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
+    return _trainer({"devices": 1, **dict.fromkeys(silent, False), **merged_options(recipe, given or {})})
 
 
 def recipe_limits(epochs: float, clip_norm: float, batches: int, held_out: int, steps: int = 0) -> dict[str, Any]:
@@ -119,30 +106,23 @@ def recipe_limits(epochs: float, clip_norm: float, batches: int, held_out: int, 
     }
 
 
-def build_trainer(
-    given: Mapping[str, Any],
-    output: Path,
-    recipe: Mapping[str, Any],
-    callbacks: Sequence[pl.Callback] = (),
-    step: int = 0,
-) -> pl.Trainer:
+def build_trainer(given: Mapping[str, Any], output: Path, recipe: Mapping[str, Any], step: int = 0) -> pl.Trainer:
     """The Trainer of a run folder, with every option that was given.
 
     Args:
         given: The user's options.
         output: The run folder, for metrics and checkpoints.
         recipe: The recipe's options, for what the user left open.
-        callbacks: The recipe's callbacks.
         step: Steps taken before, for a run that is resumed.
 
     Raises:
         UsageError: If Lightning refuses the options.
     """
-    recipe = with_limits(recipe, given)
-    callbacks = [*callbacks, *_listed(given.get("callbacks"))]
+    options = merged_options(recipe, given)
+    callbacks = options["callbacks"]
     if given.get("barebones"):  # refuses everything that takes time
-        ours = {name: value for name, value in recipe.items() if name in LIMITS}
-        return _trainer({**launched(), **ours, **given, "callbacks": callbacks})
+        ours = ("callbacks", *LIMITS)
+        return _trainer({**launched(), **{name: options[name] for name in options if name in ours or name in given}})
     checkpoints = output / "checkpoints"
     plugins = _listed(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
@@ -155,17 +135,19 @@ def build_trainer(
             plugins.append(WholeCheckpoints())
     if given.get("enable_progress_bar") is not False and not any(isinstance(each, ProgressBar) for each in callbacks):
         callbacks.append(WholeRunBar())
+    options |= {"logger": _loggers(given.get("logger"), output, step), "plugins": plugins}
     # Lightning's checkpoints for SLURM go to its root.
-    ours = {"enable_model_summary": False, "default_root_dir": checkpoints, **launched(), **recipe}
-    loggers = _loggers(given.get("logger"), output, step)
-    return _trainer({**ours, **given, "callbacks": callbacks, "logger": loggers, "plugins": plugins})
+    return _trainer({"enable_model_summary": False, "default_root_dir": checkpoints, **launched(), **options})
 
 
-def with_limits(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's options of a Trainer, then the user's; one limit of the user's replaces all of the recipe's."""
-    if any(name in given for name in LIMITS):
-        recipe = {name: value for name, value in recipe.items() if name not in LIMITS}
-    return {**recipe, **given}
+def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """The recipe's options of a Trainer, then the user's, and the callbacks of both.
+
+    One limit of the user's replaces all of the recipe's.
+    """
+    replaced = LIMITS if any(name in given for name in LIMITS) else ()
+    callbacks = [callback for options in (recipe, given) for callback in _listed(options.get("callbacks"))]
+    return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
 def launched(environment: Mapping[str, str] | None = None) -> dict[str, int]:
@@ -191,7 +173,7 @@ def launched(environment: Mapping[str, str] | None = None) -> dict[str, int]:
 
 def _trainer(arguments: Mapping[str, Any]) -> pl.Trainer:
     try:
-        with quiet():
+        with at_level(logging.WARNING, *LIGHTNING):
             return pl.Trainer(**arguments)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
         raise UsageError(f"Lightning's Trainer refuses its options: {error}") from None
@@ -241,13 +223,11 @@ class _Writer(ExperimentWriter):
     """Lightning's writer, except for how it treats a file that exists."""
 
     def _check_log_dir_exists(self) -> None:
-        path = Path(self.metrics_file_path)
-        if path.exists():
-            self.metrics_keys = list(csv.DictReader(io.StringIO(path.read_text("utf-8"))).fieldnames or [])
+        self.metrics_keys, _ = _read_metrics(Path(self.metrics_file_path))
 
     def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
         path = Path(self.metrics_file_path)
-        write_text(path, _table(list(csv.DictReader(io.StringIO(path.read_text("utf-8")))), fieldnames))
+        _write_metrics(path, fieldnames, _read_metrics(path)[1])
 
 
 def keep_metrics(source: Path, folder: Path, steps: int) -> None:
@@ -255,21 +235,26 @@ def keep_metrics(source: Path, folder: Path, steps: int) -> None:
 
     A last line that was cut off in the middle is left out; without a row there is no file.
     """
-    text = source.read_text("utf-8") if source.exists() else ""
-    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-    rows = [row for row in reader if int(row["step"]) < steps]
-    if rows:
-        write_text(folder / METRICS, _table(rows, list(reader.fieldnames or [])))
+    header, logged = _read_metrics(source)
+    if kept := [row for row in logged if int(row["step"]) < steps]:
+        _write_metrics(folder / METRICS, header, kept)
     else:
         (folder / METRICS).unlink(missing_ok=True)
 
 
-def _table(rows: list[dict[str, str]], header: list[str]) -> str:
+def _read_metrics(path: Path) -> tuple[list[str], list[dict[str, str]]]:
+    """Header and rows; a last line that was cut off is left out."""
+    text = path.read_text("utf-8") if path.exists() else ""
+    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+    return list(reader.fieldnames or []), list(reader)
+
+
+def _write_metrics(path: Path, header: list[str], rows: list[dict[str, str]]) -> None:
     written = io.StringIO()
     writer = csv.DictWriter(written, header)
     writer.writeheader()
     writer.writerows(rows)
-    return written.getvalue()
+    write_text(path, written.getvalue())
 
 
 class WholeRunBar(ProgressBar):
@@ -281,7 +266,7 @@ class WholeRunBar(ProgressBar):
     def __init__(self) -> None:
         super().__init__()
         self._shown = watched()
-        self._bar: Any = None
+        self._bar = tqdm(disable=True)
 
     def enable(self) -> None:
         """Show it."""
@@ -293,13 +278,9 @@ class WholeRunBar(ProgressBar):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin; without a limit on the steps the end is not known."""
-        from tqdm.auto import tqdm
-
-        steps, done = planned_steps(trainer), trainer.global_step
+        steps, shown = planned_steps(trainer), {"disable": not self._shown, "dynamic_ncols": True}
         total = None if math.isinf(steps) else int(steps)
-        self._bar = tqdm(
-            total=total, initial=done, desc="training", unit=" steps", disable=not self._shown, dynamic_ncols=True
-        )
+        self._bar = tqdm(total=total, initial=trainer.global_step, desc="training", unit=" steps", **shown)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -310,18 +291,13 @@ class WholeRunBar(ProgressBar):
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the held-out bits."""
         bits = trainer.callback_metrics.get("val/bits_per_dim")
-        if self._bar is not None and bits is not None:
+        if bits is not None:
             self._bar.set_postfix_str(f"held out {float(bits):.4f} bits per dimension")
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close the bar after a training that came to its end."""
-        self._close()
+        self._bar.close()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Close the bar after one that did not."""
-        self._close()
-
-    def _close(self) -> None:
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
+        self._bar.close()

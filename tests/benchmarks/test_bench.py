@@ -13,7 +13,7 @@ import torch
 from bertflow.affine import AffineMap
 from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import FlowMap, Glow, build_glow
-from bertflow.training.presets import RELEASED_GLOW
+from bertflow.training.recipe import RELEASED_GLOW
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 

@@ -9,7 +9,7 @@ from bertflow.affine import whitening_map
 from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
-from bertflow.training.presets import RELEASED_GLOW
+from bertflow.training.recipe import RELEASED_GLOW
 
 SPEC = importlib.util.spec_from_file_location("folding", Path(__file__).parents[2] / "benchmarks" / "folding.py")
 folding = importlib.util.module_from_spec(SPEC)

@@ -13,7 +13,7 @@ from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 
 QUICK = {"epochs": 3, "batch_size": 64, "learning_rate": 5e-3, "glow": {"hidden": 16}}
 
@@ -38,7 +38,7 @@ def test_scikit_learn_accepts_it(estimator, check):
 
 
 def test_it_is_fit_flow(calibrator, x):
-    fitted = fit_flow(x, changes=QUICK)
+    fitted = fit_flow(x, **QUICK)
     np.testing.assert_array_equal(calibrator.transform(x), fitted.map(torch.from_numpy(x)).numpy().astype(np.float64))
     assert {**calibrator.facts_, "seconds": 0} == {**fitted.record.to_dict(), "seconds": 0}
 

@@ -78,8 +78,8 @@ def stopped(options, tmp_path, monkeypatch):
         command, build = ["train", *options, *more, f"--output={tmp_path / 'run'}"], train_trainer.build_trainer
         monkeypatch.setattr(train_trainer, "CHECKPOINT_STEPS", every)
         with monkeypatch.context() as patched:
-            killed = [KillAt(step)]
-            patched.setattr(train_trainer, "build_trainer", lambda g, o, r, c=(), s=0: build(g, o, r, [*c, *killed], s))
+            killed = {"callbacks": [KillAt(step)]}
+            patched.setattr(train_trainer, "build_trainer", lambda given, *more: build({**given, **killed}, *more))
             with pytest.raises(KilledError):
                 bertflow(command)
         return command, tmp_path / "run"

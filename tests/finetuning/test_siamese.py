@@ -12,8 +12,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.rows import SystemFacts, refuse_label_leaks
+from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, fit_siamese
-from bertflow.finetuning.recipe import FinetuneRecipe
 from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
 from bertflow.text_keys import hash_texts
 from bertflow.training.checkpoints import DivergenceError

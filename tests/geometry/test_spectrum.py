@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from bertflow.geometry.spectrum import LEVELS, Latent
-from bertflow.training.record import gaussianity
+from bertflow.training.recipe import gaussianity
 
 
 def test_a_gaussian_lies_on_the_diagonal():

@@ -15,10 +15,10 @@ from bertflow.cli.finetune import command as finetune_command
 from bertflow.cli.train import command as train_command
 from bertflow.data.pairs import load_pairs
 from bertflow.errors import DataError, UsageError
-from bertflow.finetuning.recipe import FinetuneRecipe
+from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow.config import GlowConfig
 from bertflow.runs.folder import ModelOptions
-from bertflow.training.presets import Recipe
+from bertflow.training.recipe import Recipe
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red", "green") for b in NOUNS for c in NOUNS]
@@ -153,7 +153,7 @@ def test_lightning_makes_one_trainer_and_the_rows_are_read_once(encoder, tmp_pat
 
 def test_what_is_heavy_is_imported_when_it_is_used():
     script = """
-import sys, bertflow, bertflow.training, bertflow.training.presets
+import sys, bertflow, bertflow.training, bertflow.training.recipe
 from bertflow.cli.train import command
 bertflow.train, bertflow.finetune, bertflow.demo, command.help()
 print([name for name in ("torch", "pytorch_lightning", "sklearn", "matplotlib") if name in sys.modules])

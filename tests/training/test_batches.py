@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
-from bertflow.training.batches import ShuffledBatches
+from bertflow.training.rows import ShuffledBatches
 
 
 def epoch(batches, number=0):

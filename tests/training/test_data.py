@@ -3,8 +3,8 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
-from bertflow.training.batches import HELD_OUT_LEAST, hold_out
-from bertflow.training.module import TrainingData
+from bertflow.training.module import INITIAL_ROWS, TrainingData
+from bertflow.training.rows import HELD_OUT_LEAST, ShuffledBatches, hold_out
 
 
 @pytest.mark.parametrize(
@@ -35,11 +35,12 @@ def test_a_share_that_is_none_is_refused():
 
 def test_the_initialization_sees_training_rows_alone():
     train, _ = hold_out(500, 0.1, 0)
-    data = TrainingData(torch.arange(500.0)[:, None], train)
-    assert sorted(data.initial_rows()[:, 0].tolist()) == train.tolist()
+    batches = ShuffledBatches(torch.arange(500.0)[:, None], train, batch_size=256, seed=0)
+    assert sorted(batches.sample(INITIAL_ROWS)[:, 0].tolist()) == train.tolist()
 
 
 def test_all_held_out_rows_are_one_batch():
     held_out = torch.randn(30, 2)
-    (batch,) = TrainingData(torch.randn(99, 2), held_out=held_out).val_dataloader()
-    assert batch is held_out
+    batches = ShuffledBatches(torch.randn(99, 2), np.arange(99), batch_size=9, seed=0)
+    (batch,) = TrainingData(batches, held_out).val_dataloader()
+    assert torch.equal(batch, held_out)

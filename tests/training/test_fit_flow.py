@@ -9,7 +9,7 @@ from scipy import stats
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.fitting import FlowFit, fit_flow
-from bertflow.training.presets import PRESETS, resolve
+from bertflow.training.recipe import PRESETS, resolve
 
 SMALL = {"glow": {"hidden": 32}, "batch_size": 64, "warmup_steps": 20, "learning_rate": 5e-3}
 DIVERGING = {**SMALL, "learning_rate": 1e6, "warmup_steps": 0, "decay": "constant"}
@@ -18,7 +18,7 @@ PRECISIONS = ["bf16-mixed", "bf16-true"]
 
 @pytest.fixture(scope="module")
 def fitted(embeddings):
-    return fit_flow(embeddings, changes=SMALL)
+    return fit_flow(embeddings, **SMALL)
 
 
 def gaussian_bits(train, x):
@@ -53,25 +53,25 @@ def test_before_its_first_step_the_default_is_whitening(embeddings):
 
 def test_a_flow_that_only_gets_worse_keeps_its_start_and_says_so(caplog):
     noise = np.random.default_rng(0).normal(size=(400, 6)).astype(np.float32)
-    fitted = fit_flow(noise, held_out=0.3, changes={**SMALL, "learning_rate": 0.3, "epochs": 5, "warmup_steps": 0})
+    fitted = fit_flow(noise, held_out=0.3, **SMALL | {"learning_rate": 0.3, "epochs": 5, "warmup_steps": 0})
     assert fitted.record.held_out_bits <= fitted.record.held_out_bits_gaussian + 1e-6
     assert fitted.record.kept == "start"
     assert "No step of the flow had fewer held-out bits than its start, so the start is kept." in caplog.text
 
 
 def test_the_same_seed_gives_the_same_flow(embeddings, fitted):
-    again = fit_flow(embeddings, changes=SMALL).map.state_dict()
+    again = fit_flow(embeddings, **SMALL).map.state_dict()
     assert all(torch.equal(tensor, again[name]) for name, tensor in fitted.map.state_dict().items())
 
 
 def test_the_global_random_state_is_left_alone(embeddings):
     before = torch.get_rng_state()
-    fit_flow(embeddings, changes={**SMALL, "epochs": 1})
+    fit_flow(embeddings, **SMALL, epochs=1)
     assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_a_fit_says_nothing(embeddings, capfd):
-    fit_flow(embeddings, changes={**SMALL, "epochs": 1})
+    fit_flow(embeddings, **SMALL, epochs=1)
     assert capfd.readouterr() == ("", "")
 
 
@@ -93,7 +93,7 @@ def test_a_part_of_an_epoch_is_a_part_of_its_steps(embeddings):
 
 
 def test_reduction_keeps_the_first_directions_and_the_density(embeddings):
-    fitted = fit_flow(embeddings, n_components=4, changes=SMALL)
+    fitted = fit_flow(embeddings, n_components=4, **SMALL)
     x = torch.from_numpy(embeddings)
     assert fitted.map(x).shape == (1500, 4)
     assert fitted.record.rank == 6
@@ -103,7 +103,7 @@ def test_reduction_keeps_the_first_directions_and_the_density(embeddings):
 def test_null_directions_are_left_out_counted_and_said(embeddings):
     x = np.concatenate((embeddings, embeddings[:, :1]), axis=1)
     with pytest.warns(NullDirectionWarning, match=r"^1 of 7 directions hold no variance"):
-        record = fit_flow(x, changes=SMALL).record
+        record = fit_flow(x, **SMALL).record
     assert (record.n_null, record.rank, record.dim_out) == (1, 6, 6)
 
 
@@ -120,13 +120,13 @@ def test_too_few_rows_to_judge_by_keep_the_start_and_say_so(embeddings, caplog):
 
 
 def test_without_rows_to_judge_by_as_asked_the_last_step_is_kept(embeddings):
-    record = fit_flow(embeddings, held_out=0, changes={**SMALL, "epochs": 1}).record
+    record = fit_flow(embeddings, held_out=0, **SMALL, epochs=1).record
     assert (record.n_held_out, record.kept) == (0, "step 23")
 
 
 def test_averaged_weights_are_the_ones_that_come_back(embeddings):
     fit = FlowFit(embeddings, resolve("default", {**SMALL, "ema": 0.9, "epochs": 2}))
-    plain = fit_flow(embeddings, changes={**SMALL, "epochs": 2})
+    plain = fit_flow(embeddings, **SMALL, epochs=2)
     averaged = fit_flow(embeddings, fit.recipe)
     one, other = averaged.map.glow.flow.step0, plain.map.glow.flow.step0
     assert not torch.equal(one.coupling.network.last.weight, other.coupling.network.last.weight)
@@ -135,18 +135,18 @@ def test_averaged_weights_are_the_ones_that_come_back(embeddings):
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
 def test_rows_of_any_precision_are_taken(dtype, embeddings):
-    record = fit_flow(embeddings.astype(dtype), changes={**SMALL, "epochs": 2}).record
+    record = fit_flow(embeddings.astype(dtype), **SMALL, epochs=2).record
     assert record.held_out_bits < record.held_out_bits_gaussian
 
 
 def test_rows_may_stay_on_disk(tmp_path, embeddings, fitted):
     np.save(tmp_path / "x.npy", embeddings)
-    from_disk = fit_flow(np.load(tmp_path / "x.npy", mmap_mode="r"), changes=SMALL)
+    from_disk = fit_flow(np.load(tmp_path / "x.npy", mmap_mode="r"), **SMALL)
     assert from_disk.record.held_out_bits == fitted.record.held_out_bits
 
 
 def test_training_in_float64_is_possible(embeddings):
-    fitted = fit_flow(embeddings, changes={**SMALL, "epochs": 1}, trainer={"precision": "64-true"})
+    fitted = fit_flow(embeddings, **SMALL, epochs=1, trainer={"precision": "64-true"})
     assert fitted.map(torch.from_numpy(embeddings[:2])).dtype == torch.float64
 
 
@@ -202,7 +202,7 @@ def test_rows_that_no_flow_can_be_fitted_to_are_refused(x, error, message):
 
 
 def test_the_flow_acts_on_all_directions_and_the_embedding_keeps_the_first(embeddings, fitted):
-    kept = fit_flow(embeddings, n_components=2, changes=SMALL)
+    kept = fit_flow(embeddings, n_components=2, **SMALL)
     assert (kept.map.glow.dim, kept.map.dim_out, kept.record.dim_out) == (6, 2, 2)
     rows = torch.from_numpy(embeddings)
     assert torch.equal(kept.map(rows), fitted.map(rows)[:, :2])
@@ -238,7 +238,7 @@ def test_embeddings_that_look_calibrated_are_left_alone_and_the_record_says_why(
 )
 def test_a_flow_is_fitted_where_it_may_help_or_is_wanted(dim, options):
     small = {"epochs": 1, "glow": {"hidden": 8}}
-    fitted = fit_flow(isotropic(dim), changes=small, **options)
+    fitted = fit_flow(isotropic(dim), **small, **options)
     assert fitted.record.left_alone is None
     assert fitted.record.steps > 0
 
@@ -272,4 +272,4 @@ def test_a_record_is_json_and_markdown(fitted):
 )
 def test_a_fit_ends_where_the_recipe_or_the_user_says(embeddings, changes, trainer, steps):
     changes = {"batch_size": 64, "keep": "last", "glow": {"hidden": 4}, **changes}
-    assert fit_flow(embeddings, changes=changes, trainer=trainer).record.steps == steps
+    assert fit_flow(embeddings, **changes, trainer=trainer).record.steps == steps

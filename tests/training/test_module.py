@@ -10,7 +10,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.training.fitting import FlowFit
 from bertflow.training.module import BertFlow
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 from bertflow.training.trainer import known_warnings
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]

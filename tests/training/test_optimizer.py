@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from bertflow.training.optimizer import ReleasedAdamW
+from bertflow.training.module import ReleasedAdamW
 
 
 def parameter(*values):

@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from bertflow.errors import UnknownNameError, UsageError
-from bertflow.training.presets import PRESETS, Recipe, recipe_changes, resolve
+from bertflow.training.recipe import PRESETS, Recipe, recipe_changes, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)

@@ -3,7 +3,7 @@ import re
 import pytorch_lightning as pl
 
 from bertflow.training.fitting import FlowFit
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 from bertflow.training.trainer import WholeRunBar
 
 RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})  # 2 x 22 steps

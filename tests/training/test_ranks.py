@@ -11,7 +11,7 @@ WORKER = """
 import os, sys
 import numpy as np, pytorch_lightning as pl, torch
 from bertflow.training.fitting import FlowFit
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 
 folder, world = sys.argv[1], int(sys.argv[2])
 

@@ -5,8 +5,8 @@ from scipy import stats
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
-from bertflow.training.presets import PRESETS, resolve
-from bertflow.training.reduction import (
+from bertflow.training.recipe import PRESETS, resolve
+from bertflow.training.rows import (
     KEPT,
     STEEP,
     effective_rank,

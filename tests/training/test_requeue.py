@@ -8,7 +8,7 @@ import torch
 
 from bertflow.training.checkpoints import RequeueBetweenSteps
 from bertflow.training.fitting import FlowFit
-from bertflow.training.presets import resolve
+from bertflow.training.recipe import resolve
 
 RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})
 EPOCH = 22

@@ -8,8 +8,8 @@ from bertflow.errors import UsageError
 from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
-from bertflow.training.optimizer import DECAYS, build_optimizer, learning_rate_factor
-from bertflow.training.presets import PRESETS, Recipe
+from bertflow.training.module import DECAYS, build_optimizer, learning_rate_factor
+from bertflow.training.recipe import PRESETS, Recipe
 
 
 @pytest.fixture
