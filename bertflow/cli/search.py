@@ -5,7 +5,7 @@ from typing import Any
 
 from bertflow.cli.actions import Actions
 from bertflow.cli.command import Command
-from bertflow.retrieval.indexing import (
+from bertflow.retrieval import (
     add_answers,
     build_index,
     describe_index,

@@ -36,7 +36,7 @@ MORE = 4
 
 
 class UsearchSearch:
-    """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.ranking.Search``."""
+    """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.storage.Search``."""
 
     def __init__(self) -> None:
         self._storage: Storage | None = None
@@ -79,7 +79,7 @@ class UsearchSearch:
         while True:
             exact = len(self._graph) <= max(FEW, count)
             numbers: list[int] = self._graph.search(question, count, exact=exact).keys.astype(np.int64).tolist()
-            answers = {name for name, _ in self._storage.phrases(numbers).values()}
+            answers = {name for name, *_ in self._storage.phrases(numbers).values()}
             if len(answers) >= k or count >= len(self._graph):
                 return numbers
             count = min(4 * count, len(self._graph))

@@ -1,1 +1,291 @@
-"""Known answers for a new question."""
+"""Known answers for a question: build an index of them and change it by its file, as ``bertflow search`` does.
+
+A change opens the index with the encoder that it was built with, which the file remembers; from Python an open
+``AnswerIndex`` can be given as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+from typing_extensions import TypedDict, Unpack
+
+from bertflow.errors import UsageError
+from bertflow.files import write_text
+from bertflow.opening import LoadOptions, load
+from bertflow.results import AbstractResult
+
+if TYPE_CHECKING:
+    from bertflow.data.answers import Answer
+    from bertflow.retrieval.index import AnswerIndex
+    from bertflow.retrieval.storage import Search
+
+Index: TypeAlias = "str | Path | AnswerIndex"
+"""The file of an index; from Python also one that is open."""
+
+
+class IndexOptions(TypedDict, total=False):
+    """How the encoder of an index is opened.
+
+    Attributes:
+        model: Where the encoder of the index is now (default: where it was).
+        device: cpu, cuda, ... (default: the first of cuda, mps and cpu that is there).
+    """
+
+    model: str | Path | None
+    device: str | None
+
+
+@dataclass(frozen=True, repr=False)
+class IndexInfo(AbstractResult):
+    """What is in an index.
+
+    Attributes:
+        path: The file.
+        answers: Number of answers.
+        phrases: Number of phrases: answers and their past questions.
+        dim: Width of an embedding.
+        recipe: Description of the raw encoder.
+        calibrator: The calibrator with its parameters; empty for raw embeddings.
+        digest: Fingerprint of the calibrator; empty for raw embeddings.
+        source: How the encoder is opened.
+        brief: Whether a person reads one line of it, or all.
+    """
+
+    path: Path
+    answers: int
+    phrases: int
+    dim: int
+    recipe: Mapping[str, Any]
+    calibrator: str
+    digest: str
+    source: Mapping[str, Any]
+    brief: bool = True
+
+    not_in_json: ClassVar[tuple[str, ...]] = ("brief",)
+
+    def parts(self) -> Iterator[str]:
+        """One line, or a line a fact."""
+        if self.brief:
+            how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
+            yield f"{self.path}: {self.answers} answers, {self.phrases} phrases, {how}"
+        else:
+            yield from (f"{key}: {value}" for key, value in self.as_dict().items())
+
+
+@dataclass(frozen=True, repr=False)
+class SearchExample(AbstractResult):
+    """Files to try a search on.
+
+    Attributes:
+        folder: Where they were written.
+        answers: Number of answers, and of questions.
+        sentences: Number of other sentences.
+        source: Where they are from.
+    """
+
+    folder: Path
+    answers: int
+    sentences: int
+    source: str
+
+    def parts(self) -> Iterator[str]:
+        """A line a file."""
+        yield f"{self.folder / 'answers.jsonl'}: {self.answers} answers, paragraphs of the {self.source}"
+        yield f"{self.folder / 'labels.jsonl'}: {self.answers} questions, the line before each paragraph"
+        yield f"{self.folder / 'text.txt'}: {self.sentences} other sentences, to fit a calibrator on"
+
+
+def build_index(
+    index: str | Path,
+    answers: "str | Path | Iterable[Answer]",
+    model: str | Path,
+    *,
+    progress: bool | None = None,
+    **options: Unpack[LoadOptions],
+) -> IndexInfo:
+    """Embed answers into a new index.
+
+    Args:
+        index: File to write.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        model: An encoder (hub id or folder), raw or calibrated.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``.
+
+    Raises:
+        UsageError: If there is a file at ``index``.
+        DataError: If the answers cannot be used.
+    """
+    from bertflow.retrieval.index import AnswerIndex
+
+    kept = {name: value for name, value in options.items() if name != "device"}
+    given, source = _answers(answers), _source(model, **kept)
+    encoder = load(**{**source, "device": options.get("device")})
+    with AnswerIndex.create(index, encoder, given, source, progress=progress) as made:
+        return _info(made.path)
+
+
+def add_answers(
+    index: Index,
+    answers: "str | Path | Iterable[Answer]",
+    *,
+    progress: bool | None = None,
+    **options: Unpack[IndexOptions],
+) -> IndexInfo:
+    """Add answers under new ids; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``IndexOptions``.
+
+    Raises:
+        DataError: If an id is there already, or the answers or the index cannot be used.
+    """
+    given = _answers(answers)
+    return _changed(index, options, lambda opened: opened.add(given, progress=progress))
+
+
+def update_answers(
+    index: Index,
+    answers: "str | Path | Iterable[Answer]",
+    *,
+    progress: bool | None = None,
+    **options: Unpack[IndexOptions],
+) -> IndexInfo:
+    """Replace answers by id; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``IndexOptions``.
+
+    Raises:
+        DataError: If an id is unknown, or the answers or the index cannot be used.
+    """
+    given = _answers(answers)
+    return _changed(index, options, lambda opened: opened.update(given, progress=progress))
+
+
+def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOptions]) -> IndexInfo:
+    """Remove answers by id; all of them or none.
+
+    Args:
+        index: File that `search build` wrote.
+        ids: Ids of the answers.
+        options: ``IndexOptions``.
+
+    Raises:
+        DataError: If an id is unknown, or the index cannot be used.
+    """
+    return _changed(index, options, lambda opened: opened.remove(ids))
+
+
+def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "auto") -> IndexInfo:
+    """Send the raw embeddings through another calibrator; nothing is encoded again.
+
+    Args:
+        index: File that `search build` wrote.
+        model: The same encoder with another calibrator, or with none.
+        device: cpu, cuda, ... or auto.
+
+    Raises:
+        DataError: If the raw encoder is another one, or the index cannot be used.
+    """
+    from bertflow.retrieval.index import AnswerIndex
+
+    held = describe_index(index).source
+    options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
+    source = _source(model, **options)
+    encoder = load(**{**source, "device": device})
+    with AnswerIndex.open(index, encoder, recalibrate=True) as opened:
+        opened.remember(source)
+        return _info(opened.path)
+
+
+def describe_index(index: Index) -> IndexInfo:
+    """Say what is in an index; needs no encoder.
+
+    Args:
+        index: File that `search build` wrote.
+
+    Raises:
+        DataError: If there is no index, or it is damaged.
+    """
+    return _info(Path(index) if isinstance(index, str | Path) else index.path, brief=False)
+
+
+def _info(path: Path, brief: bool = True) -> IndexInfo:
+    from bertflow.retrieval.storage import Storage
+
+    with closing(Storage(path)) as storage:
+        facts, counts = storage.facts(), (storage.count("answers"), storage.count("phrases"))
+    kept = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
+    return IndexInfo(path, *counts, **kept, brief=brief)
+
+
+def write_search_example(
+    folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
+) -> SearchExample:
+    """Write answers, labels and text to try a search on, from the docstrings of installed packages.
+
+    The first line of a docstring should find the paragraph after it.
+
+    Args:
+        folder: Where to write answers.jsonl, labels.jsonl and text.txt.
+        answers: How many answers.
+        sentences: How many sentences of other text.
+        seed: Random seed for the sample.
+    """
+    from bertflow.data.docstrings import docstring_corpus
+    from bertflow.data.tables import write_rows
+
+    folder = Path(folder)
+    text, pairs = docstring_corpus(answers, sentences, seed)
+    names = [f"docstrings-{row:05d}" for row in range(len(pairs))]
+    write_rows(folder / "answers.jsonl", ("id", "text"), zip(names, pairs.second, strict=True))
+    write_rows(folder / "labels.jsonl", ("question", "id"), zip(pairs.first, names, strict=True))
+    write_text(folder / "text.txt", "".join(f"{sentence}\n" for sentence in text))
+    return SearchExample(folder, len(pairs), len(text), pairs.source)
+
+
+def _answers(given: "str | Path | Iterable[Answer]") -> "list[Answer]":
+    from bertflow.data.answers import load_answers
+
+    return load_answers(given) if isinstance(given, str | Path) else list(given)
+
+
+def _source(model: str | Path, **options: Any) -> dict[str, Any]:
+    """How an encoder is opened; a folder by its absolute path, so that the index can be asked from anywhere."""
+    name = str(Path(model).resolve()) if Path(model).exists() else str(model)
+    return {"model": name, **{key: value for key, value in options.items() if value is not None}}
+
+
+def _changed(index: Index, options: IndexOptions, change: "Callable[[AnswerIndex], None]") -> IndexInfo:
+    with open_index(index, options) as opened:
+        change(opened)
+        return _info(opened.path)
+
+
+@contextmanager
+def open_index(index: Index, options: IndexOptions, search: "Search | None" = None) -> "Iterator[AnswerIndex]":
+    """An index with its encoder; one that is open already stays open."""
+    from bertflow.encoder.folders import recorded_prompts
+    from bertflow.retrieval.index import AnswerIndex
+
+    if isinstance(index, AnswerIndex):
+        yield index
+        return
+    held = describe_index(index)
+    source = {**held.source, **{name: value for name, value in options.items() if value is not None}}
+    if "model" not in source:
+        raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
+    if "prompt" in held.recipe:
+        source.setdefault("prompt", recorded_prompts(held.recipe))
+    with AnswerIndex.open(index, load(**source), search=search) as opened:
+        yield opened

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -23,8 +22,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
-from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
-from bertflow.retrieval.storage import Float32, Storage
+from bertflow.retrieval.storage import ExactSearch, Hit, Phrases, Search, Storage, rank
 from bertflow.similarity import unit_rows
 
 ROWS = 8192
@@ -47,7 +45,6 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         self.path, self.encoder = storage.path, encoder
         self._storage, self._search = storage, search or ExactSearch()
         self._seen = -1
-        self._facts = storage.facts()
 
     @classmethod
     def create(
@@ -118,9 +115,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             raise
         return index
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, where: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:
@@ -137,30 +132,12 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     @property
     def identity(self) -> Identity:
         """The encoder and calibrator that made the embeddings."""
-        return Identity.from_record(self._facts)
-
-    @property
-    def source(self) -> dict[str, Any]:
-        """How the encoder is opened, as given to ``create``."""
-        return dict(self._facts["source"])
+        return Identity.from_record(self._storage.facts())
 
     def answers(self) -> list[Answer]:
         """All answers, in the order they came."""
         with self._storage.snapshot():
             return list(self._storage.answers())
-
-    def describe(self) -> dict[str, Any]:
-        """What is in the index, ready for JSON."""
-        return {
-            "path": str(self.path),
-            "answers": len(self),
-            "phrases": self._storage.count("phrases"),
-            "dim": self._facts["dim"],
-            "encoder": dict(self._facts["recipe"]),
-            "calibrator": self._facts["calibrator"] or None,
-            "calibrator_digest": self._facts["digest"] or None,
-            "source": self.source,
-        }
 
     def add(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
         """Add answers under new ids; all of them or none.
@@ -171,7 +148,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         answers = _distinct(answers)
         if known := self._storage.known([answer.id for answer in answers]):
             raise DataError(f"{_named(known)} there already. Update it, or give the new answer another id.")
-        self._put(answers, {}, progress)
+        self._put(answers, progress)
 
     def update(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
         """Replace answers by id; all of them or none. Only new phrases are embedded.
@@ -182,7 +159,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         answers = _distinct(answers)
         names = [answer.id for answer in answers]
         self._require_known(names)
-        self._put(answers, self._storage.raw_of(names), progress, replaced=names)
+        self._put(answers, progress, replaced=names)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove answers by id; all of them or none.
@@ -210,7 +187,6 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         """Note how the encoder is opened, for those who open the index again."""
         with self._storage.transaction():
             self._storage.set_facts({"source": dict(source)})
-        self._facts = self._storage.facts()
 
     def search(self, question: str, k: int = 5) -> list[Hit]:
         """The best answers for a question, the best first; fewer than ``k`` where there are fewer.
@@ -239,16 +215,13 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
     def _refresh(self) -> None:
         """Bring the search up to date with the file, which another process may have changed."""
-        revision = self._storage.revision()
-        if revision == self._seen:
-            return
-        self._require_same_calibrator()
-        self._search.refresh(self._storage)
-        self._seen = revision
+        if (revision := self._storage.revision()) != self._seen:
+            self._require_same_calibrator()
+            self._search.refresh(self._storage)
+            self._seen = revision
 
     def _require_same_calibrator(self) -> None:
         """Another process may have calibrated the index again since it was opened."""
-        self._facts = self._storage.facts()
         self.identity.require(
             self.encoder.identity,
             f"{self.path} holds embeddings by",
@@ -260,15 +233,22 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         if unknown := [name for name in names if name not in known]:
             raise DataError(f"{_named(unknown)} not in {self.path}. Add it first.")
 
-    def _put(
-        self,
-        answers: Sequence[Answer],
-        known: Mapping[str, Float32],
-        progress: bool | None,
-        replaced: Sequence[str] = (),
-    ) -> None:
-        """Embed answers, then write them: other writers wait only for the writing."""
-        raw, calibrated = embed_answers(self.encoder, answers, known, progress)
+    def _put(self, answers: Sequence[Answer], progress: bool | None, replaced: Sequence[str] = ()) -> None:
+        """Embed answers, then write them: other writers wait only for the writing.
+
+        Each distinct phrase is embedded once, and those of replaced answers are not embedded again.
+        """
+        texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
+        raw = self._storage.raw_of(replaced)
+        new = [text for text in texts if text not in raw]
+        raw |= zip(new, self.encoder.raw.encode_document(new, progress=progress), strict=True)
+        z = self.encoder.calibrate(
+            np.array([raw[text] for text in texts], np.float32).reshape(len(texts), self.encoder.raw.dim)
+        )
+        if not (lengths := np.linalg.norm(z, axis=1)).all():
+            text = texts[int(np.argmin(lengths))]
+            raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
+        calibrated = dict(zip(texts, z, strict=True)) if self.encoder.calibrator else {}
         with self._storage.transaction():
             self._require_same_calibrator()
             self._storage.delete(replaced)
@@ -282,38 +262,9 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             for start in range(0, len(numbers), ROWS):
                 part = numbers[start : start + ROWS]
                 x = self._storage.vectors(part, raw=True)
-                self._storage.recalibrate(part, self.encoder.calibrate(x) if self.encoder.calibrator else None)
+                calibrated = self.encoder.calibrate(x) if self.encoder.calibrator else [None] * len(part)
+                self._storage.recalibrate(part, calibrated)
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
-        self._facts = self._storage.facts()
-
-
-def embed_answers(
-    encoder: SentenceEncoder, answers: Sequence[Answer], known: Mapping[str, Float32], progress: bool | None = None
-) -> tuple[dict[str, Float32], dict[str, Float32]]:
-    """The raw and the calibrated embedding of every phrase of some answers; each distinct phrase is embedded once.
-
-    Args:
-        encoder: Raw or calibrated.
-        answers: Answers with their past questions.
-        known: Raw embeddings of phrases that are not embedded again.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Returns:
-        Both by phrase; without a calibrator the second is empty.
-
-    Raises:
-        DataError: If an embedding has length zero; the message gives the text.
-    """
-    texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
-    new = [text for text in texts if text not in known]
-    raw = {**known, **dict(zip(new, encoder.raw.encode_document(new, progress=progress), strict=True))}
-    x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), encoder.raw.dim)
-    z = encoder.calibrate(x)
-    lengths = np.linalg.norm(z, axis=1)
-    if not lengths.all():
-        text = texts[int(np.argmin(lengths))]
-        raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
-    return raw, {} if encoder.calibrator is None else dict(zip(texts, z, strict=True))
 
 
 def _distinct(answers: Iterable[Answer]) -> list[Answer]:

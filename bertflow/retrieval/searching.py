@@ -6,26 +6,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from bertflow.errors import DataError, UsageError
 from bertflow.files import to_json
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
-from bertflow.retrieval.indexing import open_index
+from bertflow.retrieval import Index, IndexOptions, open_index
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bertflow.evaluation.significance import Figure
-    from bertflow.retrieval.index import AnswerIndex
-    from bertflow.retrieval.ranking import Hit, Phrases, Search
-
-RAW = "raw"
-
+    from bertflow.correlation import Interval
+    from bertflow.retrieval.storage import Hit, Phrases, Search
 
 ENGINES: Mapping[str, tuple[str, str]] = {
-    "exact": ("bertflow.retrieval.ranking", "ExactSearch"),
+    "exact": ("bertflow.retrieval.storage", "ExactSearch"),
     "usearch": ("bertflow.integrations.usearch", "UsearchSearch"),
 }
 """What finds the candidates, by the name that command lines use: module and class of a ``Search``."""
@@ -63,82 +61,45 @@ class SearchScores(AbstractResult):
     scored on the same questions, so their difference has a paired bootstrap interval.
 
     Attributes:
-        systems: ``raw`` and, if there is one, the calibrator.
-        figures: One a metric, for all systems; in [0, 1].
-        answers: How many answers were ranked.
-        seen: How many of the questions are in the index themselves.
+        questions: Number of questions.
+        answers: Number of answers that were ranked.
+        questions_in_index: How many of the questions are in the index themselves.
+        rows: System, metric, value and its 95 % interval, in [0, 1].
+        differences: The calibrated system's value minus the raw one's, for each metric; none for a raw index.
     """
 
-    systems: tuple[str, ...]
-    figures: "tuple[Figure, ...]"
+    questions: int
     answers: int
-    seen: int
+    questions_in_index: int
+    rows: Sequence[Mapping[str, Any]]
+    differences: Sequence[Mapping[str, Any]]
 
     def parts(self) -> Iterator[Table | str]:
         """The scores x 100, what can be told apart, and what was ranked."""
         from bertflow.evaluation.tables import interval, number
 
-        header = ("system", *(figure.metric for figure in self.figures))
-        yield Table(
-            header,
-            tuple(
-                (system, *(number(float(figure.values[at]), figure.metric) for figure in self.figures))
-                for at, system in enumerate(self.systems)
-            ),
-        )
-        for row in self.differences():
-            ends = interval(row["ci_low"], row["ci_high"], "")
-            difference = 100 * row["difference"]
-            yield f"{row['metric']}: {self.systems[1]} less {RAW} is {difference:+.2f}, 95 % interval {ends}"
-        yield f"{self.figures[0].n} questions, {self.answers} answers; x 100; ties count against the index."
-        if self.seen:
-            yield f"{self.seen} of the questions are in the index themselves, and find themselves there."
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON; in [0, 1]."""
-        rows = [
-            {"system": system, "metric": figure.metric, "value": float(figure.values[at]), **_ends(figure, at)}
-            for figure in self.figures
-            for at, system in enumerate(self.systems)
-        ]
-        counts = {"questions": self.figures[0].n, "answers": self.answers, "questions_in_index": self.seen}
-        return {**counts, "rows": rows, "differences": self.differences()}
-
-    def differences(self) -> list[dict[str, Any]]:
-        """The calibrated system's value minus the raw one's, for each metric; none for a raw index."""
-        from bertflow.evaluation.significance import bootstrap_p
-
-        rows: list[dict[str, Any]] = []
-        for figure in self.figures if len(self.systems) > 1 else ():
-            drawn = figure.replicates[1] - figure.replicates[0]
-            value, p = float(figure.values[1] - figure.values[0]), bootstrap_p(drawn) if drawn.size else None
-            rows.append({"metric": figure.metric, "difference": value, **_ends(figure, 1, less=0), "p_bootstrap": p})
-        return rows
+        cells: dict[str, list[str]] = {}
+        for row in self.rows:
+            cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))
+        yield Table(("system", *dict.fromkeys(row["metric"] for row in self.rows)), tuple(map(tuple, cells.values())))
+        for row in self.differences:
+            value, ends = 100 * row["difference"], interval(row["ci_low"], row["ci_high"], "")
+            raw, calibrated = cells
+            yield f"{row['metric']}: {calibrated} less {raw} is {value:+.2f}, 95 % interval {ends}"
+        yield f"{self.questions} questions, {self.answers} answers; x 100; ties count against the index."
+        if self.questions_in_index:
+            yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
 
 
-def _ends(figure: "Figure", system: int, less: int | None = None) -> dict[str, float | None]:
-    found = figure.interval(system, less)
-    return {"ci_low": found.low if found else None, "ci_high": found.high if found else None}
-
-
-def search(
-    index: "str | Path | AnswerIndex",
-    question: str,
-    k: int = 5,
-    *,
-    model: str | Path | None = None,
-    device: str = "auto",
-    engine: str = "exact",
-) -> Hits:
+def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **options: Unpack[IndexOptions]) -> Hits:
     """Rank the answers for a question.
 
     Args:
         index: File that `search build` wrote.
         question: The question.
         k: How many answers.
-        model: Where the encoder of the index is now (default: where it was).
-        device: cpu, cuda, ... or auto.
         engine: exact, or usearch for very many phrases.
+        options: ``IndexOptions``.
 
     Raises:
         UsageError: If ``k`` is below 1, or the question is empty.
@@ -146,20 +107,19 @@ def search(
     """
     module, kind = lookup("engine", ENGINES, engine)
     finder: Search = getattr(import_module(module), kind)()
-    with open_index(index, model, device, finder) as opened:
+    with open_index(index, options, finder) as opened:
         return Hits(opened.search(question, k))
 
 
 def evaluate_search(
-    index: "str | Path | AnswerIndex",
+    index: Index,
     labels: "str | Path | Mapping[str, frozenset[str]]",
     *,
     k: int = 5,
     resamples: int = 1000,
     seed: int = 0,
-    model: str | Path | None = None,
-    device: str = "auto",
     progress: bool | None = None,
+    **options: Unpack[IndexOptions],
 ) -> SearchScores:
     """Compute hit@k, MRR and MAP on questions whose answers are known.
 
@@ -169,9 +129,8 @@ def evaluate_search(
         k: For hit@k, beside hit@1.
         resamples: Bootstrap resamples of the questions; 0 for none.
         seed: Random seed for the bootstrap.
-        model: Where the encoder of the index is now (default: where it was).
-        device: cpu, cuda, ... or auto.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``IndexOptions``.
 
     Raises:
         DataError: If a right answer is not in the index, or the index cannot be used.
@@ -181,12 +140,13 @@ def evaluate_search(
     import numpy as np
 
     from bertflow.data.answers import load_answer_labels
+    from bertflow.evaluation.significance import bootstrap_p
     from bertflow.evaluation.tasks import mean_figure
     from bertflow.text_keys import text_key
 
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
-    with open_index(index, model, device) as opened:
+    with open_index(index, options) as opened:
         unknown = [(question, name) for question in questions for name in right[question] if name not in opened]
         if unknown:
             question, name = unknown[0]
@@ -196,7 +156,7 @@ def evaluate_search(
             )
         encoder = opened.encoder
         x = encoder.raw.encode_query(questions, progress=progress)
-        embedded = {RAW: (x, opened.phrases(raw=True))}
+        embedded = {"raw": (x, opened.phrases(raw=True))}
         if encoder.calibrator is not None:
             embedded[opened.identity.calibrator] = (encoder.calibrate(x), opened.phrases())
         keys = {text_key(text) for answer in opened.answers() for text in answer.phrases}
@@ -205,9 +165,23 @@ def evaluate_search(
     first = np.array([[row[0] for row in rows] for rows in ranks], dtype=np.float64)
     precision = np.array([[average_precision(row) for row in rows] for rows in ranks])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
-    figures = [mean_figure(task, name, one.astype(np.float64), resamples, seed) for name, one in metrics.items()]
+    rows, differences = [], []
+    for metric, values in metrics.items():
+        figure = mean_figure(task, metric, values.astype(np.float64), resamples, seed)
+        for at, system in enumerate(embedded):
+            value = float(figure.values[at])
+            rows.append({"system": system, "metric": metric, "value": value, **_ends(figure.interval(at))})
+        if len(embedded) > 1:
+            value, drawn = float(figure.values[1] - figure.values[0]), figure.replicates[1] - figure.replicates[0]
+            p = bootstrap_p(drawn) if drawn.size else None
+            ends = _ends(figure.interval(1, less=0))
+            differences.append({"metric": metric, "difference": value, **ends, "p_bootstrap": p})
     seen = sum(text_key(question) in keys for question in questions)
-    return SearchScores(tuple(embedded), tuple(figures), answers, seen)
+    return SearchScores(len(questions), answers, seen, rows, differences)
+
+
+def _ends(found: "Interval | None") -> dict[str, float | None]:
+    return {"ci_low": found.low if found else None, "ci_high": found.high if found else None}
 
 
 def answer_ranks(

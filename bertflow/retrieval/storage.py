@@ -1,4 +1,4 @@
-"""An index as one SQLite file: the answers, their phrases, and the raw and calibrated embedding of each phrase.
+"""An index as one SQLite file, and the best answers in it for a question, exactly.
 
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
@@ -8,6 +8,13 @@ A write is one transaction of SQLite: a process that is killed during one leaves
 read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
 to date by comparing numbers.
 
+An answer has several phrases; its score is the largest cosine of the question with one of them. Scores are computed in
+float32, a block of questions at a time, and the k-th largest is found without sorting. Phrases within the rounding
+error of float32 of it are candidates; they are scored again in float64, where equal embeddings have equal scores, and
+sorted by score, then by id.
+
+    float32 (q, n) --> best phrase of each answer (q, answers) --> candidates --> float64, sorted
+
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """
 
@@ -15,25 +22,25 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.data.answers import Answer
 from bertflow.errors import DataError
+from bertflow.similarity import unit_rows
 
 FORMAT = 1
 APPLICATION = 0x62666169
 """Marks the file as an index of answers: "bfai"."""
 WAIT = 60
 """Seconds that one process waits for another to finish its write."""
-AT_ONCE = 500
-"""Values in one SQL statement; SQLite allows 999 everywhere."""
 SCHEMA = f"""
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {FORMAT};
@@ -51,11 +58,16 @@ CREATE INDEX phrases_of_answer ON phrases (answer, number);
 VIEW = """
 CREATE TEMP VIEW known AS
 SELECT phrases.number, id, text, raw,
-    phrases.number = (SELECT min(number) FROM phrases WHERE answer = answers.number) AS own_text
+    (SELECT text FROM phrases WHERE answer = answers.number ORDER BY number LIMIT 1) AS own_text
 FROM phrases JOIN answers ON answer = answers.number
 """
-"""A row a phrase: its number, the id of its answer, its text and embedding, and whether it is the answer itself."""
+"""A row a phrase: its number, the id of its answer, its text and embedding, and the text of the answer itself."""
+CELLS = 2**25
+"""Scores computed at a time: 128 MB."""
+ROUNDING = 4 * float(np.finfo(np.float32).eps)
+"""A cosine of d coordinates in float32 has an error of less than d times this."""
 Float32 = NDArray[np.float32]
+Float64 = NDArray[np.float64]
 
 
 class Storage:
@@ -75,7 +87,7 @@ class Storage:
         self._connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
         try:
             self._connection.execute("PRAGMA foreign_keys = ON")
-            marks = tuple(self._one(f"PRAGMA {name}")[0] for name in ("application_id", "user_version"))
+            marks = tuple(self._value(f"PRAGMA {name}") for name in ("application_id", "user_version"))
         except sqlite3.DatabaseError as error:
             self.close()
             raise DataError(f"{path} is not an index of answers, or is damaged: {error}. Build it again.") from None
@@ -99,27 +111,12 @@ class Storage:
         self._connection.close()
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, begin: str = "BEGIN IMMEDIATE", what: str = "written") -> Iterator[None]:
         """Everything that is written inside becomes visible at once at the end, or not at all.
 
         Raises:
             DataError: If another process keeps writing or has just added the same id, or the disk is full.
         """
-        with self._between("BEGIN IMMEDIATE", "written"):
-            yield
-
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Everything that is read inside is of one moment, whatever others write.
-
-        Raises:
-            DataError: If another process keeps writing.
-        """
-        with self._between("BEGIN", "read"):
-            yield
-
-    @contextmanager
-    def _between(self, begin: str, what: str) -> Iterator[None]:
         try:
             self._connection.execute(begin)
             yield
@@ -130,9 +127,17 @@ class Storage:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Everything that is read inside is of one moment, whatever others write.
+
+        Raises:
+            DataError: If another process keeps writing.
+        """
+        return self.transaction("BEGIN", "read")
+
     def facts(self) -> dict[str, Any]:
         """All facts about the index."""
-        return {key: json.loads(value) for key, value in self._rows("SELECT key, value FROM facts")}
+        return {key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM facts")}
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Change some facts, and increase the revision."""
@@ -142,27 +147,26 @@ class Storage:
 
     def revision(self) -> int:
         """A number that every write by any process changes."""
-        return int(self._one("SELECT value FROM facts WHERE key = 'revision'")[0])
+        return self._value("SELECT value FROM facts WHERE key = 'revision'")
 
     def insert(self, answer: Answer, raw: Mapping[str, Float32], calibrated: Mapping[str, Float32]) -> None:
         """Add an answer with the embeddings of its phrases."""
         number = self._connection.execute("INSERT INTO answers (id) VALUES (?)", (answer.id,)).lastrowid
-        rows = [(number, text, blob(raw[text]), blob(calibrated.get(text))) for text in answer.phrases]
+        rows = [(number, text, _blob(raw[text]), _blob(calibrated.get(text))) for text in answer.phrases]
         self._connection.executemany("INSERT INTO phrases (answer, text, raw, calibrated) VALUES (?, ?, ?, ?)", rows)
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove answers and their phrases."""
         self._connection.executemany("DELETE FROM answers WHERE id = ?", [(name,) for name in names])
 
-    def recalibrate(self, numbers: Sequence[int], calibrated: Float32 | None) -> None:
+    def recalibrate(self, numbers: Iterable[int], calibrated: Iterable[Float32 | None]) -> None:
         """Replace the calibrated embeddings of some phrases; None removes them."""
-        blobs = [None] * len(numbers) if calibrated is None else [blob(row) for row in calibrated]
-        rows = list(zip(blobs, numbers, strict=True))
+        rows = [(_blob(row), number) for number, row in zip(numbers, calibrated, strict=True)]
         self._connection.executemany("UPDATE phrases SET calibrated = ? WHERE number = ?", rows)
 
     def count(self, table: str) -> int:
         """Rows of ``answers`` or ``phrases``."""
-        return int(self._one(f"SELECT count(*) FROM {table}")[0])
+        return self._value(f"SELECT count(*) FROM {table}")
 
     def known(self, names: Sequence[str]) -> list[str]:
         """Those of some ids that exist."""
@@ -171,8 +175,8 @@ class Storage:
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
-        rows = self._rows("SELECT id, text FROM known JOIN answers USING (id) ORDER BY answers.number, known.number")
-        for name, group in groupby(rows, key=itemgetter(0)):
+        query = "SELECT id, text FROM known JOIN answers USING (id) ORDER BY answers.number, known.number"
+        for name, group in groupby(self._connection.execute(query), key=itemgetter(0)):
             own, *questions = (text for _, text in group)
             yield Answer(name, own, tuple(questions))
 
@@ -183,14 +187,8 @@ class Storage:
 
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of all phrases, rising."""
-        return np.fromiter((number for (number,) in self._rows("SELECT number FROM phrases ORDER BY number")), np.int64)
-
-    def owners(self) -> tuple[NDArray[np.int64], list[str]]:
-        """The number of each phrase and of its answer (n, 2), in order of the answers' ids; and the ids."""
-        names: dict[str, int] = {}
-        pairs = self._rows("SELECT number, id FROM known ORDER BY id, number")
-        rows = [(number, names.setdefault(name, len(names))) for number, name in pairs]
-        return np.array(rows, dtype=np.int64).reshape(-1, 2), list(names)
+        rows = self._connection.execute("SELECT number FROM phrases ORDER BY number")
+        return np.fromiter((number for (number,) in rows), np.int64)
 
     def vectors(self, numbers: Sequence[int], raw: bool = False) -> Float32:
         """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``."""
@@ -198,29 +196,131 @@ class Storage:
         found = dict(self._among(f"SELECT number, {column} FROM phrases WHERE number IN", numbers))
         return np.stack([np.frombuffer(found[number], dtype="<f4") for number in numbers])
 
-    def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[str, str]]:
-        """The id of the answer and the text of some phrases, by their number."""
-        rows = self._among("SELECT number, id, text FROM known WHERE number IN", numbers)
-        return {number: (name, text) for number, name, text in rows}
+    def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[str, str, str]]:
+        """The id of the answer, the text of the answer, and their own text, of some phrases by their number."""
+        rows = self._among("SELECT number, id, own_text, text FROM known WHERE number IN", numbers)
+        return {row[0]: row[1:] for row in rows}
 
-    def texts(self, names: Sequence[str]) -> dict[str, str]:
-        """The text of some answers, by id."""
-        return dict(self._among("SELECT id, text FROM known WHERE own_text AND id IN", names))
+    def owners(self) -> Iterator[tuple[int, str]]:
+        """The number of each phrase and the id of its answer, in order of the ids."""
+        yield from self._connection.execute("SELECT number, id FROM known ORDER BY id, number")
 
-    def _rows(self, query: str, *values: Any) -> sqlite3.Cursor:
-        return self._connection.execute(query, values)
+    def _value(self, query: str) -> int:
+        return int(self._connection.execute(query).fetchone()[0])
 
-    def _one(self, query: str) -> tuple[Any, ...]:
-        row: tuple[Any, ...] = self._connection.execute(query).fetchone()
-        return row
-
-    def _among(self, query: str, values: Sequence[Any]) -> Iterator[tuple[Any, ...]]:
+    def _among(self, query: str, values: Iterable[Any]) -> sqlite3.Cursor:
         """Rows of a query that ends in IN, for any number of values."""
-        for start in range(0, len(values), AT_ONCE):
-            part = list(values[start : start + AT_ONCE])
-            yield from self._connection.execute(f"{query} ({','.join('?' * len(part))})", part)
+        return self._connection.execute(f"{query} (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
 
-def blob(row: Float32 | None) -> bytes | None:
+def _blob(row: Float32 | None) -> bytes | None:
     """An embedding as it is stored in the file."""
     return None if row is None else row.astype("<f4").tobytes()
+
+
+@dataclass(frozen=True)
+class Phrases:
+    """All phrases of an index, the answers in order of their ids.
+
+    Attributes:
+        numbers: The number of each phrase; (n,).
+        starts: Where the phrases of each answer start; (answers,).
+        names: The ids of the answers, rising.
+        unit: The embeddings, of length one; (n, dim).
+    """
+
+    numbers: NDArray[np.int64]
+    starts: NDArray[np.intp]
+    names: tuple[str, ...]
+    unit: NDArray[np.floating]
+
+    @classmethod
+    def read(cls, storage: Storage, raw: bool = False, dtype: type[np.floating] = np.float32) -> "Phrases":
+        """Read all of them into memory.
+
+        Args:
+            storage: The index.
+            raw: Whether to read the embeddings without the calibrator.
+            dtype: Data type of ``unit``.
+        """
+        numbers, owners = zip(*storage.owners(), strict=True) if storage.count("phrases") else ((), ())
+        names, starts = np.unique(np.array(owners, dtype=object), return_index=True)
+        unit = unit_rows(storage.vectors(numbers, raw)).astype(dtype) if numbers else np.empty((0, 0), dtype)
+        return cls(np.array(numbers, dtype=np.int64), starts, tuple(names), unit)
+
+    def scores(
+        self, questions: NDArray[np.floating]
+    ) -> Iterator[tuple[slice, NDArray[np.floating], NDArray[np.floating]]]:
+        """Which questions (q, dim), their cosines with all phrases (q, n), and the best of each answer (q, answers)."""
+        size = max(1, CELLS // max(1, len(self.numbers)))
+        for start in range(0, len(questions), size):
+            block = slice(start, min(start + size, len(questions)))
+            cosines = questions[block].astype(self.unit.dtype) @ self.unit.T
+            yield block, cosines, np.maximum.reduceat(cosines, self.starts, axis=1)
+
+
+class Search(Protocol):
+    """Finds the phrases that the best answers may have; the rows of ``searching.ENGINES`` are such."""
+
+    def refresh(self, storage: Storage) -> None:
+        """Read what is stored now."""
+        ...
+
+    def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
+        """For each question (q, dim) of length one the numbers of phrases, among them those of the best k answers."""
+        ...
+
+
+class ExactSearch:
+    """All cosines, in memory: exact, and fast enough for tens of thousands of phrases."""
+
+    def __init__(self) -> None:
+        self._phrases: Phrases | None = None
+
+    def refresh(self, storage: Storage) -> None:
+        """Read all embeddings again."""
+        self._phrases = Phrases.read(storage)
+
+    def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
+        """The phrases that come within rounding of the k-th best answer."""
+        phrases = self._phrases
+        assert phrases is not None, "refreshed before the first question"
+        found: list[Sequence[int]] = []
+        for _, cosines, best in phrases.scores(questions):
+            margin = phrases.unit.shape[1] * ROUNDING
+            thresholds = np.partition(best, -min(k, best.shape[1]), axis=1)[:, -min(k, best.shape[1])] - margin
+            found += [phrases.numbers[row >= least].tolist() for row, least in zip(cosines, thresholds, strict=True)]
+        return found
+
+
+@dataclass(frozen=True)
+class Hit:
+    """An answer that was found.
+
+    Attributes:
+        id: Id of the answer.
+        score: Cosine of the question with the phrase that matched best, in [-1, 1].
+        text: The answer.
+        matched: The phrase: the answer's own text, or one of its past questions.
+    """
+
+    id: str
+    score: float
+    text: str
+    matched: str
+
+
+def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:
+    """The best k answers among some candidates, by score, then by id; ``question`` (dim,) has length one."""
+    if not candidates:
+        return []
+    unit = unit_rows(storage.vectors(candidates))
+    # Row by row, not as a matrix product, whose rounding depends on where a row stands.
+    scores = (unit * question).sum(1)
+    about = storage.phrases(candidates)
+    best: dict[str, tuple[float, int]] = {}
+    for number, score in zip(candidates, scores.tolist(), strict=True):
+        name = about[number][0]
+        best[name] = max(best.get(name, (-np.inf, 0)), (score, -number))
+    hits = [Hit(name, score, *about[-number][1:]) for name, (score, number) in best.items()]
+    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]

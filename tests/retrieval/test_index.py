@@ -9,6 +9,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.data.answers import Answer
 from bertflow.errors import DataError, UsageError
+from bertflow.retrieval import describe_index
 from bertflow.retrieval.index import AnswerIndex
 
 TEXTS = [f"sentence {number}" for number in range(60)]
@@ -263,10 +264,10 @@ def test_a_search_for_nothing_is_refused(index, question, k, message):
 def test_it_says_what_it_holds(index, encoder):
     index.remember({"model": "bert"})
     index.recalibrate(fitted(encoder))
-    known = index.describe()
-    assert (known["answers"], known["phrases"], known["dim"]) == (3, 6, 8)
-    assert known["encoder"] == {"encoder": "fake", "pooling": "mean", "layers": [1]}
-    assert (known["calibrator"], known["source"]) == ("Whitening(n_components=None)", {"model": "bert"})
+    known = describe_index(index)
+    assert (known.answers, known.phrases, known.dim) == (3, 6, 8)
+    assert known.recipe == {"encoder": "fake", "pooling": "mean", "layers": [1]}
+    assert (known.calibrator, known.source) == ("Whitening(n_components=None)", {"model": "bert"})
 
 
 def test_a_search_sees_one_moment_while_another_writes(index, encoder):

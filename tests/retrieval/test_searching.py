@@ -39,8 +39,8 @@ def test_an_open_index_stays_open(path, tiny_bert):
 
 def test_labels_can_be_a_mapping(path):
     scores = bertflow.evaluate_search(path, {"The cat sleeps.": frozenset({"cats"})}, k=2, resamples=0, device="cpu")
-    assert (scores.systems, scores.figures[0].n, scores.answers, scores.seen) == (("raw",), 1, 2, 0)
-    assert scores.as_dict()["differences"] == []
+    assert (scores.questions, scores.answers, scores.questions_in_index, scores.differences) == (1, 2, 0, [])
+    assert {row["system"] for row in scores.rows} == {"raw"}
 
 
 def test_an_index_says_what_is_in_it(path, tiny_bert):
