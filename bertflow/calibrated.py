@@ -20,7 +20,7 @@ from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEn
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, write_json
+from bertflow.files import write_json
 from bertflow.records import read_record
 
 RECORD = "bertflow.json"
@@ -123,26 +123,8 @@ class CalibratedEncoder(AbstractEncoder):
     def __repr__(self) -> str:
         return f"CalibratedEncoder({self.encoder!r}, {self._spelling}, dim={self.dim})"
 
-    def save(self, folder: str | Path) -> None:
-        """Write encoder and calibrator as one folder, whole or not at all.
-
-        Raises:
-            DataError: If the encoder is of a kind that cannot write itself.
-        """
-        with atomic_folder(folder) as aside:
-            self.write(aside)
-
     def write(self, folder: Path) -> None:
-        """Write encoder and calibrator into a folder that someone else makes whole.
-
-        Raises:
-            DataError: If the encoder is of a kind that cannot write itself.
-        """
-        if not isinstance(self.encoder, TransformerEncoder):
-            raise DataError(
-                "Only a TransformerEncoder can be saved with its calibrator, "
-                f"this one is a {type(self.encoder).__name__}. Save the calibrator alone with calibrator.save(folder)."
-            )
+        """Write encoder and calibrator into an existing folder."""
         for part in ("encoder", "calibrator"):
             (folder / part).mkdir()
         self.encoder.write(folder / "encoder")

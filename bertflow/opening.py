@@ -16,7 +16,6 @@ from typing_extensions import TypedDict, Unpack
 from bertflow.errors import UsageError
 
 if TYPE_CHECKING:
-    from bertflow.calibration.base import AbstractCalibrator
     from bertflow.encoder.abstract import Role, SentenceEncoder
 
 logger = logging.getLogger("bertflow")
@@ -53,32 +52,22 @@ class LoadOptions(TypedDict, total=False):
     prompt: "str | Mapping[Role, str] | None"
 
 
-@dataclass(frozen=True)
-class Named:
-    """What a user named, and how it should be opened.
+class FittedRun(TypedDict):
+    """What the record of a run tells of its encoder."""
 
-    Attributes:
-        name: A hub id or a path, as it was given.
-        place: Where it lies on this machine.
-        device: Where the encoder runs.
-        force: Accept a calibrator with an encoder that it was not fitted on.
-        options: Of ``TransformerEncoder``; those that were given.
-    """
-
-    name: str
-    place: Path
-    device: str
-    force: bool
-    options: Mapping[str, Any]
+    encoder: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of thing: how it is called and known, how it is opened, and whether a calibrator is in it."""
+    """A kind of thing: how it is called and known, how it is opened, and whether a calibrator is in it.
+
+    ``open`` takes the name that was given, where the thing lies, ``force``, and the options that were given.
+    """
 
     called: str
     known: Callable[[Path], bool]
-    open: "Callable[[Named], SentenceEncoder]"
+    open: "Callable[[str, Path, bool, dict[str, Any]], SentenceEncoder]"
     calibrated: bool = False
 
 
@@ -100,14 +89,12 @@ def load(model: str | Path | None = None, *, force: bool = False, **options: Unp
         DataError: If it is missing, incomplete or damaged.
     """
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    device = given.pop("device", "auto")
     if model is None:
         from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 
         model, given = embedded_encoder(), {"pooling": RAW_POOLING, **given}
-    name = str(model)
-    place, kind = find(name, given.get("revision"))
-    return kind.open(Named(name, place, device, force, given))
+    place, kind = find(str(model), given.get("revision"))
+    return kind.open(str(model), place, force, given)
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
@@ -125,80 +112,67 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
     return place, next(kind for kind in KINDS if kind.known(place))
 
 
-def _word_vectors(named: Named) -> "SentenceEncoder":
+def _word_vectors(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     from bertflow.encoder.word_vectors import WordVectorEncoder
 
-    if unused := [name for name in named.options if name != "pooling"]:
-        raise UsageError(f"{named.name} is a file of word vectors, which has no {unused[0]}. Leave that option out.")
-    return WordVectorEncoder(named.place, **named.options)
+    if unused := sorted(options.keys() - {"pooling", "device"}):
+        raise UsageError(f"{name} is a file of word vectors, which has no {unused[0]}. Leave that option out.")
+    return WordVectorEncoder(place, options.get("pooling", "mean"))
 
 
-def _no_encoder(named: Named) -> "SentenceEncoder":
-    raise UsageError(f"{named.name} is a calibrator without an encoder. Give the folder that holds both.")
+def _no_encoder(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
+    raise UsageError(f"{name} is a calibrator without an encoder. Give the folder that holds both.")
 
 
-def _transformer(named: Named) -> "SentenceEncoder":
+def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     from bertflow.encoder.static import StaticEncoder
     from bertflow.encoder.transformer import TransformerEncoder
 
-    options = dict(named.options)
     pooling = options.get("pooling", "")
     if pooling.split("-")[0] != STATIC:
-        return TransformerEncoder(named.name, device=named.device, **options)
-    if unused := [name for name in ("dtype", "prompt") if options.pop(name, None)]:
-        raise UsageError(f"The word embeddings of {named.name} have no {unused[0]}. Leave that option out.")
-    return StaticEncoder(named.name, **{**options, "pooling": pooling.removeprefix(STATIC)[1:] or "content"})
+        return TransformerEncoder(name, **options)
+    if unused := [option for option in ("dtype", "prompt") if options.get(option)]:
+        raise UsageError(f"The word embeddings of {name} have no {unused[0]}. Leave that option out.")
+    kept = {option: options[option] for option in ("max_length", "revision") if option in options}
+    return StaticEncoder(name, pooling.removeprefix(STATIC)[1:] or "content", **kept)
 
 
-def _calibrated(named: Named) -> "SentenceEncoder":
+def _calibrated(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     from bertflow.calibrated import CalibratedEncoder
 
-    options = {name: value for name, value in named.options.items() if name != "revision"}
-    encoder = CalibratedEncoder.load(named.place, named.device, named.force, **options)
-    encoder.recipe = {"model": named.name, "device": named.device, **named.options}
+    encoder = CalibratedEncoder.load(place, force=force, **{**options, "revision": None})
+    encoder.recipe = {"model": name, **options}
     return encoder
 
 
-def _run(named: Named) -> "SentenceEncoder":
+def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     """A run whose encoder lies elsewhere: opened as the run says, else as the calibrator has recorded."""
-    from typing_extensions import TypedDict
-
     from bertflow.calibrated import CalibratedEncoder
     from bertflow.calibration.base import load_calibrator
-    from bertflow.encoder.folders import open_model, shown_prompts
+    from bertflow.encoder.folders import open_model, recorded_prompts, shown_prompts
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.records import read_record
 
-    class FittedRun(TypedDict):
-        encoder: dict[str, Any]
-
-    if not (named.place / CALIBRATOR).is_dir():
-        raise UsageError(f"The run {named.name} has no calibrator yet. Finish it with --resume auto.")
-    record = read_record(named.place / "run.json", FittedRun, "training run", "Train again.")
-    calibrator = load_calibrator(named.place / CALIBRATOR)
-    given = {**record["encoder"], **named.options, "device": named.device}
-    recipe = _recorded(calibrator) | {name: value for name, value in given.items() if value is not None}
-    if given.get("prompt") is None and "prompt" in recipe:
+    if not (place / CALIBRATOR).is_dir():
+        raise UsageError(f"The run {name} has no calibrator yet. Finish it with --resume auto.")
+    record = read_record(place / "run.json", FittedRun, "training run", "Train again.")
+    calibrator = load_calibrator(place / CALIBRATOR)
+    known = calibrator.provenance.encoder if calibrator.provenance else {}
+    recipe = {key: known[key] for key in ("pooling", "max_length", "dtype") if key in known}
+    if "prompt" in known:
+        recipe["prompt"] = recorded_prompts(known)
+    given = {key: value for key, value in {**record["encoder"], "device": None, **options}.items() if value is not None}
+    recipe |= given
+    if "prompt" in known and "prompt" not in given:
         own = open_model(recipe["model"], recipe.get("revision")).prompts()
         if own != recipe["prompt"]:
             logger.warning(
                 "%s uses the prompts that its calibrator was fitted with, %s; those of the model are %s.",
-                named.name, shown_prompts(recipe["prompt"]), shown_prompts(own),
+                name, shown_prompts(recipe["prompt"]), shown_prompts(own),
             )  # fmt: skip
-    calibrated = CalibratedEncoder(TransformerEncoder(**recipe), calibrator, named.force)
-    calibrated.recipe = {"model": named.name, "device": named.device, **named.options}
+    calibrated = CalibratedEncoder(TransformerEncoder(**recipe), calibrator, force)
+    calibrated.recipe = {"model": name, **options}
     return calibrated
-
-
-def _recorded(calibrator: "AbstractCalibrator") -> dict[str, Any]:
-    """The options of the encoder that a calibrator was fitted on."""
-    if calibrator.provenance is None:
-        return {}
-    from bertflow.encoder.folders import recorded_prompts
-
-    known = calibrator.provenance.encoder
-    found = {name: known[name] for name in ("pooling", "max_length", "dtype") if name in known}
-    return found | ({"prompt": recorded_prompts(known)} if "prompt" in known else {})
 
 
 def _holds(*files: str) -> Callable[[Path], bool]:

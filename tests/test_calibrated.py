@@ -139,8 +139,8 @@ def test_an_encoder_that_cannot_be_written_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         CalibratedEncoder.fit(CountingEncoder(), Center(), SENTENCES).save(tmp_path / "saved")
     assert str(error.value) == (
-        "Only a TransformerEncoder can be saved with its calibrator, this one is a CountingEncoder. "
-        "Save the calibrator alone with calibrator.save(folder)."
+        "Only a TransformerEncoder can be saved, this one is a CountingEncoder. Save the calibrator alone with "
+        "calibrator.save(folder)."
     )
     assert not list(tmp_path.iterdir())
 

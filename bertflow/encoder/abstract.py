@@ -4,8 +4,9 @@
 ``describe`` and the embeddings themselves: derive from it to add a kind of encoder.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
+from bertflow.files import atomic_folder
 from bertflow.similarity import SIMILARITIES, unit_rows
 
 if TYPE_CHECKING:
@@ -25,17 +27,11 @@ Sentences = str | Iterable[str]
 
 HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "convert_to_numpy": ((True,), "Embeddings are numpy arrays."),
-    "convert_to_tensor": (
-        (False, None),
-        "Embeddings are numpy arrays. Use torch.from_numpy(x).",
-    ),
+    "convert_to_tensor": ((False, None), "Embeddings are numpy arrays. Use torch.from_numpy(x)."),
     "prompt": ((None,), "A prompt belongs to the encoder. Open it with prompt=..., or use encode_query."),
     "prompt_name": ((None,), "A prompt belongs to the encoder. Open it with prompt=NAME, or use encode_query."),
     "device": ((None,), "A device belongs to the encoder. Open it with device=..."),
-    "precision": (
-        ("float32",),
-        "Embeddings are float32. See quantize_embeddings of sentence-transformers.",
-    ),
+    "precision": (("float32",), "Embeddings are float32. See quantize_embeddings of sentence-transformers."),
     "output_value": (("sentence_embedding",), "Only sentence embeddings are given. For tokens see bertflow tokens."),
     "truncate_dim": ((None,), "Use Whitening(n_components=k): its first directions hold the most variance."),
     "pool": ((None,), "Use bertflow embed, whose store several processes can fill."),
@@ -44,66 +40,15 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
 
 
+KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
+"""Options of ``encode``."""
 SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt")
 """Options that an encoder shows in its ``repr``, those that are at their default left out."""
 
 
 @runtime_checkable
 class SentenceEncoder(Protocol):
-    """Anything that turns sentences into embeddings: raw, calibrated or of your own (see ``AbstractEncoder``)."""
-
-    @property
-    def dim(self) -> int:
-        """Width of an embedding."""
-        ...
-
-    @property
-    def raw(self) -> "SentenceEncoder":
-        """The encoder before the calibrator; itself if there is none."""
-        ...
-
-    @property
-    def calibrator(self) -> "AbstractCalibrator | None":
-        """What maps the embeddings of ``raw`` to those of this encoder; None for a raw encoder."""
-        ...
-
-    @property
-    def identity(self) -> Identity:
-        """Everything that decides the embeddings."""
-        ...
-
-    @property
-    def recipe(self) -> dict[str, Any] | None:
-        """The arguments with which ``bertflow.load`` opens it again; None if it cannot."""
-        ...
-
-    def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """One embedding a sentence, in the order given; (n, dim). Of a single string one vector (dim,)."""
-        ...
-
-    def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """As ``encode``, for questions that are compared with documents."""
-        ...
-
-    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """The same as ``encode``."""
-        ...
-
-    def calibrate(self, x: Float32) -> Float32:
-        """What this encoder makes of embeddings by ``raw``."""
-        ...
-
-    def describe(self) -> dict[str, Any]:
-        """Everything that decides the embeddings, ready for JSON."""
-        ...
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
-        ...
-
-
-class AbstractEncoder(ABC):
-    """A ``SentenceEncoder`` but for ``dim``, ``describe`` and ``_encode``.
+    """Anything that turns sentences into embeddings: raw, calibrated or of your own (see ``AbstractEncoder``).
 
     Attributes:
         dim: Width of an embedding.
@@ -116,6 +61,60 @@ class AbstractEncoder(ABC):
     recipe: dict[str, Any] | None = None
 
     @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Everything that decides the embeddings, ready for JSON: ``encoder`` is its name, the rest are facts."""
+
+    @abstractmethod
+    def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """One embedding a sentence, in the order given; (n, dim). Of a single string one vector (dim,)."""
+
+    @abstractmethod
+    def encode_query(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """As ``encode``, for questions that are compared with documents: with the prompt for queries."""
+
+    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
+        """The same as ``encode``."""
+        return self.encode(sentences, progress, **options)
+
+    @property
+    def raw(self) -> "SentenceEncoder":
+        """The encoder before the calibrator; itself if there is none."""
+        return self
+
+    @property
+    def identity(self) -> Identity:
+        """Everything that decides the embeddings."""
+        return Identity.from_record(self.describe())
+
+    def calibrate(self, x: Float32) -> Float32:
+        """What this encoder makes of embeddings by ``raw``: nothing else, without a calibrator."""
+        return x
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
+        return np.empty(0, dtype=np.uint64)
+
+    def save(self, folder: str | Path) -> None:
+        """Write a folder that ``bertflow.load`` opens again, whole or not at all.
+
+        Raises:
+            DataError: If the encoder is of a kind that cannot be written.
+        """
+        with atomic_folder(folder) as aside:
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """As ``save``, into an existing folder."""
+        raise DataError(
+            f"Only a TransformerEncoder can be saved, this one is a {type(self).__name__}. Save the calibrator alone "
+            "with calibrator.save(folder)."
+        )
+
+
+class AbstractEncoder(SentenceEncoder):
+    """A ``SentenceEncoder`` but for ``dim``, ``describe`` and ``_encode``."""
+
+    @abstractmethod
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         """The embeddings (n, dim) of texts, also of none.
 
@@ -126,34 +125,12 @@ class AbstractEncoder(ABC):
             batch_size: At most so many sentences at a time; None leaves it to the encoder.
         """
 
-    @abstractmethod
-    def describe(self) -> dict[str, Any]:
-        """Everything that decides the embeddings, ready for JSON: ``encoder`` is its name, the rest are facts."""
-
     def __repr__(self) -> str:
         """Model, pooling and width; nothing is computed for it."""
         recipe = self.recipe or {}
         shown = [repr(recipe["model"])] if "model" in recipe else []
         shown += [f"{key}={recipe[key]!r}" for key in SHOWN if recipe.get(key) not in (None, "", "float32")]
         return f"{type(self).__name__}({', '.join([*shown, f'dim={self.dim}'])})"
-
-    @property
-    def raw(self) -> SentenceEncoder:
-        """The encoder before the calibrator; itself if there is none."""
-        return self
-
-    @property
-    def identity(self) -> Identity:
-        """Everything that decides the embeddings."""
-        return Identity.from_record(self.describe())
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
-        return np.empty(0, dtype=np.uint64)
-
-    def calibrate(self, x: Float32) -> Float32:
-        """What this encoder makes of embeddings by ``raw``: nothing else, without a calibrator."""
-        return x
 
     def encode(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
         """One embedding a sentence.
@@ -178,10 +155,6 @@ class AbstractEncoder(ABC):
         """As ``encode``, for questions that are compared with documents: with the prompt for queries."""
         return self._answer("query", sentences, progress, **options)
 
-    def encode_document(self, sentences: Sentences, progress: bool | None = None, **options: Any) -> Float32:
-        """The same as ``encode``."""
-        return self.encode(sentences, progress, **options)
-
     def similarity(self, a: Float32, b: Float32) -> NDArray[np.float64]:
         """Cosine of each row of ``a`` with each row of ``b``; (n, m)."""
         return SIMILARITIES["cosine"].matrix(np.atleast_2d(a), np.atleast_2d(b))
@@ -200,7 +173,12 @@ class AbstractEncoder(ABC):
         normalize_embeddings: bool = False,
         **others: Any,
     ) -> Float32:
-        _refuse(others)
+        for name, value in others.items():
+            if name not in HINTS:
+                raise UsageError(f"encode has no option {name!r}. Known: {', '.join((*KNOWN, *HINTS))}.")
+            harmless, hint = HINTS[name]
+            if value not in harmless:
+                raise UsageError(f"encode cannot use {name}={value!r}. {hint}")
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
         one = isinstance(sentences, str)
@@ -230,16 +208,3 @@ def check_sentences(sentences: Sequence[str]) -> None:
             raise DataError(
                 f"Sentence {row} must be text, got {type(sentence).__name__}. Leave it out, or read it as text."
             )
-
-
-def _refuse(options: Mapping[str, Any]) -> None:
-    for name, value in options.items():
-        if name not in HINTS:
-            raise UsageError(f"encode has no option {name!r}. Known: {', '.join((*KNOWN, *HINTS))}.")
-        harmless, hint = HINTS[name]
-        if value not in harmless:
-            raise UsageError(f"encode cannot use {name}={value!r}. {hint}")
-
-
-KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
-"""Options of ``encode``."""

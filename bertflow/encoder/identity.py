@@ -68,8 +68,7 @@ class Mismatch:
     key: str
     mine: Any
     theirs: Any
-    refused: bool
-    reason: str
+    rule: Rule
 
 
 @dataclass(frozen=True)
@@ -109,8 +108,9 @@ class Identity:
     def calibrated(self, calibrator: str, module: "nn.Module") -> "Identity":
         """The identity of this encoder followed by a fitted map."""
         names = [name for name in (self.calibrator, calibrator) if name]
-        digest, old = _joined(self.digest, map_digest(module)), _joined(self.tensors_digest, _tensors_digest(module))
-        return Identity(self.name, self.facts, ", ".join(names), digest, old)
+        tensors = _hash_tensors(module, "", "{name} {dtype} {shape}\n")
+        digests = _joined(self.digest, map_digest(module)), _joined(self.tensors_digest, tensors)
+        return Identity(self.name, self.facts, ", ".join(names), *digests)
 
     @property
     def raw(self) -> "Identity":
@@ -126,16 +126,15 @@ class Identity:
         """The facts that both know and that differ, refused ones first."""
         if not (self.facts and other.facts):
             return []
-        found = []
-        for key in sorted({*self.facts, *other.facts}):
-            mine, theirs = self._fact(key), other._fact(key)
-            if UNSAID not in (mine, theirs) and mine != theirs:
-                rule = RULES.get(key, OF_ITS_OWN)
-                found.append(Mismatch(key, mine, theirs, rule.refused, rule.reason))
+        sides = ((key, self._fact(key), other._fact(key)) for key in sorted({*self.facts, *other.facts}))
+        found = [
+            Mismatch(key, mine, theirs, RULES.get(key, OF_ITS_OWN))
+            for key, mine, theirs in sides
+            if UNSAID not in (mine, theirs) and mine != theirs
+        ]
         if not self._same_calibrator(other):
-            rule = RULES["calibrator"]
-            found.append(Mismatch("calibrator", self.spelled(), other.spelled(), rule.refused, rule.reason))
-        return sorted(found, key=lambda difference: not difference.refused)
+            found.append(Mismatch("calibrator", self.spelled(), other.spelled(), RULES["calibrator"]))
+        return sorted(found, key=lambda one: not one.rule.refused)
 
     def require(
         self,
@@ -160,7 +159,7 @@ class Identity:
             DataError: For differences that are refused; the message gives all of them, on both sides.
         """
         found = self.differences(given)
-        refused = [] if force else [one for one in found if exact or one.refused]
+        refused = [] if force else [one for one in found if exact or one.rule.refused]
         if refused:
             raise DataError(f"{what} {self._told(given, refused, other)}. {do}")
         if found:
@@ -191,7 +190,7 @@ class Identity:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
         mine = self._with({one.key: one.mine for one in differences})
         theirs = given._with({one.key: one.theirs for one in differences})
-        return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.reason for one in differences))})"
+        return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.rule.reason for one in differences))})"
 
     def _with(self, facts: Mapping[str, Any]) -> str:
         named = {key: self.facts[key] for key in ("pooling",) if key in self.facts}
@@ -209,10 +208,6 @@ def map_digest(module: "nn.Module") -> str:
     """Fingerprint of a fitted map: its class, its sizes and every number in it."""
     spec: Any = module.spec
     return _hash_tensors(module, to_json({"map": type(module).__name__, **spec()}), "{name} {dtype.str} {shape}")
-
-
-def _tensors_digest(module: "nn.Module") -> str:
-    return _hash_tensors(module, "", "{name} {dtype} {shape}\n")
 
 
 def _hash_tensors(module: "nn.Module", head: str, form: str) -> str:

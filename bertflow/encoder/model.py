@@ -50,7 +50,10 @@ def resolve_device(name: str) -> torch.device:
         UsageError: If a device that was named cannot be used: nothing else is put in its place.
     """
     if name == "auto":
-        name = _own_gpu() if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        local = next((int(os.environ[rank]) for rank in LOCAL_RANKS if rank in os.environ), None)
+        if name == "cuda" and local is not None:  # a launcher may show each process its own GPU alone
+            name = f"cuda:{local % torch.cuda.device_count()}"
     try:
         device = torch.device(name)
         torch.empty(1, device=device)
@@ -58,12 +61,6 @@ def resolve_device(name: str) -> torch.device:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
     return device
-
-
-def _own_gpu() -> str:
-    """The GPU of this process; where a launcher shows each its own, that is the only one it sees."""
-    local = next((int(os.environ[name]) for name in LOCAL_RANKS if name in os.environ), None)
-    return "cuda" if local is None else f"cuda:{local % torch.cuda.device_count()}"
 
 
 CHUNK = 4096
@@ -167,7 +164,8 @@ def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_l
         ids += [np.array(tokens, dtype=np.int32) for tokens in encoded["input_ids"]]
         special += [np.array(flags, dtype=bool) for flags in encoded["special_tokens_mask"]]
         full = [text for text, tokens in zip(chunk, encoded["input_ids"], strict=True) if len(tokens) == max_length]
-        truncated += _count_longer(full, tokenizer, max_length)
+        whole = tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
+        truncated += sum(len(tokens) > max_length for tokens in whole)
     lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
     if not lengths.all():
         row = int(np.flatnonzero(lengths == 0)[0])
@@ -175,14 +173,6 @@ def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_l
     starts = np.concatenate([[0], np.cumsum(lengths)])
     flat = np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.bool_), *special])
     return TokenizedText(*flat, starts, truncated)
-
-
-def _count_longer(sentences: list[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> int:
-    """How many have more than ``max_length`` tokens."""
-    if not sentences:
-        return 0
-    whole = tokenizer(sentences, truncation=False, verbose=False)["input_ids"]
-    return sum(len(tokens) > max_length for tokens in whole)
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -206,15 +196,9 @@ class Family:
 
 
 FAMILIES: Mapping[str, Family] = {
-    "albert": Family(),
-    "bert": Family(),
-    "distilbert": Family(),
-    "electra": Family(),
+    **dict.fromkeys(("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"), Family()),
     "gpt2": Family(final_norm="ln_f"),
     "modernbert": Family(final_norm="final_norm", least_blocks=1),
-    "mpnet": Family(),
-    "roberta": Family(),
-    "xlm-roberta": Family(),
 }
 """By model_type: the families whose truncated form is tested to be exact."""
 
@@ -289,11 +273,7 @@ class BlockStack:
 
 def switch_off(model: nn.Module, norm: str) -> None:
     """Let a norm pass its input on; it keeps its weights, so that the model is saved and loaded as any other."""
-    getattr(model, norm).forward = _unchanged
-
-
-def _unchanged(hidden_states: Tensor) -> Tensor:
-    return hidden_states
+    getattr(model, norm).forward = nn.Identity().forward
 
 
 def _truncate(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:

@@ -4,6 +4,7 @@ sentences -> tokens -> batches of one length -> the blocks that are needed -> po
 """
 
 import copyreg
+import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +32,7 @@ from bertflow.encoder.model import (
 )
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, write_json
+from bertflow.files import write_json
 from bertflow.progress import bar
 from bertflow.registry import lookup
 
@@ -145,11 +146,10 @@ class TransformerEncoder(AbstractEncoder):
         """
         if not len(sentences):
             return torch.empty(0, self.dim, device=self.device)
-        text = self._tokenize(sentences)
-        batch = text.batch(np.arange(len(sentences)), self._folder.pad_id).to(self.device)
+        batch = self.padded(self._tokenize(sentences), np.arange(len(sentences))).to(self.device)
         self._stack.model.train(dropout)
         try:
-            return self._run(self._stack, batch, [self._pooling])[0]
+            return self.embed_batch(batch)
         finally:
             self._stack.model.eval()
 
@@ -166,7 +166,7 @@ class TransformerEncoder(AbstractEncoder):
         kept = {name: self.__dict__[name] for name in ("_token_counts", "supervision")}
         given = Path(self.recipe["model"]).expanduser()
         place = {"model": str(given.resolve())} if given.is_dir() else {}
-        return _reopened, (type(self), {**self.recipe, **place}), kept
+        return functools.partial(type(self), **{**self.recipe, **place}), (), kept
 
     def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
@@ -192,8 +192,7 @@ class TransformerEncoder(AbstractEncoder):
         Raises:
             DataError: If there are no tokens to count.
         """
-        size = vocabulary_size(self._folder.tokenizer)
-        self._token_counts = TokenCounts.of_text(sentences, self._tokenize, size)
+        self._token_counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self._folder.tokenizer))
         return self
 
     def describe(self) -> dict[str, Any]:
@@ -225,13 +224,8 @@ class TransformerEncoder(AbstractEncoder):
         counted = self._token_counts.text_hashes
         return None if counted is None else np.union1d(counted, labelled)
 
-    def save(self, folder: str | Path) -> None:
-        """Write a folder that ``TransformerEncoder(folder)`` loads again with equal embeddings, whole or not at all."""
-        with atomic_folder(folder) as aside:
-            self.write(aside)
-
     def write(self, folder: Path) -> None:
-        """Write into an existing folder: the blocks in use, the tokenizer, and what describes them."""
+        """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
         with quiet_transformers():
             self._stack.model.save_pretrained(folder)
             self._folder.tokenizer.save_pretrained(folder)
@@ -279,7 +273,13 @@ class TransformerEncoder(AbstractEncoder):
                     x[batch.rows] = embedded.cpu().numpy()
                 advance(len(batch.rows))
         for x, pooling in zip(found, poolings, strict=True):
-            _check_finite(x, pooling, self._dtype)
+            finite = np.isfinite(x).all(1)
+            if not finite.all():
+                raise DataError(
+                    f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
+                    f"{int(np.argmin(finite))} the first (pooling {pooling}, {self._dtype}). Use float32 where half "
+                    "precision overflows; else the weights are damaged."
+                )
         return found
 
     def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
@@ -294,17 +294,3 @@ class TransformerEncoder(AbstractEncoder):
             else pool([states[layer] for layer in row], views, pooling)
             for pooling, row in zip(poolings, layers, strict=True)
         ]
-
-
-def _reopened(kind: type[TransformerEncoder], recipe: dict[str, Any]) -> TransformerEncoder:
-    return kind(**recipe)
-
-
-def _check_finite(x: NDArray[np.float32], pooling: Pooling, dtype: str) -> None:
-    finite = np.isfinite(x).all(1)
-    if not finite.all():
-        raise DataError(
-            f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
-            f"{int(np.argmin(finite))} the first (pooling {pooling}, {dtype}). Use float32 where half precision "
-            "overflows; else the weights are damaged."
-        )

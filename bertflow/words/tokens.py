@@ -2,8 +2,8 @@
 
     "I found a rock."  ->  [CLS] i found a rock . [SEP]
 
-A sentence encoder needs only the ids of a text (``batching``); questions about single words need to know which piece
-came from which place in the text.
+A sentence encoder needs only the ids of a text (``encoder.model``); questions about single words need to know which
+piece came from which place in the text.
 
 Tokenizers mark either the pieces that go on with a word (WordPiece: ##ing) or those that begin one (byte-level BPE: Ġ,
 SentencePiece: a low line); the mark does not count for a token's length. Every token is of one kind, so the counts add

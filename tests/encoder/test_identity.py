@@ -59,7 +59,7 @@ def test_a_fact_that_an_old_record_lacks_is_not_compared():
 
 
 def test_a_fact_of_another_kind_of_encoder_is_refused():
-    assert identity(seed=1).differences(identity(seed=2))[0].refused
+    assert identity(seed=1).differences(identity(seed=2))[0].rule.refused
 
 
 def test_where_only_one_prompt_was_recorded_it_was_that_of_queries_too():

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
+import torch
 from transformers import AutoTokenizer
 
-from bertflow.encoder.model import tokenize
+from bertflow.encoder.model import LOCAL_RANKS, resolve_device, tokenize
 
 SENTENCES = ["the dog " * n + "sings" for n in (3, 1, 9, 1, 2, 0, 4)] + [""]
 
@@ -51,3 +52,24 @@ def test_a_batch_is_worth_its_overhead(tiny_bert):
     text = tokenize(["dog " * n for n in range(40, 0, -1)], AutoTokenizer.from_pretrained(tiny_bert), max_length=64)
     *batches, _ = text.batches(400, pad_id=0)
     assert all(batch.ids.numel() > 400 / 4 - batch.ids.shape[1] for batch in batches)
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "expected"),
+    [
+        ({}, 4, "cuda"),
+        ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
+        ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
+        ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
+        ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
+    ],
+)
+def test_processes_that_share_a_machine_take_a_gpu_each(environment, gpus, expected, monkeypatch):
+    for name in LOCAL_RANKS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    assert resolve_device("auto") == torch.device(expected)
