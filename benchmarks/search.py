@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Whitening
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.embedded import embedded_encoder

@@ -9,7 +9,7 @@ from .calibration.calibrators import Center as Center
 from .calibration.calibrators import FlowCalibrator as FlowCalibrator
 from .calibration.calibrators import Standardize as Standardize
 from .calibration.calibrators import Whitening as Whitening
-from .data.answers import Answer as Answer
+from .data.corpus import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
 from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder

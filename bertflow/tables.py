@@ -1,7 +1,15 @@
-"""Tables and sections of a report: what every command prints and every report holds."""
+"""Tables and sections of a report, which every command prints and every report holds; and rows written to a file."""
 
-from collections.abc import Sequence
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bertflow.files import write_text
+from bertflow.registry import lookup
 
 MISSING = "-"
 """The cell of a table where there is no value."""
@@ -47,3 +55,43 @@ class Section:
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [line[0].ljust(widths[0]), *(cell.rjust(width) for cell, width in zip(line[1:], widths[1:], strict=True))]
+
+
+def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Write a table by the file's ending, complete or not at all; ``open_table`` reads it."""
+    write_text(path, lookup("ending of --output", WRITERS, Path(path).suffix)(header, rows))
+
+
+def require_writable(path: str | Path) -> None:
+    """Refuse an ending that is none of ``WRITERS``, before anything is computed.
+
+    Raises:
+        UnknownNameError: With the known endings.
+    """
+    lookup("ending of --output", WRITERS, Path(path).suffix)
+
+
+def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as csv."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    return out.getvalue()
+
+
+def _to_tsv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    # No quoting, as it is read; so white space inside a text becomes a space.
+    lines = [[" ".join(cell.split()) if isinstance(cell, str) else f"{cell}" for cell in row] for row in rows]
+    return "\n".join("\t".join(line) for line in [header, *lines]) + "\n"
+
+
+def to_jsonl(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Rows as one JSON object a line."""
+    return "".join(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+
+
+WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]]], str]] = {
+    ".tsv": _to_tsv,
+    ".csv": to_csv,
+    ".jsonl": to_jsonl,
+}
+"""A row is a file ending and how a table becomes such text."""

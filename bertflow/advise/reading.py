@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.data.columns import COLUMNS
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.pairs import Pairs, unique_pairs
-from bertflow.data.tables import open_table, read_lines, table_suffix
+from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.errors import DataError, UsageError
@@ -143,7 +142,7 @@ def read_documents(source: str | Path | Sequence[str], whole_lines: bool = False
     if not isinstance(source, str | Path):
         return list(_documents_of_lines(source, whole_lines))
     source, path = str(source), Path(source).expanduser()
-    if path.name.lower().removesuffix(".gz").endswith(".txt"):
+    if is_plain_text(path):
         return list(_documents_of_lines((line for _, line in read_lines(path)), whole_lines))
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")

@@ -1,11 +1,14 @@
-"""Sentences to fit on, and texts with a label each: any file of text in, a clean list out.
+"""Text in: sentences to fit on, texts with a label each, known answers, lists of words. A file in, a clean list out.
 
     .txt                          one sentence a line (also .gz)
     .tsv .csv .jsonl .parquet     the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 
-Clean means: white space collapsed, nothing empty, no sentence twice, the order kept. Labelled texts are a table with
-the columns text (or sentence, word) and label, or lines ``sentence<TAB>label`` without a header.
+Clean means: white space collapsed, nothing empty, no sentence twice, the order kept. What else is read is a table:
+
+    labelled text   text (or sentence, word) and label; or lines ``sentence<TAB>label`` without a header
+    answers         id, text and, if there are past questions, questions: a list, or one cell with ``||`` between them
+    questions       question, id: one row for each right answer of a question
 """
 
 import logging
@@ -14,20 +17,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from bertflow.data.columns import COLUMNS
 from bertflow.data.tables import (
+    COLUMNS,
     TextTable,
+    is_plain_text,
     load_hub_table,
-    open_table,
-    parse_hub_split,
+    open_columns,
     read_lines,
-    spell_choices,
     table_suffix,
 )
 from bertflow.errors import DataError
 
 logger = logging.getLogger(__name__)
+
+SEPARATOR = "||"
+"""Between the past questions of an answer in one cell."""
 
 
 def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None) -> list[str]:
@@ -44,41 +50,32 @@ def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[s
     Raises:
         DataError: If a file is missing, damaged or not UTF-8, if no column holds text, or if nothing is left.
     """
-    columns = [columns] if isinstance(columns, str) else columns
-    sources = [paths] if isinstance(paths, str | Path) else list(paths)
-    sentences = dict.fromkeys(_read_clean(sources, columns, streaming=False))
-    if not sentences:
-        raise _nothing_in(sources)
-    return list(sentences)
+    sources = [paths] if isinstance(paths, str | Path) else paths
+    return list(dict.fromkeys(stream_sentences(sources, columns, streaming=False)))
 
 
-def stream_sentences(paths: Sequence[str | Path], columns: Sequence[str] | None = None) -> Iterator[str]:
+def stream_sentences(
+    paths: Sequence[str | Path], columns: Sequence[str] | None = None, streaming: bool = True
+) -> Iterator[str]:
     """The clean sentences of some sources one by one, repeats included: memory does not grow with the text.
 
     Args:
-        paths: As for ``load_sentences``; datasets of the hub are streamed, not stored.
+        paths: As for ``load_sentences``.
         columns: As for ``load_sentences``.
+        streaming: Whether datasets of the hub are streamed instead of stored.
 
     Raises:
         DataError: As ``load_sentences``.
     """
+    columns = [columns] if isinstance(columns, str) else columns
     empty = True
-    for sentence in _read_clean(paths, columns, streaming=True):
-        empty = False
-        yield sentence
-    if empty:
-        raise _nothing_in(paths)
-
-
-def _read_clean(sources: Sequence[str | Path], columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:
-    for source in sources:
+    for source in paths:
         for text in _read_source(str(source), columns, streaming):
             if sentence := " ".join(text.split()):
+                empty = False
                 yield sentence
-
-
-def _nothing_in(sources: Sequence[str | Path]) -> DataError:
-    return DataError(f"{', '.join(map(str, sources))} should hold sentences, but holds none. Give text.")
+    if empty:
+        raise DataError(f"{', '.join(map(str, paths))} should hold sentences, but holds none. Give text.")
 
 
 def require_corpus(sentences: Sequence[str]) -> None:
@@ -95,44 +92,31 @@ def require_corpus(sentences: Sequence[str]) -> None:
 
 
 def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:
-    if source.startswith("hub:"):
-        where = parse_hub_split(source.removeprefix("hub:"))
-        return _read_columns(load_hub_table(where, streaming=streaming), columns)
+    choices = COLUMNS["sentences"] if columns is None else [columns]
+    do = "Name the columns that hold text with the option columns"
+    numbers = f"{do} (by number, from 1, if the file has no header)."
     path = Path(source).expanduser()
-    if path.name.lower().removesuffix(".gz").endswith(".txt"):
-        return (line for _, line in read_lines(path))
-    if path.is_dir():
+    if source.startswith("hub:"):
+        table = load_hub_table(source.removeprefix("hub:"), streaming=streaming)
+        names = table.require(choices, numbers)
+    elif is_plain_text(path):
+        yield from (line for _, line in read_lines(path))
+        return
+    elif path.is_dir():
         raise DataError(f"{path} is a folder. Name the files in it.")
-    if table_suffix(path) is None:
+    elif table_suffix(path) is None:
         raise DataError(
             f"{path} should be text, by its ending one of .txt, .tsv, .csv, .jsonl (each also .gz), .parquet, or a "
             "dataset spelled hub:owner/name. Rename or convert it."
         )
-    numbered = columns is not None and all(name.isdecimal() for name in columns)
-    return _read_columns(open_table(path, header=not numbered), columns)
-
-
-def _read_columns(table: TextTable, columns: Sequence[str] | None) -> Iterator[str]:
-    names = table.known(COLUMNS["sentences"] if columns is None else [columns])
-    if names and columns is None:
+    else:
+        table, names = open_columns(path, choices, columns, do=numbers)
+    if columns is None:
         logger.info("%s: text is read from %s.", table.name, " + ".join(names))
-    if names is None:
-        wanted = spell_choices(COLUMNS["sentences"]) if columns is None else " + ".join(columns or ())
-        raise DataError(
-            f"{table.name} should have text in the columns {wanted}, but its columns are "
-            f"{table.spell_columns()}. Name those that hold text with the option columns "
-            "(by number, from 1, if the file has no header)."
-        )
     for number, cells in table.read(names):
         for name, cell in zip(names, cells, strict=True):
-            if cell is None:
-                continue
-            if not isinstance(cell, str):
-                raise DataError(
-                    f"{table.where(number)}: the column {name} should hold text, got {cell!r}. "
-                    "Name the columns that hold text with the option columns."
-                )
-            yield cell
+            if cell is not None and str(cell).strip():
+                yield table.text(number, name, cell, f"{do}.")
 
 
 @dataclass(frozen=True)
@@ -156,21 +140,83 @@ def load_labels(path: str | Path) -> LabelledText:
     Raises:
         DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
     """
-    table = open_table(path)
-    columns = table.known(COLUMNS["labelled"])
-    if columns is None and len(table.columns) == 2 and table_suffix(path) == ".tsv":
-        table = open_table(path, header=False)
-        columns = table.columns
-    columns = columns or table.require(COLUMNS["labelled"])
+    table, columns = open_columns(path, COLUMNS["labelled"], headless=True)
     texts, labels = [], []
     for number, (text, label) in table.read(columns):
-        if not isinstance(text, str) or not text.strip() or label is None or not str(label).strip():
-            raise DataError(f"{table.where(number)}: a text and its label are wanted, got {text!r} and {label!r}.")
-        texts.append(" ".join(text.split()))
-        labels.append(str(label).strip())
+        texts.append(" ".join(table.text(number, columns[0], text).split()))
+        labels.append(table.text(number, columns[1], label if label is None else str(label)).strip())
     if len(set(labels)) < 2:
         raise DataError(f"{table.name} should hold two labels or more, but holds {len(set(labels))}. Give more text.")
     return LabelledText(tuple(texts), tuple(labels), Path(path).name)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Something that is known, under a name.
+
+    Attributes:
+        id: Its name; unique in an index.
+        text: The answer.
+        questions: Past questions that it answered.
+    """
+
+    id: str
+    text: str
+    questions: tuple[str, ...] = ()
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """All by which it can be found, each once: its own text, then its past questions."""
+        return tuple(dict.fromkeys((self.text, *self.questions)))
+
+
+def load_answers(path: str | Path) -> list[Answer]:
+    """Read a table (tsv, csv, jsonl, parquet) of answers, in the order of the file.
+
+    Raises:
+        DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
+    """
+    table, columns = open_columns(path, COLUMNS["answers"])
+    lines: dict[str, int] = {}
+    answers = []
+    for number, (name, text, *past) in table.read(columns):
+        answer = Answer(_id(table, number, name), table.text(number, "text", text).strip(), _past(table, number, *past))
+        if answer.id in lines:
+            raise DataError(
+                f"{table.where(number)}: the id {answer.id!r} is already in {table.unit} {lines[answer.id]}. "
+                "Give each answer an id of its own, and its past questions in one cell."
+            )
+        lines[answer.id] = number
+        answers.append(answer)
+    return answers
+
+
+def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
+    """Read a table of questions: the ids of the right answers of each, in the order of the file.
+
+    Raises:
+        DataError: If the file or a column is missing, a cell is empty, or there is no question.
+    """
+    table, columns = open_columns(path, COLUMNS["answered"])
+    labels: dict[str, set[str]] = {}
+    for number, (question, name) in table.read(columns):
+        labels.setdefault(table.text(number, "question", question).strip(), set()).add(_id(table, number, name))
+    if not labels:
+        raise DataError(f"{path} holds no questions. Give lines with a question and the id of its right answer.")
+    return {question: frozenset(names) for question, names in labels.items()}
+
+
+def _id(table: TextTable, number: int, cell: Any) -> str:
+    """An id, which may be a number in jsonl and parquet."""
+    return table.text(number, "id", str(cell) if type(cell) is int else cell).strip()
+
+
+def _past(table: TextTable, number: int, given: Any = None) -> tuple[str, ...]:
+    """The past questions of a row; a cell may be empty."""
+    listed = given.split(SEPARATOR) if isinstance(given, str) else [] if given is None else given
+    if not isinstance(listed, list | tuple) or not all(isinstance(question, str) for question in listed):
+        raise DataError(f"{table.where(number)}: past questions should be a list of texts, got {given!r}. Repair it.")
+    return tuple(stripped for question in listed if (stripped := question.strip()))
 
 
 _WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")

@@ -6,8 +6,8 @@
     retrieval    query, text                       the one right text of a query
     texts        two columns of text               nothing else is known
 
-The columns tell the kind: ``bertflow.data.columns`` lists their names. A pair that cannot be used is refused with its
-file and line, not left out.
+The columns tell the kind: ``bertflow.data.tables.COLUMNS`` lists their names. A pair that cannot be used is refused
+with its file and line, not left out.
 """
 
 import hashlib
@@ -21,8 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.columns import COLUMNS, PAIR_KINDS
-from bertflow.data.tables import FORMATS, TextTable, open_table, table_suffix
+from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns
 from bertflow.errors import DataError, UsageError
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_text, text_key
@@ -38,6 +37,16 @@ NO_GOLD = "-"
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-math.inf, math.inf)
+NEEDS: Mapping[str, tuple[int, str]] = {
+    "graded": (3, "a correlation"),
+    "binary": (2, "a comparison of both labels"),
+    "classes": (2, "a comparison of classes"),
+    "retrieval": (2, "a ranking"),
+    "texts": (1, "a table"),
+}
+"""The fewest pairs of each kind, and for what they are needed."""
+TARGETS = {"graded": "score", "binary": "label", "classes": "class"}
+"""What belongs to the pairs of each kind."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,19 +220,16 @@ def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
 
 def pairs_of_table(
     table: TextTable,
-    kinds: Sequence[str] = ("graded",),
-    columns: Sequence[str] | None = None,
+    names: Sequence[str],
+    kind: str = "graded",
     classes: Sequence[str] = NLI_CLASSES,
     scale: Scale = ANY_SCALE,
 ) -> Pairs:
-    """The rows of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
-    kind = "texts" if columns else next((kind for kind in kinds if table.known(COLUMNS[kind])), kinds[0])
-    names = table.require([columns] if columns else [names for kind in kinds for names in COLUMNS[kind]])
+    """Columns of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
     graded = kind == "graded"
     subset = (table.find(["subset"]) or ()) if graded else ()
     known = LABELS if kind == "binary" else {name.casefold(): number for number, name in enumerate(classes)}
-    first: list[str] = []
-    second: list[str] = []
+    texts: list[tuple[str, str]] = []
     targets: list[float] = []
     subsets: list[str] = []
     dropped = 0
@@ -234,16 +240,15 @@ def pairs_of_table(
             continue
         if more:
             targets.append(parse_score(more[0], scale, where) if graded else _numbered(more[0], known, where))
-        for cell, name, side in ((one, names[0], first), (other, names[1], second)):
-            if not isinstance(cell, str) or not cell.strip():
-                raise DataError(f"{where}: the column {name} should hold text, got {cell!r}. Leave the pair out.")
-            side.append(cell)
+        do = "Leave the pair out."
+        texts.append((table.text(number, names[0], one, do), table.text(number, names[1], other, do)))
         subsets.append(str(more[1]) if subset else "all")
     name = Path(table.name).name
+    first, second = zip(*texts, strict=True) if texts else ((), ())
     return Pairs(
         task=name.removesuffix(".gz").rpartition(".")[0],
-        first=tuple(first),
-        second=tuple(second),
+        first=first,
+        second=second,
         target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,
         kind=kind,
         subsets=tuple(subsets),
@@ -277,13 +282,10 @@ def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
 
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
-    if path.name.lower().removesuffix(".gz").endswith(".txt"):
-        return pairs_of_table(FORMATS[".tsv"](path, True), kinds, columns, classes)
-    table = open_table(path, header=columns is None or not all(name.isdecimal() for name in columns))
-    alone = columns is None and "texts" in kinds and len(table.columns) == 2 and table_suffix(path) == ".tsv"
-    if alone and not any(table.known(COLUMNS[kind]) for kind in kinds):
-        table, columns = open_table(path, header=False), ("1", "2")
-    return pairs_of_table(table, kinds, columns, classes)
+    choices = [names for kind in kinds for names in COLUMNS[kind]]
+    table, names = open_columns(path, choices, columns, headless="texts" in kinds)
+    known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
+    return pairs_of_table(table, names, known[0] if known else "texts", classes)
 
 
 def _numbered(label: Any, known: Mapping[str, int], where: str) -> int:
@@ -302,28 +304,15 @@ def checked(pairs: Pairs, place: str) -> Pairs:
     Raises:
         DataError: If there are too few, or all have one target.
     """
-    n, values = len(pairs), [] if pairs.target is None else sorted(set(pairs.target.tolist()))
-    if pairs.kind == "graded" and n < 3:
-        raise DataError(f"{place} holds {n} pairs, but a correlation needs at least 3. Give more pairs.")
-    if pairs.kind == "graded" and len(values) < 2:
-        raise DataError(
-            f"{place} scores all {n} pairs {values[0]:g}: without variance there is no correlation. "
-            "Give pairs with different scores."
-        )
-    if pairs.kind == "binary" and len(values) < 2:
-        raise DataError(
-            f"{place} should hold pairs of both labels, but {int(pairs.target.sum())} of its {n} are labelled 1. "
-            "Give pairs of both kinds."
-        )
-    if pairs.kind == "classes" and len(values) < 2:
-        only = f"only {pairs.classes[values[0]]}" if values else "none"
-        raise DataError(
-            f"{place} should hold two classes or more of {', '.join(pairs.classes)}, but holds {only}. "
-            "Give pairs of the others."
-        )
-    if pairs.kind == "texts" and not n:
-        raise DataError(f"{place} should hold pairs of text, but holds none. Give a filled table.")
-    return _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
+    pairs = _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
+    n, (least, what) = len(pairs), NEEDS[pairs.kind]
+    if n < least:
+        raise DataError(f"{place} holds {n} pairs, but {what} needs at least {least}. Give more pairs.")
+    if pairs.target is not None and len(values := set(pairs.target.tolist())) == 1:
+        only = pairs.classes[values.pop()] if pairs.classes else f"{values.pop():g}"
+        what = TARGETS[pairs.kind]
+        raise DataError(f"{place} gives all {n} pairs the same {what}, {only}. Add pairs with another {what}.")
+    return pairs
 
 
 def _each_once(pairs: Pairs, place: str) -> Pairs:
@@ -334,9 +323,7 @@ def _each_once(pairs: Pairs, place: str) -> Pairs:
             "is scored.",
             *(place, dropped, len(pairs)),
         )
-    if len(kept) < 2:
-        raise DataError(f"{place} holds {len(kept)} different pairs, but a ranking needs at least 2. Give more pairs.")
-    first, second = zip(*kept, strict=True)
+    first, second = zip(*kept, strict=True) if kept else ((), ())
     return replace(pairs, first=first, second=second, subsets=())
 
 

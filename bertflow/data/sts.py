@@ -22,13 +22,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
-from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, checked, joined, pairs_of_table, parse_score
+from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, checked, joined, pairs_of_table
 from bertflow.data.sts_tasks import SUITES, TASKS, StsTask
-from bertflow.data.tables import FORMATS, load_hub_table, open_table, read_lines, table_suffix
+from bertflow.data.tables import (
+    COLUMNS,
+    FORMATS,
+    Rows,
+    TextTable,
+    load_hub_table,
+    open_table,
+    read_lines,
+    split_tsv,
+    table_suffix,
+)
 from bertflow.errors import DataError, UnknownNameError
 from bertflow.text_keys import text_key
 
@@ -154,8 +163,13 @@ def _own_table(task: str, data_dir: str | Path | None) -> Path | None:
     return found[0] if found else None
 
 
+def scored_pairs(table: TextTable, scale: Scale = ANY_SCALE) -> Pairs:
+    """The scored pairs of a table, not yet checked as a whole."""
+    return pairs_of_table(table, table.require(COLUMNS["graded"]), scale=scale)
+
+
 def _load_table(path: Path, task: str, row: StsTask | None) -> Pairs:
-    pairs = pairs_of_table(open_table(path), scale=row.scale if row else ANY_SCALE)
+    pairs = scored_pairs(open_table(path), row.scale if row else ANY_SCALE)
     return _checked(replace(pairs, task=task), row, path.name, place=str(path))
 
 
@@ -166,10 +180,8 @@ def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
             f"The task {task} should be in {data_dir / row.folders[0]} or in a table {data_dir / task}.tsv, "
             "but neither is there. Complete the folder, or leave the task out."
         )
-    read = [pair for name in row.files for pair in LAYOUTS[row.layout](folder, name, row.scale)]
-    first, second, gold, subsets = zip(*read, strict=True) if read else ((), (), (), ())
-    pairs = Pairs(task, first, second, np.array(gold, dtype=np.float64), subsets=subsets)
-    return _checked(pairs, row, folder.name, place=str(folder))
+    pairs = joined([scored_pairs(LAYOUTS[row.layout](folder, name), row.scale) for name in row.files])
+    return _checked(replace(pairs, task=task), row, folder.name, place=str(folder))
 
 
 def _load_mix(task: str, row: StsTask, data_dir: Path) -> Pairs:
@@ -180,28 +192,29 @@ def _load_mix(task: str, row: StsTask, data_dir: Path) -> Pairs:
         kept = loaded.taken([at for at, key in enumerate(pair_keys(loaded)) if key not in shown])
         parts.append(replace(kept, subsets=(part.subset,) * len(kept)))
     sources = " + ".join(dict.fromkeys(part.source for part in parts))
-    return _checked(replace(joined(parts), task=task, tasks=()), row, sources, place=str(data_dir))
+    return _checked(replace(joined(parts), task=task), row, sources, place=str(data_dir))
 
 
 def _load_hub(task: str, root: str) -> Pairs:
     row = _require_task(task)
-    if row.hub is None:
+    if not row.hub:
         known = ", ".join(name for name, other in TASKS.items() if other.hub)
         raise DataError(f"The task {task} is not on the hub. On it are: {known}. Give a folder of the data instead.")
-    where = row.hub.where
     # mteb states 0 to 5 for all of them, SICK-R included.
-    pairs = pairs_of_table(load_hub_table(where, root or None), scale=(0.0, TOP))
-    pairs = replace(pairs, task=task, tasks=(), subsets=())
-    return replace(_checked(pairs, row, f"hub:{where}", place=str(where)), text_form=row.hub.text_form)
+    pairs = replace(scored_pairs(load_hub_table(row.hub, root), (0.0, TOP)), task=task, subsets=())
+    return replace(_checked(pairs, row, f"hub:{row.hub}", place=row.hub), text_form=row.hub_form)
 
 
 def _checked(pairs: Pairs, row: StsTask | None, source: str, place: str) -> Pairs:
     """The pairs with what the task says of them, once they are known to be complete and fit for a correlation."""
     counts = Counter(pairs.subsets)
-    if row and set(counts) != {"all"}:
-        _require_counts(pairs.task, row.pairs, counts, place)
-    elif row and len(pairs) != row.n:
-        raise DataError(f"The task {pairs.task} has {row.n} pairs, but {place} gives {len(pairs)}. Fetch it again.")
+    wanted = {} if row is None else {"all": row.n} if set(counts) == {"all"} else row.pairs
+    for subset in dict.fromkeys((*wanted, *counts)) if row else ():
+        if wanted.get(subset, 0) != counts[subset]:
+            what = f"The task {pairs.task}" if subset == "all" else f"The sub-set {subset} of the task {pairs.task}"
+            raise DataError(
+                f"{what} has {wanted.get(subset, 0)} pairs, but {place} gives {counts[subset]}. Fetch it again."
+            )
     checked(pairs, place)
     # SentEval's copies have the files and names of the originals, but not one upper-case letter.
     lowered = row and not any(character.isupper() for text in pairs.first for character in text)
@@ -214,92 +227,55 @@ def _checked(pairs: Pairs, row: StsTask | None, source: str, place: str) -> Pair
     )
 
 
-def _require_counts(task: str, wanted: dict[str, int], got: Counter[str], place: str) -> None:
-    for subset in dict.fromkeys((*wanted, *got)):
-        if wanted.get(subset, 0) != got[subset]:
-            raise DataError(
-                f"The sub-set {subset} of the task {task} has {wanted.get(subset, 0)} pairs, "
-                f"but {place} gives {got[subset]}. Fetch it again."
-            )
-
-
-class ScoredPair(NamedTuple):
-    """Two sentences, their human score and the sub-set they came in."""
-
-    sentence1: str
-    sentence2: str
-    gold: float
-    subset: str
-
-
-def read_semeval(folder: Path, subset: str, scale: Scale) -> list[ScoredPair]:
+def semeval_table(folder: Path, subset: str) -> TextTable:
     """The annotated pairs of one sub-set of STS12 to STS16.
 
     Raises:
-        DataError: If a file is missing, the line counts differ, or a line cannot be read.
+        DataError: If a file is missing, or the line counts differ.
     """
     inputs, golds = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     for path in (inputs, golds):
         if not path.is_file():
             raise DataError(f"The sub-set {subset} should be in {path}, which is missing. Is the folder complete?")
-    texts = [line for _, line in read_lines(inputs)]
-    scores = [line for _, line in read_lines(golds)]
+    texts, scores = ([line for _, line in read_lines(path)] for path in (inputs, golds))
     if len(texts) != len(scores):
         raise DataError(
             f"{inputs} has {len(texts)} lines and {golds} has {len(scores)}, but line i of one should score line i "
             "of the other. Fetch both again."
         )
-    return [
-        _pair_of_line(text, (0, 1), score, subset, scale, (f"{inputs}, line {number}", f"{golds}, line {number}"))
-        for number, (text, score) in enumerate(zip(texts, scores, strict=True), start=1)
-        if score.strip()
-    ]
+    lines = enumerate(zip(texts, scores, strict=True), start=1)
+    cells = [(number, [subset, score, *text.split("\t")]) for number, (text, score) in lines if score.strip()]
+    return _placed(f"{inputs} + {golds.name}", cells, subset=0, score=1, sentence1=2, sentence2=3)
 
 
-def read_stsb(folder: Path, name: str, scale: Scale) -> list[ScoredPair]:
+def stsb_table(folder: Path, name: str) -> TextTable:
     """One split of the STS Benchmark: genre, file, year, id, score, sentence 1, sentence 2."""
-    return _read_columns(folder / name, (5, 6, 4), scale, skip=0)
+    return _placed(str(folder / name), split_tsv(folder / name), score=4, sentence1=5, sentence2=6)
 
 
-def read_sick(folder: Path, name: str, scale: Scale) -> list[ScoredPair]:
+def sick_table(folder: Path, name: str) -> TextTable:
     """One split of SICK: pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment, under a header."""
-    return _read_columns(folder / name, (1, 2, 3), scale, skip=1)
+    return open_table(folder / name, suffix=".tsv")
 
 
-LAYOUTS: Mapping[str, Callable[[Path, str, Scale], list[ScoredPair]]] = {
-    "semeval": read_semeval,
-    "stsb": read_stsb,
-    "sick": read_sick,
+LAYOUTS: Mapping[str, Callable[[Path, str], TextTable]] = {
+    "semeval": semeval_table,
+    "stsb": stsb_table,
+    "sick": sick_table,
 }
-"""A row is how a package lays out its pairs; the reader takes the folder, the sub-set or file, and the scale."""
+"""A row is how a package lays out its pairs; the function takes the folder, and the sub-set or file."""
 
 
-def _read_columns(path: Path, columns: tuple[int, int, int], scale: Scale, skip: int) -> list[ScoredPair]:
-    pairs = []
-    for number, line in read_lines(path):
-        if number > skip:
-            where = f"{path}, line {number}"
-            score = _cell(line, columns[2], where)
-            pairs.append(_pair_of_line(line, columns[:2], score, "all", scale, (where, where)))
-    return pairs
+def _placed(name: str, lines: Iterable[tuple[int, list[str]]], **places: int) -> TextTable:
+    """Lines of cells as a table of those that stand in known places; others are notes."""
 
+    def read(columns: Sequence[str]) -> Rows:
+        for number, cells in lines:
+            if len(cells) <= max(places.values()):
+                raise DataError(
+                    f"{name}, line {number}: two sentences and a score are wanted, separated by tabs, got {cells}. "
+                    "Fetch the file again."
+                )
+            yield number, tuple(cells[places[column]] for column in columns)
 
-def _pair_of_line(
-    line: str, columns: tuple[int, int], score: str, subset: str, scale: Scale, where: tuple[str, str]
-) -> ScoredPair:
-    """Cut the two sentences out of a line; ``where`` is the place of the text and that of the score."""
-    first, second = (_cell(line, column, where[0]) for column in columns)
-    for sentence in (first, second):
-        if not sentence.strip():
-            raise DataError(f"{where[0]}: a pair needs two sentences, but one is {sentence!r}. Leave the pair out.")
-    return ScoredPair(first, second, parse_score(score, scale, where[1]), subset)
-
-
-def _cell(line: str, column: int, where: str) -> str:
-    cells = line.split("\t")
-    if len(cells) <= column:
-        raise DataError(
-            f"{where}: at least {column + 1} cells, separated by tabs, are wanted, but {len(cells)} are there. "
-            "Fetch the file again."
-        )
-    return cells[column]
+    return TextTable(name, tuple(places), read)

@@ -6,19 +6,9 @@ score (the test pairs), ``sickr-all`` what mteb calls SICK-R.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-
-from bertflow.data.tables import HubSplit
+from dataclasses import dataclass
 
 STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
-
-
-@dataclass(frozen=True)
-class HubRow:
-    """A task's copy on the hub: all its pairs as one set."""
-
-    where: HubSplit
-    text_form: str
 
 
 @dataclass(frozen=True)
@@ -47,14 +37,17 @@ class StsTask:
     files: tuple[str, ...] = ()
     """What the layout reads: sub-sets or file names."""
     mix: tuple[Part, ...] = ()
-    hub: HubRow | None = None
+    hub: str = ""
+    """A copy on the hub that holds all pairs as one set, as ``load_hub_table`` spells it; empty if there is none."""
+    hub_form: str = "raw"
+    """The text form of that copy."""
     aggregation: str = "all"
     """How the sub-sets become one figure unless the user chooses: ``all``, ``mean`` or ``wmean``."""
-    n: int = field(init=False)
-    """Scored pairs in all."""
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "n", sum(self.pairs.values()))
+    @property
+    def n(self) -> int:
+        """Scored pairs in all."""
+        return sum(self.pairs.values())
 
 
 def _semeval(title: str, revision: str, pairs: dict[str, int]) -> StsTask:
@@ -66,17 +59,18 @@ def _semeval(title: str, revision: str, pairs: dict[str, int]) -> StsTask:
         folders=(title, f"{title}-en-test"),
         layout="semeval",
         files=tuple(pairs),
-        hub=HubRow(HubSplit(f"mteb/{title.lower()}-sts", "test", revision), text_form="senteval"),
+        hub=f"mteb/{title.lower()}-sts@{revision}:test",
+        hub_form="senteval",
     )
 
 
 def _stsb(split: str, file: str, hub_split: str, n: int) -> StsTask:
     """A split of the STS Benchmark; mteb's copy of it carries the authors' text."""
-    where = HubSplit("mteb/stsbenchmark-sts", hub_split, "b0fddb56ed78048fa8b90373c8a3cfc37b684831")
-    folders = ("STSB", "STSBenchmark")
-    return StsTask(
-        "STS-B", split, {"all": n}, folders=folders, layout="stsb", files=(file,), hub=HubRow(where, text_form="raw")
+    hub, folders = (
+        f"mteb/stsbenchmark-sts@b0fddb56ed78048fa8b90373c8a3cfc37b684831:{hub_split}",
+        ("STSB", "STSBenchmark"),
     )
+    return StsTask("STS-B", split, {"all": n}, folders=folders, layout="stsb", files=(file,), hub=hub)
 
 
 def _sick(split: str, file: str, n: int) -> StsTask:
@@ -121,7 +115,7 @@ TASKS: Mapping[str, StsTask] = {
         pairs={"all": 9927},
         scale=(1.0, 5.0),
         mix=(Part("sickr-train"), Part("sickr-trial"), Part("sickr")),
-        hub=HubRow(HubSplit("mteb/sickr-sts", "test", "20a6d6f312dd54037fe07a32d58e5e168867909d"), text_form="raw"),
+        hub="mteb/sickr-sts@20a6d6f312dd54037fe07a32d58e5e168867909d:test",
     ),
     "tuning": StsTask(
         "tuning",

@@ -17,7 +17,6 @@ All but parquet may be compressed (``.gz``).
 
 import csv
 import gzip
-import io
 import itertools
 import json
 import zlib
@@ -27,11 +26,40 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError
-from bertflow.files import write_text
-from bertflow.registry import lookup
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
+Choices = Sequence[Sequence[str]]
+"""Sets of column names, in any case; the first that a table has all columns of is taken."""
+PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
+"""The kinds that are pairs of texts; the first that a table has the columns of is taken."""
+TEXTS = (
+    *(("query", "text"), ("question", "answer"), ("text", "paraphrase"), ("anchor", "positive")),
+    *(("sentence1", "sentence2"), ("sentence_A", "sentence_B"), ("premise", "hypothesis")),
+    *(("a", "b"), ("text1", "text2")),
+)
+COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
+    # Two texts and a target.
+    "graded": (("sentence1", "sentence2", "score"), ("sentence_A", "sentence_B", "relatedness_score")),
+    "binary": (("a", "b", "label"), ("sentence1", "sentence2", "label"), ("question", "sentence", "label")),
+    "classes": (
+        ("sentence1", "sentence2", "gold_label"),  # SNLI, MNLI, GLUE's copies
+        ("premise", "hypothesis", "label"),
+        ("premise", "hypothesis", "gold_label"),
+        ("sentence1", "sentence2", "label"),
+        ("sentence_A", "sentence_B", "entailment_judgment"),  # SICK
+    ),
+    # Two texts.
+    "retrieval": (("query", "text"), ("question", "answer")),
+    "documents": (*(("question", "answer"), ("query", "text")), *(("title", "text"), ("title", "body")), TEXTS[3]),
+    "texts": TEXTS,
+    # One text, perhaps with something beside it.
+    "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
+    "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
+    "answers": (("id", "text", "questions"), ("id", "text")),
+    "answered": (("question", "id"),),
+}
+"""A row is what a table holds, and what its columns may be called: the texts first, then what belongs to them."""
 
 
 def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
@@ -40,13 +68,18 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: If the file is missing, is damaged or is not UTF-8; the message gives line and byte, both from 1.
     """
-    path = Path(path)
+    path, number = Path(path), 0
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
-                text = _decode(raw, path, number)
+                text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
                 yield number, text.removeprefix("\ufeff") if number == 1 else text
+    except UnicodeDecodeError as error:
+        at, byte = error.start, error.object[error.start]
+        raise DataError(
+            f"{path}, line {number}, byte {at + 1}: 0x{byte:02x} is not UTF-8. Save the file as UTF-8."
+        ) from None
     except FileNotFoundError:
         raise DataError(f"{path} is missing. Give the path of an existing file.") from None
     except IsADirectoryError:
@@ -54,16 +87,6 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         reason = str(error).rstrip(".")
         raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None
-
-
-def _decode(raw: bytes, path: Path, number: int) -> str:
-    try:
-        return raw.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path}, line {number}, byte {error.start + 1}: 0x{raw[error.start]:02x} is not UTF-8. "
-            "Save the file as UTF-8."
-        ) from None
 
 
 @dataclass(frozen=True)
@@ -84,54 +107,83 @@ class TextTable:
         """The place of a row, for messages: "pairs.tsv, line 3"."""
         return f"{self.name}, {self.unit} {number}"
 
-    def spell_columns(self) -> str:
-        """The column names for messages; cut, since in a table without a header they are sentences."""
-        return ", ".join(name if len(name) <= 30 else f"{name[:27]}..." for name in self.columns)
-
     def find(self, names: Sequence[str]) -> tuple[str, ...] | None:
         """These columns as the table spells them, whatever the case; None unless all are there."""
         spelled = {column.casefold(): column for column in reversed(self.columns)}
         found = tuple(spelled[name.casefold()] for name in names if name.casefold() in spelled)
         return found if len(found) == len(names) else None
 
-    def known(self, choices: Sequence[Sequence[str]]) -> tuple[str, ...] | None:
+    def known(self, choices: Choices) -> tuple[str, ...] | None:
         """The first of several sets of column names that is here, as the table spells it; None if none is."""
         return next((found for names in choices if (found := self.find(names))), None)
 
-    def require(self, choices: Sequence[Sequence[str]]) -> tuple[str, ...]:
-        """The same, refused if none is here.
+    def require(self, choices: Choices, do: str = "Rename its columns.") -> tuple[str, ...]:
+        """The same, refused if none is here; ``do`` is what the user can do about it.
 
         Raises:
             DataError: Its message lists the columns that are wanted and those of the table.
         """
         if found := self.known(choices):
             return found
-        raise DataError(
-            f"{self.name} should have the columns {spell_choices(choices)}, but has {self.spell_columns()}. "
-            "Rename its columns."
-        )
+        wanted = " | ".join(" + ".join(names) for names in choices)
+        # Cut, since the names of a table without a header are sentences.
+        given = ", ".join(name if len(name) <= 30 else f"{name[:27]}..." for name in self.columns)
+        raise DataError(f"{self.name} should have the columns {wanted}, but has {given}. {do}")
+
+    def text(self, number: int, column: str, cell: Any, do: str = "Fill it in, or leave the line out.") -> str:
+        """A cell that should hold text.
+
+        Raises:
+            DataError: If it is empty or something else; the message names the row and the column.
+        """
+        if isinstance(cell, str) and cell.strip():
+            return cell
+        raise DataError(f"{self.where(number)}: the column {column} should hold text, got {cell!r}. {do}")
 
 
-def spell_choices(choices: Sequence[Sequence[str]]) -> str:
-    """Sets of column names in words: "text | sentence1 + sentence2"."""
-    return " | ".join(" + ".join(names) for names in choices)
-
-
-def open_table(path: str | Path, header: bool = True) -> TextTable:
+def open_table(path: str | Path, header: bool = True, suffix: str | None = None) -> TextTable:
     """Open a file by its ending.
 
     Args:
         path: A .tsv, .csv, .jsonl (each also .gz) or .parquet file.
         header: Whether the first line of a tsv or csv names the columns; they are called "1", "2", ... if not.
+        suffix: The ending to go by; that of the file if None.
 
     Raises:
         DataError: If the file is missing, empty, damaged, or of another format.
     """
-    suffix = table_suffix(path)
+    suffix = suffix or table_suffix(path)
     if suffix is None:
         known = ", ".join(FORMATS)
         raise DataError(f"{path} should be a table, by its ending one of {known} (text also .gz). Convert it to one.")
     return FORMATS[suffix](Path(path), header)
+
+
+def open_columns(
+    path: str | Path,
+    choices: Choices,
+    columns: Sequence[str] | None = None,
+    headless: bool = False,
+    do: str = "Rename its columns.",
+) -> tuple[TextTable, tuple[str, ...]]:
+    """Open a file and find its columns.
+
+    Args:
+        path: As for ``open_table``; .txt is tsv, as SNLI, MNLI and SICK call theirs.
+        choices: What the columns may be called.
+        columns: Names that are wanted instead; numbers from 1 for a tsv or csv without a header.
+        headless: Whether a tsv of two columns with other names has no header.
+        do: What the user can do if the columns are not there.
+
+    Raises:
+        DataError: As ``open_table``, and if the columns are not there.
+    """
+    suffix = ".tsv" if is_plain_text(path) else table_suffix(path)
+    table = open_table(path, columns is None or not all(name.isdecimal() for name in columns), suffix)
+    two = columns is None and suffix == ".tsv" and len(table.columns) == 2
+    if headless and two and not table.known(choices):
+        table, columns = open_table(path, False, suffix), ("1", "2")
+    return table, table.require(choices if columns is None else [columns], do)
 
 
 def table_suffix(path: str | Path) -> str | None:
@@ -142,7 +194,13 @@ def table_suffix(path: str | Path) -> str | None:
     return suffix if suffix in FORMATS and not (suffix == ".parquet" and name != stem) else None
 
 
-def _split_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
+def is_plain_text(path: str | Path) -> bool:
+    """Whether a file is text in lines by its ending: .txt, also .gz."""
+    return Path(path).name.lower().removesuffix(".gz").endswith(".txt")
+
+
+def split_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """The cells of each line that is not empty, with its number."""
     for number, line in read_lines(path):
         if line:
             yield number, line.split("\t")
@@ -150,20 +208,17 @@ def _split_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     lines = (line + "\n" for _, line in read_lines(path))
-    reader = csv.reader(lines, strict=True)
-    while True:
-        first = reader.line_num + 1
-        try:
-            cells = next(reader, None)
-        except csv.Error as error:
-            raise DataError(
-                f"{path}, line {first}: this is not csv: {error}. Is a quotation mark left open? "
-                "Double the quotation marks inside a cell, or save the table as tsv."
-            ) from None
-        if cells is None:
-            return
-        if cells:
-            yield first, cells
+    reader, first = csv.reader(lines, strict=True), 1
+    try:
+        for cells in reader:
+            if cells:
+                yield first, cells
+            first = reader.line_num + 1
+    except csv.Error as error:
+        raise DataError(
+            f"{path}, line {first}: this is not csv: {error}. Is a quotation mark left open? "
+            "Double the quotation marks inside a cell, or save the table as tsv."
+        ) from None
 
 
 def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> TextTable:
@@ -248,7 +303,7 @@ def dataset_table(rows: Any, name: str) -> TextTable:
 
 
 FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
-    ".tsv": lambda path, header: _delimited(path, header, _split_tsv),
+    ".tsv": lambda path, header: _delimited(path, header, split_tsv),
     ".csv": lambda path, header: _delimited(path, header, _split_csv),
     ".jsonl": _jsonl,
     ".parquet": _parquet,
@@ -256,78 +311,20 @@ FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
 """A row is a file ending and how such a file is opened; the flag says whether the first line names the columns."""
 
 
-def write_rows(path: str | Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Write a table by the file's ending, complete or not at all; ``open_table`` reads it."""
-    write_text(path, lookup("ending of --output", WRITERS, Path(path).suffix)(header, rows))
-
-
-def require_writable(path: str | Path) -> None:
-    """Refuse an ending that is none of ``WRITERS``, before anything is computed.
-
-    Raises:
-        UnknownNameError: With the known endings.
-    """
-    lookup("ending of --output", WRITERS, Path(path).suffix)
-
-
-def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as csv."""
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
-    return out.getvalue()
-
-
-def _to_tsv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    # No quoting, as it is read; so white space inside a text becomes a space.
-    lines = [[" ".join(cell.split()) if isinstance(cell, str) else f"{cell}" for cell in row] for row in rows]
-    return "\n".join("\t".join(line) for line in [header, *lines]) + "\n"
-
-
-def to_jsonl(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as one JSON object a line."""
-    return "".join(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
-
-
-WRITERS: Mapping[str, Callable[[Sequence[str], Iterable[Sequence[Any]]], str]] = {
-    ".tsv": _to_tsv,
-    ".csv": to_csv,
-    ".jsonl": to_jsonl,
-}
-"""A row is a file ending and how a table becomes such text."""
-
-
-@dataclass(frozen=True)
-class HubSplit:
-    """The place of a split on the hub."""
-
-    path: str
-    """``owner/name``, or the path of a folder in the hub's format."""
-    split: str
-    revision: str | None = None
-    """A commit, for numbers that can be repeated; the newest if None."""
-    config: str | None = None
-
-    def __str__(self) -> str:
-        """The spelling ``owner/name[@revision][#config]:split``."""
-        revision = f"@{self.revision}" if self.revision else ""
-        config = f"#{self.config}" if self.config else ""
-        return f"{self.path}{revision}{config}:{self.split}"
-
-
-def parse_hub_split(spelling: str) -> HubSplit:
+def parse_hub_split(spelling: str) -> dict[str, Any]:
     """Read ``owner/name[@revision][#config][:split]``; the split is ``train`` unless named."""
     rest, _, split = spelling.partition(":")
     rest, _, config = rest.partition("#")
     path, _, revision = rest.partition("@")
-    return HubSplit(path, split or "train", revision or None, config or None)
+    return {"path": path, "name": config or None, "revision": revision or None, "split": split or "train"}
 
 
-def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: bool = False) -> TextTable:
+def load_hub_table(spelling: str, root: str = "", streaming: bool = False) -> TextTable:
     """Fetch one split, or take it from the cache.
 
     Args:
-        where: Dataset, revision and split.
-        root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if None.
+        spelling: ``owner/name[@revision][#config][:split]``; with a commit as the revision, numbers can be repeated.
+        root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if empty.
         streaming: Read it as it comes, each time it is read, and keep nothing of it on disk.
 
     Raises:
@@ -335,13 +332,13 @@ def load_hub_table(where: HubSplit, root: str | Path | None = None, streaming: b
     """
     from datasets import load_dataset
 
-    path = where.path if root is None else str(Path(root) / where.path)
+    where = parse_hub_split(spelling)
     try:
-        rows = load_dataset(path, where.config, split=where.split, revision=where.revision, streaming=streaming)
+        rows = load_dataset(**{**where, "path": str(Path(root, where["path"]))}, streaming=streaming)
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split()).rstrip(".")
         raise DataError(
-            f"The dataset {where} could not be loaded: {reason}. "
+            f"The dataset {spelling} could not be loaded: {reason}. "
             "Check its name, revision and split, and the way to the hub."
         ) from None
-    return dataset_table(rows, str(where))
+    return dataset_table(rows, spelling)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from bertflow.data.sts_tasks import STS12_16, TASKS
+from bertflow.data.tables import parse_hub_split
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.files import to_json
@@ -180,7 +181,7 @@ def _scores(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _dataset_revision(row: Row) -> str:
     hub = TASKS[row.task].hub
-    pinned = hub.where.revision if hub and row.source.startswith("hub:") else None
+    pinned = parse_hub_split(hub)["revision"] if hub and row.source.startswith("hub:") else None
     return pinned or f"local-{row.text_form}"
 
 

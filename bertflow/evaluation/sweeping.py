@@ -17,14 +17,13 @@ from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_labels, load_sentences
 from bertflow.data.sts import expand_tasks, load_sts
-from bertflow.data.tables import to_csv
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.evaluation.tables import number, setting, task_title
 from bertflow.files import write_text
 from bertflow.opening import LoadOptions
 from bertflow.progress import peak_memory
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, Table
+from bertflow.tables import MISSING, Table, to_csv
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder

@@ -18,7 +18,7 @@ from bertflow.opening import LoadOptions, load
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
-    from bertflow.data.answers import Answer
+    from bertflow.data.corpus import Answer
     from bertflow.retrieval.index import AnswerIndex
     from bertflow.retrieval.storage import Search
 
@@ -243,7 +243,7 @@ def write_search_example(
         seed: Random seed for the sample.
     """
     from bertflow.data.docstrings import docstring_corpus
-    from bertflow.data.tables import write_rows
+    from bertflow.tables import write_rows
 
     folder = Path(folder)
     text, pairs = docstring_corpus(answers, sentences, seed)
@@ -255,7 +255,7 @@ def write_search_example(
 
 
 def _answers(given: "str | Path | Iterable[Answer]") -> "list[Answer]":
-    from bertflow.data.answers import load_answers
+    from bertflow.data.corpus import load_answers
 
     return load_answers(given) if isinstance(given, str | Path) else list(given)
 

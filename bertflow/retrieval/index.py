@@ -17,7 +17,7 @@ import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError

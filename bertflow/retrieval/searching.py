@@ -139,7 +139,7 @@ def evaluate_search(
         raise UsageError(f"--resamples should be 0 or more and -k 1 or more, got {resamples} and {k}.")
     import numpy as np
 
-    from bertflow.data.answers import load_answer_labels
+    from bertflow.data.corpus import load_answer_labels
     from bertflow.evaluation.significance import bootstrap_p
     from bertflow.evaluation.tasks import mean_figure
     from bertflow.text_keys import text_key

@@ -32,7 +32,7 @@ from typing import Any, Protocol, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
 

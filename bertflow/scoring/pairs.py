@@ -135,9 +135,9 @@ def score(
     """
     _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
     from bertflow.data.pairs import load_pairs
-    from bertflow.data.tables import write_rows
     from bertflow.evaluation.encoding import pair_cosines
     from bertflow.scoring.random_pairs import unseen_sample
+    from bertflow.tables import write_rows
 
     labelled = load_pairs(labels, "binary") if labels else None
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
@@ -175,7 +175,7 @@ def _check(
 ) -> None:
     """Refuse what can be refused before anything is opened."""
     if output:
-        from bertflow.data.tables import require_writable
+        from bertflow.tables import require_writable
 
         require_writable(output)
     for name, value in of_fit.items():

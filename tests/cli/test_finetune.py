@@ -214,11 +214,10 @@ def test_a_bad_pair_is_one_line_with_its_place_and_nothing_is_written(
 
 
 def test_one_class_is_one_line(arguments, pairs, tmp_path, capsys):
-    pairs.write_text("premise\thypothesis\tlabel\nthe dog\ta dog\tneutral\n")
+    pairs.write_text("premise\thypothesis\tlabel\n" + 2 * "the dog\ta dog\tneutral\n")
     assert bertflow(arguments) == 3
     assert capsys.readouterr().err == (
-        f"error: {pairs} should hold two classes or more of contradiction, entailment, neutral, but holds only "
-        "neutral. Give pairs of the others.\n"
+        f"error: {pairs} gives all 2 pairs the same class, neutral. Add pairs with another class.\n"
     )
     assert not (tmp_path / "run").exists()
 

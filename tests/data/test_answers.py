@@ -6,7 +6,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from bertflow.data.answers import Answer, load_answer_labels, load_answers
+from bertflow.data.corpus import Answer, load_answer_labels, load_answers
 from bertflow.errors import DataError
 
 EXPECTED = [Answer("a1", "Press the button.", ("How?", "What now?")), Answer("2", "It is free.")]
@@ -54,8 +54,8 @@ def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("id\ttext\na\t \n", "line 2: a cell with the text is wanted, got ' '. Fill it in, or leave the line out."),
-        ("id\ttext\n\tYes.\n", "line 2: a cell with the id is wanted, got ''. Fill it in, or leave the line out."),
+        ("id\ttext\na\t \n", "line 2: the column text should hold text, got ' '. Fill it in, or leave the line out."),
+        ("id\ttext\n\tYes.\n", "line 2: the column id should hold text, got ''. Fill it in, or leave the line out."),
         (
             "id\ttext\na\tYes.\nb\tNo.\na\tMaybe.\n",
             "line 4: the id 'a' is already in line 2. Give each answer an id of its own, and its past questions in "

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from bertflow.data.corpus import load_sentences, require_corpus
-from bertflow.data.tables import HubSplit, parse_hub_split
+from bertflow.data.tables import parse_hub_split
 from bertflow.errors import DataError
 
 TABLES = {
@@ -74,23 +74,22 @@ def test_a_dataset_of_the_hub_is_text_too(tmp_path, write, own_cache, suffix, ex
 @pytest.mark.parametrize(
     ("spelling", "expected"),
     [
-        ("owner/name", HubSplit("owner/name", "train")),
-        ("owner/name:test", HubSplit("owner/name", "test")),
-        ("owner/name@abc:test", HubSplit("owner/name", "test", "abc")),
-        ("owner/name@abc#en:test", HubSplit("owner/name", "test", "abc", "en")),
-        ("owner/name#en", HubSplit("owner/name", "train", None, "en")),
+        ("owner/name", {"path": "owner/name", "split": "train", "revision": None, "name": None}),
+        ("owner/name:test", {"path": "owner/name", "split": "test", "revision": None, "name": None}),
+        ("owner/name@abc:test", {"path": "owner/name", "split": "test", "revision": "abc", "name": None}),
+        ("owner/name@abc#en:test", {"path": "owner/name", "split": "test", "revision": "abc", "name": "en"}),
+        ("owner/name#en", {"path": "owner/name", "split": "train", "revision": None, "name": "en"}),
     ],
 )
 def test_a_hub_dataset_has_one_spelling(spelling, expected):
     assert parse_hub_split(spelling) == expected
-    assert parse_hub_split(str(expected)) == expected
 
 
 def test_a_dataset_that_is_not_there_is_refused(tmp_path, own_cache):
     with pytest.raises(DataError) as error:
         load_sentences(f"hub:{tmp_path}/none")
     assert str(error.value) == (
-        f"The dataset {tmp_path}/none:train could not be loaded: Couldn't find any data file at {tmp_path}/none. "
+        f"The dataset {tmp_path}/none could not be loaded: Couldn't find any data file at {tmp_path}/none. "
         "Check its name, revision and split, and the way to the hub."
     )
 
@@ -104,14 +103,14 @@ def test_an_empty_corpus_is_refused(write, content):
 
 
 REFUSED = {
-    "no text column": ("a.tsv", "id\tlabel\n1\t0\n", None, "{} should have text in the columns query + text | text | "
+    "no text column": ("a.tsv", "id\tlabel\n1\t0\n", None, "{} should have the columns query + text | text | "
                        "sentence | question + answer | text + paraphrase | anchor + positive | sentence1 + sentence2 | "
-                       "sentence_A + sentence_B | premise + hypothesis | a + b | text1 + text2, but its columns are "
-                       "id, label. Name those that hold text with the option columns (by number, from 1, if the file "
-                       "has no header)."),
-    "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have text in the columns body, but its "
-                       "columns are id, text. Name those that hold text with the option columns (by number, from 1, if "
-                       "the file has no header)."),
+                       "sentence_A + sentence_B | premise + hypothesis | a + b | text1 + text2, but has id, label. "
+                       "Name the columns that hold text with the option columns (by number, from 1, if the file has "
+                       "no header)."),
+    "no such column": ("a.tsv", "id\ttext\n1\tA b.\n", ["body"], "{} should have the columns body, but has id, text. "
+                       "Name the columns that hold text with the option columns (by number, from 1, if the file has "
+                       "no header)."),
     "no text": ("a.jsonl", '{"text": "A b."}\n{"text": 7}\n', None, "{}, line 2: the column text should hold text, got "
                 "7. Name the columns that hold text with the option columns."),
     "unknown ending": ("a.docx", "A b.", None, "{} should be text, by its ending one of .txt, .tsv, .csv, .jsonl (each "

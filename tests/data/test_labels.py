@@ -26,7 +26,9 @@ def test_an_empty_cell_is_named(write):
     path = write("a.tsv", "a dog\tanimal\n\tthing\n")
     with pytest.raises(DataError) as error:
         load_labels(path)
-    assert str(error.value) == f"{path}, line 2: a text and its label are wanted, got '' and 'thing'."
+    assert (
+        str(error.value) == f"{path}, line 2: the column 1 should hold text, got ''. Fill it in, or leave the line out."
+    )
 
 
 def test_one_label_is_not_enough(write):

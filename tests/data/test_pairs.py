@@ -124,15 +124,20 @@ def test_what_is_no_labelled_pair_is_named_with_its_line(line, message, write):
     assert str(caught.value) == message.format(path=path)
 
 
-@pytest.mark.parametrize(("kept", "only"), [(1, "only entailment"), (0, "none")])
-def test_one_class_is_nothing_to_learn(kept, only, write):
-    path = write("a.tsv", "".join(TSV.splitlines(keepends=True)[: 1 + kept]))
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        (2, "gives all 2 pairs the same class, entailment. Add pairs with another class."),
+        (1, "holds 1 pairs, but a comparison of classes needs at least 2. Give more pairs."),
+        (0, "holds 0 pairs, but a comparison of classes needs at least 2. Give more pairs."),
+    ],
+)
+def test_one_class_is_nothing_to_learn(kept, why, write):
+    header, row, _ = TSV.splitlines(keepends=True)
+    path = write("a.tsv", header + kept * row)
     with pytest.raises(DataError) as caught:
         load_pairs(path, "classes")
-    assert str(caught.value) == (
-        f"{path} should hold two classes or more of contradiction, entailment, neutral, but holds {only}. "
-        "Give pairs of the others."
-    )
+    assert str(caught.value) == f"{path} {why}"
 
 
 def test_other_columns_are_refused(write):
@@ -277,8 +282,8 @@ NOT_BINARY = {
     "label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, entailment, got "
               "'2'. Repair the label, leave the pair out, or name the classes with data.classes."),
     "empty cell": ("a\tb\tlabel\nx\t\t1\n", "{}, line 2: the column b should hold text, got ''. Leave the pair out."),
-    "one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} should hold pairs of both labels, but 2 of its 2 are labelled "
-                  "1. Give pairs of both kinds."),
+    "one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
+                  "another label."),
 }  # fmt: skip
 
 
@@ -316,7 +321,7 @@ NOT_RETRIEVAL = {
                "body. Rename its columns."),
     "empty cell": ("query\ttext\na\tb\nc\t \n", "{}, line 3: the column text should hold text, got ' '. Leave "
                    "the pair out."),
-    "one pair": ("query\ttext\na\tb\n", "{} holds 1 different pairs, but a ranking needs at least 2. Give more pairs."),
+    "one pair": ("query\ttext\na\tb\n", "{} holds 1 pairs, but a ranking needs at least 2. Give more pairs."),
 }  # fmt: skip
 
 

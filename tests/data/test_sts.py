@@ -119,9 +119,7 @@ def test_scores_without_variance_are_refused(write):
     path = write("mine.tsv", "sentence1\tsentence2\tscore\n" + "a\tb\t2.5\n" * 4)
     with pytest.raises(DataError) as error:
         load_sts(str(path), "")
-    assert str(error.value) == (
-        f"{path} scores all 4 pairs 2.5: without variance there is no correlation. Give pairs with different scores."
-    )
+    assert str(error.value) == (f"{path} gives all 4 pairs the same score, 2.5. Add pairs with another score.")
 
 
 def test_a_missing_data_folder_is_refused(tmp_path):

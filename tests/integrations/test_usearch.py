@@ -8,7 +8,7 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError
 from bertflow.retrieval.index import AnswerIndex

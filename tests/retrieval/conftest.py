@@ -5,7 +5,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.retrieval.index import AnswerIndex
 

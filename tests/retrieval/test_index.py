@@ -7,7 +7,7 @@ import pytest
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center, Whitening
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval import describe_index
 from bertflow.retrieval.index import AnswerIndex

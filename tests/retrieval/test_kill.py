@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.retrieval.index import AnswerIndex
 
 BATCH, OLD = 30, 40
@@ -25,7 +25,7 @@ HELPER = """
 import json, os, random, shutil, signal, sys, time
 from conftest import FakeEncoder
 from bertflow.calibration.calibrators import Whitening
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.retrieval.index import AnswerIndex
 
 folder, cases, batch, old, timed = sys.argv[1], json.loads(sys.argv[2]), *map(int, sys.argv[3:])

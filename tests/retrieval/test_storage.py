@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bertflow.data.answers import Answer
+from bertflow.data.corpus import Answer
 from bertflow.retrieval import storage
 from bertflow.retrieval.index import AnswerIndex
 
