@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 Index: TypeAlias = "str | Path | AnswerIndex"
 """The file of an index; from Python also one that is open."""
+Answers: TypeAlias = "str | Path | Iterable[Answer]"
+"""A table of answers; from Python also the answers."""
 
 
 class IndexOptions(TypedDict, total=False):
@@ -100,7 +102,7 @@ class SearchExample(AbstractResult):
 
 def build_index(
     index: str | Path,
-    answers: "str | Path | Iterable[Answer]",
+    answers: Answers,
     model: str | Path,
     *,
     progress: bool | None = None,
@@ -121,19 +123,14 @@ def build_index(
     """
     from bertflow.retrieval.index import AnswerIndex
 
-    kept = {name: value for name, value in options.items() if name != "device"}
-    given, source = _answers(answers), _source(model, **kept)
+    given, source = _answers(answers), _source(model, **options)
     encoder = load(**{**source, "device": options.get("device")})
     with AnswerIndex.create(index, encoder, given, source, progress=progress) as made:
         return _info(made.path)
 
 
 def add_answers(
-    index: Index,
-    answers: "str | Path | Iterable[Answer]",
-    *,
-    progress: bool | None = None,
-    **options: Unpack[IndexOptions],
+    index: Index, answers: Answers, *, progress: bool | None = None, **options: Unpack[IndexOptions]
 ) -> IndexInfo:
     """Add answers under new ids; all of them or none.
 
@@ -151,11 +148,7 @@ def add_answers(
 
 
 def update_answers(
-    index: Index,
-    answers: "str | Path | Iterable[Answer]",
-    *,
-    progress: bool | None = None,
-    **options: Unpack[IndexOptions],
+    index: Index, answers: Answers, *, progress: bool | None = None, **options: Unpack[IndexOptions]
 ) -> IndexInfo:
     """Replace answers by id; all of them or none.
 
@@ -254,7 +247,7 @@ def write_search_example(
     return SearchExample(folder, len(pairs), len(text), pairs.source)
 
 
-def _answers(given: "str | Path | Iterable[Answer]") -> "list[Answer]":
+def _answers(given: Answers) -> "list[Answer]":
     from bertflow.data.corpus import load_answers
 
     return load_answers(given) if isinstance(given, str | Path) else list(given)
@@ -263,7 +256,7 @@ def _answers(given: "str | Path | Iterable[Answer]") -> "list[Answer]":
 def _source(model: str | Path, **options: Any) -> dict[str, Any]:
     """How an encoder is opened; a folder by its absolute path, so that the index can be asked from anywhere."""
     name = str(Path(model).resolve()) if Path(model).exists() else str(model)
-    return {"model": name, **{key: value for key, value in options.items() if value is not None}}
+    return {"model": name, **{key: value for key, value in options.items() if value is not None and key != "device"}}
 
 
 def _changed(index: Index, options: IndexOptions, change: "Callable[[AnswerIndex], None]") -> IndexInfo:

@@ -145,9 +145,6 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         Raises:
             DataError: If an id is there already, occurs twice, or an embedding has length zero.
         """
-        answers = _distinct(answers)
-        if known := self._storage.known([answer.id for answer in answers]):
-            raise DataError(f"{_named(known)} there already. Update it, or give the new answer another id.")
         self._put(answers, progress)
 
     def update(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
@@ -156,10 +153,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         Raises:
             DataError: If an id is unknown, occurs twice, or an embedding has length zero.
         """
-        answers = _distinct(answers)
-        names = [answer.id for answer in answers]
-        self._require_known(names)
-        self._put(answers, progress, replaced=names)
+        self._put(answers, progress, replace=True)
 
     def remove(self, names: Iterable[str]) -> None:
         """Remove answers by id; all of them or none.
@@ -204,21 +198,19 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
         unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
         with self._storage.snapshot():
-            self._refresh()
-            found = self._search.candidates(unit, k) if len(self) else [[] for _ in questions]
+            if (revision := self._storage.revision()) != self._seen:  # another process may have changed the file
+                self._require_same_calibrator()
+                self._search.refresh(self._storage)
+                self._seen = revision
+            if not len(self):
+                return [[] for _ in questions]
+            found = self._search.candidates(unit, k)
             return [rank(self._storage, row, numbers, k) for row, numbers in zip(unit, found, strict=True)]
 
     def phrases(self, raw: bool = False) -> Phrases:
         """All embeddings in memory in float64, to score the ranking; ``raw`` for those without the calibrator."""
         with self._storage.snapshot():
             return Phrases.read(self._storage, raw, np.float64)
-
-    def _refresh(self) -> None:
-        """Bring the search up to date with the file, which another process may have changed."""
-        if (revision := self._storage.revision()) != self._seen:
-            self._require_same_calibrator()
-            self._search.refresh(self._storage)
-            self._seen = revision
 
     def _require_same_calibrator(self) -> None:
         """Another process may have calibrated the index again since it was opened."""
@@ -230,16 +222,23 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
     def _require_known(self, names: Sequence[str]) -> None:
         known = set(self._storage.known(names))
-        if unknown := [name for name in names if name not in known]:
-            raise DataError(f"{_named(unknown)} not in {self.path}. Add it first.")
+        _refuse([name for name in names if name not in known], f"not in {self.path}. Add it first.")
 
-    def _put(self, answers: Sequence[Answer], progress: bool | None, replaced: Sequence[str] = ()) -> None:
+    def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
         """Embed answers, then write them: other writers wait only for the writing.
 
         Each distinct phrase is embedded once, and those of replaced answers are not embedded again.
         """
+        answers = list(answers)
+        names = [answer.id for answer in answers]
+        twice = [name for name, times in Counter(names).items() if times > 1]
+        _refuse(twice, "given twice. Give each answer an id of its own.")
+        if replace:
+            self._require_known(names)
+        else:
+            _refuse(self._storage.known(names), "there already. Update it, or give the new answer another id.")
         texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
-        raw = self._storage.raw_of(replaced)
+        raw = self._storage.raw_of(names)
         new = [text for text in texts if text not in raw]
         raw |= zip(new, self.encoder.raw.encode_document(new, progress=progress), strict=True)
         z = self.encoder.calibrate(
@@ -251,7 +250,8 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         calibrated = dict(zip(texts, z, strict=True)) if self.encoder.calibrator else {}
         with self._storage.transaction():
             self._require_same_calibrator()
-            self._storage.delete(replaced)
+            if replace:
+                self._storage.delete(names)
             for answer in answers:
                 self._storage.insert(answer, raw, calibrated)
             self._storage.set_facts({})
@@ -267,14 +267,10 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
 
 
-def _distinct(answers: Iterable[Answer]) -> list[Answer]:
-    answers = list(answers)
-    twice = [name for name, times in Counter(answer.id for answer in answers).items() if times > 1]
-    if twice:
-        raise DataError(f"{_named(twice)} given twice. Give each answer an id of its own.")
-    return answers
-
-
-def _named(names: Sequence[str]) -> str:
-    """Some ids as the subject of a sentence: "The answer 'a' is", "5 answers ('a' the first) are"."""
-    return f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
+def _refuse(names: Sequence[str], why: str) -> None:
+    """Refuse some ids: "The answer 'a' is ...", "5 answers ('a' the first) are ..."."""
+    if names:
+        subject = (
+            f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
+        )
+        raise DataError(f"{subject} {why}")

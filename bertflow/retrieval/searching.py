@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bertflow.correlation import Interval
-    from bertflow.retrieval.storage import Hit, Phrases, Search
+    from bertflow.retrieval.storage import Hit
 
-ENGINES: Mapping[str, tuple[str, str]] = {
-    "exact": ("bertflow.retrieval.storage", "ExactSearch"),
-    "usearch": ("bertflow.integrations.usearch", "UsearchSearch"),
+ENGINES: Mapping[str, str] = {
+    "exact": "bertflow.retrieval.storage.ExactSearch",
+    "usearch": "bertflow.integrations.usearch.UsearchSearch",
 }
-"""What finds the candidates, by the name that command lines use: module and class of a ``Search``."""
+"""What finds the candidates, by the name that command lines use: the class of a ``Search``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -105,9 +105,8 @@ def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **
         UsageError: If ``k`` is below 1, or the question is empty.
         DataError: If the index cannot be used.
     """
-    module, kind = lookup("engine", ENGINES, engine)
-    finder: Search = getattr(import_module(module), kind)()
-    with open_index(index, options, finder) as opened:
+    finder = resolve_name(lookup("engine", ENGINES, engine))
+    with open_index(index, options, finder()) as opened:
         return Hits(opened.search(question, k))
 
 
@@ -161,7 +160,7 @@ def evaluate_search(
             embedded[opened.identity.calibrator] = (encoder.calibrate(x), opened.phrases())
         keys = {text_key(text) for answer in opened.answers() for text in answer.phrases}
         answers = len(opened)
-    ranks = [answer_ranks(phrases, y, list(right.values())) for y, phrases in embedded.values()]
+    ranks = [phrases.ranks(y, list(right.values())) for y, phrases in embedded.values()]
     first = np.array([[row[0] for row in rows] for rows in ranks], dtype=np.float64)
     precision = np.array([[average_precision(row) for row in rows] for rows in ranks])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
@@ -182,25 +181,6 @@ def evaluate_search(
 
 def _ends(found: "Interval | None") -> dict[str, float | None]:
     return {"ci_low": found.low if found else None, "ci_high": found.high if found else None}
-
-
-def answer_ranks(
-    phrases: "Phrases", questions: "NDArray[np.floating]", right: Sequence[frozenset[str]]
-) -> "list[NDArray[np.int64]]":
-    """For each question (q, dim) the ranks of its right answers, rising, from 1; wrong answers of equal score first."""
-    import numpy as np
-
-    from bertflow.similarity import unit_rows
-
-    place = {name: at for at, name in enumerate(phrases.names)}
-    found = []
-    for block, _, best in phrases.scores(unit_rows(questions)):
-        for row, names in zip(best, right[block], strict=True):
-            mine = np.array([place[name] for name in names])
-            wrong = np.sort(np.delete(row, mine))
-            falling = np.sort(row[mine])[::-1]
-            found.append(len(wrong) - np.searchsorted(wrong, falling) + np.arange(1, len(mine) + 1))
-    return found
 
 
 def average_precision(ranks: "NDArray[np.int64]") -> float:

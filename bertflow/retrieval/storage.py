@@ -68,6 +68,7 @@ ROUNDING = 4 * float(np.finfo(np.float32).eps)
 """A cosine of d coordinates in float32 has an error of less than d times this."""
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
+Floats = NDArray[np.floating]
 
 
 class Storage:
@@ -232,7 +233,7 @@ class Phrases:
     numbers: NDArray[np.int64]
     starts: NDArray[np.intp]
     names: tuple[str, ...]
-    unit: NDArray[np.floating]
+    unit: Floats
 
     @classmethod
     def read(cls, storage: Storage, raw: bool = False, dtype: type[np.floating] = np.float32) -> "Phrases":
@@ -248,15 +249,24 @@ class Phrases:
         unit = unit_rows(storage.vectors(numbers, raw)).astype(dtype) if numbers else np.empty((0, 0), dtype)
         return cls(np.array(numbers, dtype=np.int64), starts, tuple(names), unit)
 
-    def scores(
-        self, questions: NDArray[np.floating]
-    ) -> Iterator[tuple[slice, NDArray[np.floating], NDArray[np.floating]]]:
+    def scores(self, questions: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
         """Which questions (q, dim), their cosines with all phrases (q, n), and the best of each answer (q, answers)."""
         size = max(1, CELLS // max(1, len(self.numbers)))
         for start in range(0, len(questions), size):
             block = slice(start, min(start + size, len(questions)))
             cosines = questions[block].astype(self.unit.dtype) @ self.unit.T
             yield block, cosines, np.maximum.reduceat(cosines, self.starts, axis=1)
+
+    def ranks(self, questions: Floats, right: Sequence[frozenset[str]]) -> list[NDArray[np.int64]]:
+        """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first."""
+        place = {name: at for at, name in enumerate(self.names)}
+        found = []
+        for block, _, best in self.scores(unit_rows(questions)):
+            for row, names in zip(best, right[block], strict=True):
+                mine = np.array([place[name] for name in names])
+                wrong, falling = np.sort(np.delete(row, mine)), np.sort(row[mine])[::-1]
+                found.append(len(wrong) - np.searchsorted(wrong, falling) + np.arange(1, len(mine) + 1))
+        return found
 
 
 class Search(Protocol):
@@ -274,8 +284,7 @@ class Search(Protocol):
 class ExactSearch:
     """All cosines, in memory: exact, and fast enough for tens of thousands of phrases."""
 
-    def __init__(self) -> None:
-        self._phrases: Phrases | None = None
+    _phrases: Phrases
 
     def refresh(self, storage: Storage) -> None:
         """Read all embeddings again."""
@@ -283,12 +292,10 @@ class ExactSearch:
 
     def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
         """The phrases that come within rounding of the k-th best answer."""
-        phrases = self._phrases
-        assert phrases is not None, "refreshed before the first question"
-        found: list[Sequence[int]] = []
+        phrases, found = self._phrases, list[Sequence[int]]()
         for _, cosines, best in phrases.scores(questions):
-            margin = phrases.unit.shape[1] * ROUNDING
-            thresholds = np.partition(best, -min(k, best.shape[1]), axis=1)[:, -min(k, best.shape[1])] - margin
+            last = -min(k, best.shape[1])
+            thresholds = np.partition(best, last, axis=1)[:, last] - phrases.unit.shape[1] * ROUNDING
             found += [phrases.numbers[row >= least].tolist() for row, least in zip(cosines, thresholds, strict=True)]
         return found
 
@@ -312,8 +319,6 @@ class Hit:
 
 def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:
     """The best k answers among some candidates, by score, then by id; ``question`` (dim,) has length one."""
-    if not candidates:
-        return []
     unit = unit_rows(storage.vectors(candidates))
     # Row by row, not as a matrix product, whose rounding depends on where a row stands.
     scores = (unit * question).sum(1)

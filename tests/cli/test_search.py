@@ -10,7 +10,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.retrieval.searching import answer_ranks, average_precision
+from bertflow.retrieval.searching import average_precision
 from bertflow.retrieval.storage import Phrases
 
 ANSWERS = [
@@ -152,7 +152,7 @@ def test_ranks_are_those_of_a_loop():
     rng = np.random.default_rng(0)
     held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
     right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, answer_ranks(held, questions, right), strict=True):
+    for question, names, ranks in zip(questions, right, held.ranks(questions, right), strict=True):
         falling = [held.names[row] for row in np.argsort(-(held.unit @ question))]
         assert ranks.tolist() == sorted(1 + falling.index(name) for name in names)
 
@@ -161,7 +161,7 @@ def test_average_precision_is_that_of_sklearn():
     rng = np.random.default_rng(1)
     held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
     right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, answer_ranks(held, questions, right), strict=True):
+    for question, names, ranks in zip(questions, right, held.ranks(questions, right), strict=True):
         truth = [name in names for name in held.names]
         expected = average_precision_score(truth, held.unit @ question)
         assert average_precision(ranks) == pytest.approx(expected)
@@ -169,7 +169,7 @@ def test_average_precision_is_that_of_sklearn():
 
 def test_ties_count_against_the_index():
     held = Phrases(np.arange(4), np.arange(4), ("a", "b", "c", "d"), np.ones((4, 1)))
-    ranks = answer_ranks(held, np.ones((1, 1)), [frozenset({"a", "c"})])
+    ranks = held.ranks(np.ones((1, 1)), [frozenset({"a", "c"})])
     assert ranks[0].tolist() == [3, 4]
 
 
