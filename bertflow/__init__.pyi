@@ -20,9 +20,9 @@ from .evaluation.tasks import evaluate_binary as evaluate_binary
 from .evaluation.tasks import evaluate_retrieval as evaluate_retrieval
 from .evaluation.tasks import evaluate_sts as evaluate_sts
 from .evaluation.verification import verify_paper as verify_paper
-from .export.diagnosis import diagnose as diagnose
+from .export import export_encoder as export_encoder
+from .export.golden import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
-from .export.targets import export_encoder as export_encoder
 from .geometry.report import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments
 from .opening import load as load

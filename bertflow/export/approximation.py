@@ -8,13 +8,14 @@ lost. With data, both approximations are scored on STS; without, int8 is scored 
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.metrics import r2_score
 
-from bertflow.affine import AffineMap, whitening_map
+from bertflow.affine import NULL_SHARE, AffineMap
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import AbstractLinearCalibrator
 from bertflow.data.corpus import load_sentences
@@ -24,9 +25,9 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
-from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
-from bertflow.export.onnx_graph import Int8Loss, write_int8, write_loss
-from bertflow.moments import Moments
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, write_int8
+from bertflow.files import write_json
+from bertflow.similarity import SIMILARITIES
 
 HELD_OUT = 0.2
 """Share of the text that R^2 is measured on."""
@@ -53,100 +54,113 @@ class LinearStandIn(AbstractLinearCalibrator):
         self.r2 = r2
 
     def _affine(self) -> AffineMap:
-        raise UsageError("A stand-in is made from a flow with linearize(system, sentences), and is not fitted to rows.")
+        raise UsageError("A stand-in is made from a flow with linearize(system), and is not fitted to rows.")
 
 
 def linearize(
-    system: CalibratedEncoder, sentences: Sequence[str], seed: int = 0, progress: bool | None = None
-) -> CalibratedEncoder:
-    """The same encoder with an affine map instead of its calibrator.
+    system: SentenceEncoder,
+    text: str | Path | None = None,
+    sets: Sequence[Pairs] = (),
+    progress: bool | None = None,
+) -> tuple[CalibratedEncoder, list[str]]:
+    """The same encoder with an affine map instead of its flow.
 
     Args:
         system: An encoder and its flow.
-        sentences: Text to fit on; a fifth of it is held out.
-        seed: Random seed for the split.
+        text: File of sentences to fit on, a fifth of them held out; docstrings of installed packages by default.
+        sets: STS tasks on which both are scored.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
-        An encoder whose calibrator's ``r2`` is the held-out R^2; its moments and provenance are the flow's.
+        An encoder whose calibrator's ``r2`` is the held-out R^2, and whose moments and provenance are the flow's; and
+        what the map costs, in words.
 
     Raises:
-        UsageError: If the calibrator is affine already.
+        UsageError: If there is no calibrator, or it is affine already.
         DataError: If there are too few sentences.
     """
-    calibrator = system.calibrator
+    calibrator, what = system.calibrator, "--linearize is for a flow, but"
+    if calibrator is None:
+        raise UsageError(f"{what} {system.describe()['encoder']} is a raw encoder. Leave it out.")
     if isinstance(calibrator.map, AffineMap):
-        raise UsageError(f"--linearize is for a flow, but {type(calibrator).__name__} is affine already. Leave it out.")
-    distinct = list(dict.fromkeys(sentences))
-    if len(distinct) < LEAST_ROWS:
-        raise DataError(f"A stand-in needs at least {LEAST_ROWS} sentences, got {len(distinct)}. Give more text.")
-    x = system.raw.encode(distinct, progress=progress)
+        raise UsageError(f"{what} {type(calibrator).__name__} is affine already. Leave it out.")
+    sentences = load_sentences(text) if text else _docstrings(STAND_IN_SENTENCES)
+    if len(sentences) < LEAST_ROWS:
+        raise DataError(f"A stand-in needs at least {LEAST_ROWS} sentences, got {len(sentences)}. Give more text.")
+    x = system.raw.encode(sentences, progress=progress)
     z = system.calibrate(x).astype(np.float64)
-    order = np.random.default_rng(seed).permutation(len(x))
+    order = np.random.default_rng(0).permutation(len(x))
     held, fitted = np.split(order, [max(1, int(HELD_OUT * len(x)))])
     affine = least_squares(x[fitted].astype(np.float64), z[fitted])
-    described = str(system.describe()["calibrator"])
-    stand_in = LinearStandIn(described, r2(z[held], (x[held] - affine.shift.numpy()) @ affine.weight.numpy()))
+    explained = (x[held] - affine.shift.numpy()) @ affine.weight.numpy()
+    r2 = float(r2_score(z[held], explained, multioutput="variance_weighted"))
+    stand_in = LinearStandIn(str(system.describe()["calibrator"]), r2)
     stand_in.map_, stand_in.moments_, stand_in.provenance_ = affine, calibrator.moments_, calibrator.provenance
     stand_in.n_features_in_, stand_in.facts_ = calibrator.dim_in, {"held_out": len(held), "rows": len(fitted)}
-    return CalibratedEncoder(system.raw, stand_in)
+    linear = CalibratedEncoder(system.raw, stand_in)
+    cost = [
+        f"R^2 {r2:.4f} on {len(held):,} held-out sentences, fitted on {len(fitted):,} "
+        f"({text or 'docstrings of installed packages'})."
+    ]
+    if sets:
+        scores = _spearman({"flow": system, "stand-in": linear}, sets, progress)
+        cost += [f"{task}: Spearman x 100 {100 * a:.2f} -> {100 * b:.2f}." for task, (a, b) in scores.items()]
+    return linear, cost
 
 
 def least_squares(x: NDArray[np.float64], z: NDArray[np.float64]) -> AffineMap:
     """The affine map with the least squared error from rows x (n, dim_in) to rows z (n, dim_out).
 
-    Directions without variance are left out, as in whitening: regression on whitened x is one product.
+    Directions without variance are left out, as in whitening.
     """
-    moments = Moments.of(x)
-    white = whitening_map(moments)
-    whitened: NDArray[np.float64] = (x - moments.mean) @ white.weight.numpy()
-    mean = z.mean(0)
-    weight = white.weight.numpy() @ (whitened.T @ (z - mean) / (whitened * whitened).sum(0)[:, None])
+    center, mean = x.mean(0), z.mean(0)
+    weight = np.linalg.lstsq(x - center, z - mean, rcond=NULL_SHARE)[0]
     inverse = np.linalg.pinv(weight)
-    # z = mean + (x - moments.mean) @ weight; the mean goes into the shift as far as the weight reaches it.
-    return AffineMap(moments.mean - mean @ inverse, weight, inverse)
+    # z = mean + (x - center) @ weight; the mean goes into the shift as far as the weight reaches it.
+    return AffineMap(center - mean @ inverse, weight, inverse)
 
 
-def r2(wanted: NDArray[np.float64], got: NDArray[Any]) -> float:
-    """Share of the variance of the wanted rows that the other rows explain, over all directions."""
-    left = np.square(wanted - got).sum()
-    return float(1 - left / np.square(wanted - wanted.mean(0)).sum())
+@dataclass(frozen=True)
+class Int8Loss:
+    """What int8 costs.
 
-
-def linearized(
-    system: CalibratedEncoder, text: str | Path | None, sets: Sequence[Pairs], progress: bool | None = None
-) -> tuple[CalibratedEncoder, list[str]]:
-    """The stand-in for a flow, and what it costs in words.
-
-    Args:
-        system: An encoder and its flow.
-        text: File of sentences to fit on; docstrings of installed packages by default.
-        sets: STS tasks on which both are scored.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+    Attributes:
+        mean_cosine: Mean cosine of the int8 and the float32 embedding of a sentence.
+        min_cosine: The smallest of these cosines.
+        sentences: How many sentences were compared.
+        bytes_float32: Size of the float32 graph.
+        bytes_int8: Size of the int8 graph.
+        scores: What was measured with labels: task and metric -> ``float32`` and ``int8``.
     """
-    sentences = load_sentences(str(text)) if text else _docstrings(STAND_IN_SENTENCES)
-    stand_in = linearize(system, sentences, progress=progress)
-    facts, parameters = stand_in.calibrator.facts_, stand_in.calibrator.get_params()
-    lines = [
-        f"R^2 {parameters['r2']:.4f} on {facts['held_out']:,} held-out sentences, fitted on "
-        f"{facts['rows']:,} ({text or 'docstrings of installed packages'})."
-    ]
-    if sets:
-        scores = _spearman({"flow": system, "stand-in": stand_in}, sets, progress)
-        lines += [f"{task}: Spearman x 100 {100 * a:.2f} -> {100 * b:.2f}." for task, (a, b) in scores.items()]
-    return stand_in, lines
+
+    mean_cosine: float
+    min_cosine: float
+    sentences: int
+    bytes_float32: int
+    bytes_int8: int
+    scores: Mapping[str, Mapping[str, float]]
+
+    def __str__(self) -> str:
+        """One line."""
+        scores = [
+            f"; {name} {100 * row['float32']:.2f} -> {100 * row['int8']:.2f}" for name, row in self.scores.items()
+        ]
+        return (
+            f"cosine to float32 {self.mean_cosine:.4f} on average and {self.min_cosine:.4f} at worst, on "
+            f"{self.sentences} sentences; {self.bytes_int8 / 1e6:.1f} MB instead of {self.bytes_float32 / 1e6:.1f} MB"
+        ) + "".join(scores)
 
 
-def add_int8(folder: Path, sets: Sequence[Pairs], progress: bool | None = None) -> Int8Loss:
-    """Write the int8 graph of an ONNX export and its loss.
+def add_int8(folder: Path, sets: Sequence[Pairs] = (), progress: bool | None = None) -> Int8Loss:
+    """Write the int8 graph of an ONNX export, and ``onnx/model_int8.json``, its loss.
 
     Args:
         folder: The export.
-        sets: STS tasks on which both graphs are scored.
+        sets: STS tasks on which both graphs are scored; by default they are scored by retrieval.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     write_int8(folder)
-    systems: dict[str, SentenceEncoder] = {"float32": OnnxEncoder(folder, GRAPH), "int8": OnnxEncoder(folder, INT8)}
+    systems = {"float32": OnnxEncoder(folder, GRAPH), "int8": OnnxEncoder(folder, INT8)}
     if sets:
         found = {f"{task} Spearman": pair for task, pair in _spearman(systems, sets, progress).items()}
     else:
@@ -155,7 +169,13 @@ def add_int8(folder: Path, sets: Sequence[Pairs], progress: bool | None = None) 
         hits = tuple(report.value(name, pairs.task, metric="hit@1") for name in systems)
         found = {f"hit@1 among {len(pairs)} docstring pairs": hits}
     scores = {name: dict(zip(systems, pair, strict=True)) for name, pair in found.items()}
-    return write_loss(folder, _docstrings(INT8_SENTENCES)[:INT8_SENTENCES], scores)
+    sentences = _docstrings(INT8_SENTENCES)[:INT8_SENTENCES]
+    x, y = (encoder.encode(sentences, progress) for encoder in systems.values())
+    cosines = SIMILARITIES["cosine"].paired(x, y)
+    before, after = ((folder / graph).stat().st_size for graph in (GRAPH, INT8))
+    loss = Int8Loss(float(cosines.mean()), float(cosines.min()), len(sentences), before, after, scores)
+    write_json((folder / INT8).with_suffix(".json"), asdict(loss))
+    return loss
 
 
 def _docstrings(n: int) -> list[str]:

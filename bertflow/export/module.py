@@ -16,6 +16,7 @@ from torch import Tensor
 
 from bertflow.calibration.base import empty_map
 from bertflow.encoder.model import switch_off
+from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, MissingExtraError
 from bertflow.export.parts import PoolingHead
 
@@ -101,7 +102,7 @@ class LayerPooling(AbstractExactModule):
         self.join, self.tokens, self.before, self.after = join, tokens, before, after
         self.vocabulary, self.final_norm, self.format = vocabulary, final_norm, format
         weights = torch.ones(vocabulary) if vocabulary else None
-        self.head = PoolingHead(layers, join, tokens, before, after, weights)
+        self.head = PoolingHead(Pooling(tuple(layers), join, tokens), (before, after), weights)
 
     config_keys: list[str] = list(signature(__init__).parameters)[1:]
 

@@ -1,33 +1,59 @@
-"""An exported folder: its record, and its ONNX graph as a ``SentenceEncoder`` by onnxruntime and tokenizers.
+"""The ONNX export: one graph, from token ids to the calibrated embedding, written and run.
 
     bertflow_export.json   encoder, weights, pooling, calibrator, prompt, longest sentence
     tokenizer.json         truncates and pads by default
-    onnx/model.onnx        tokens -> sentence_embedding
+    onnx/model.onnx        input_ids, attention_mask (batch, token) -> sentence_embedding (batch, dim)
 
-The record tells one folder from another years later, and says how a sentence has to be prepared.
+The graph needs nothing but onnxruntime. Batch and length are free. It holds only the blocks that the pooling reads.
+Token types are not an input: they are zero for a sentence that stands alone. The graph is run by onnxruntime on shapes
+that the exporter did not see, and refused if it differs from torch.
+
+Its int8 variant is smaller, faster on a CPU, and approximate; ``approximation.py`` measures its loss. The calibrator
+stays in float32: it is small, and in int8 it would turn rounding into scores.
 """
 
-from collections.abc import Mapping
-from importlib.metadata import version
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
-from bertflow.errors import DataError, MissingExtraError
-from bertflow.files import write_json
+from bertflow.encoder.folders import recorded_prompts
+from bertflow.encoder.model import POOLER
+from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.export.golden import distances
+from bertflow.export.parts import Parts
+from bertflow.progress import at_level
 from bertflow.records import read_record
 
 RECORD = "bertflow_export.json"
-FORMAT = 1
 GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
 BATCH = 32
 """Sentences of about equal length that are run together."""
+CALIBRATOR_SCOPE = "calibrator"
+"""The part of the graph after the pooling, by the name of its module."""
+TRACED = (2, 16)
+"""Batch and length that the exporter sees."""
+UNSEEN = ((1, 3), (3, 11), (9, 29), (5, 64))
+"""Batches and lengths that the graph is checked on."""
+TOLERANCE = 1e-4
+"""Largest accepted difference from torch, as a share of a row's length; about 100 times what is measured."""
+SCOPES = "pkg.torch.onnx.name_scopes"
+"""Where the exporter notes the module that a node came from."""
+PRODUCT = "_MatMul"
+"""Suffix that the quantizer adds to the name of a Gemm that it splits, before it looks for names to leave alone."""
 
 
 class ExportRecord(TypedDict):
@@ -38,21 +64,6 @@ class ExportRecord(TypedDict):
     describe: dict[str, Any]
     dim: int
     facts: dict[str, Any]
-
-
-def write_record(folder: Path, target: str, description: Mapping[str, Any], dim: int, facts: Mapping[str, Any]) -> None:
-    """Write the record of an export.
-
-    Args:
-        folder: The export.
-        target: A row of ``TARGETS``.
-        description: ``describe()`` of the encoder.
-        dim: Width of its embeddings.
-        facts: What was measured or chosen while it was written.
-    """
-    versions = {name: version(name) for name in ("bertflow", "torch", "transformers")}
-    record = {"target": target, "describe": dict(description), "dim": dim, "facts": dict(facts), "versions": versions}
-    write_json(folder / RECORD, {"format": FORMAT, **record})
 
 
 def read_export(folder: Path) -> ExportRecord:
@@ -88,9 +99,8 @@ class OnnxEncoder(AbstractEncoder):
                 raise DataError(f"{path} is missing from the ONNX folder. Export it again.")
         self._graph = graph
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._session = graph_session(folder / graph)
-        described = self._record["describe"]
-        self._prompts = {"document": described["prompt"], "query": described.get("query_prompt", described["prompt"])}
+        self._session = _session(folder / graph)
+        self._prompts = recorded_prompts(self._record["describe"])
         self.dim = int(self._record["dim"])
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
@@ -121,16 +131,154 @@ class OnnxEncoder(AbstractEncoder):
         return None
 
 
-def graph_session(path: Path) -> Any:
-    """An onnxruntime session on the CPU, without its warnings.
+class EmbeddingGraph(nn.Module):
+    """Tokens -> calibrated embedding, as one module."""
+
+    def __init__(self, parts: Parts) -> None:
+        super().__init__()
+        self.stack, self.head, self.tokens = parts.stack, parts.head(), parts.pooling.tokens
+        self.model = parts.stack.model
+        self.layers = sorted(set(parts.pooling.layers))
+        self.calibrator = nn.Identity() if parts.map is None else parts.map
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """(batch, token) twice -> (batch, dim), float32."""
+        states = self.stack.read(input_ids, attention_mask, self.layers)
+        pooler = self.tokens == "pooler"
+        z: Tensor = self.calibrator(states[POOLER] if pooler else self.head(states, input_ids, attention_mask))
+        return z
+
+
+def write_onnx(parts: Parts, folder: Path) -> float:
+    """Write ``onnx/model.onnx`` into ``folder``.
+
+    Returns:
+        The largest difference from torch that was found, as a share of a row's length.
 
     Raises:
-        MissingExtraError: If onnxruntime is not installed.
+        MissingExtraError: If onnx, onnxscript or onnxruntime is not installed.
+        UsageError: If the encoder is not float32, the only type that onnxruntime's CPU kernels compute in.
+        DataError: If the graph does not compute what torch computes.
     """
+    require_onnx()
+    if parts.dtype != "float32":
+        raise UsageError(
+            f"The target onnx needs an encoder in float32, this one is {parts.dtype}. Use --dtype float32."
+        )
+    graph = EmbeddingGraph(parts).eval()
+    path = folder / GRAPH
+    path.parent.mkdir()
+    longest = parts.stack.longest_input()  # given, since the exporter otherwise finds it out and starts again
+    free = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("token", min=2, max=longest)}
+    with quiet_exporter(), torch.no_grad():
+        torch.onnx.export(
+            graph,
+            _inputs(parts, *TRACED),
+            str(path),
+            input_names=["input_ids", "attention_mask"],
+            output_names=[OUTPUT],
+            dynamic_shapes=(free, free),
+            dynamo=True,
+            external_data=False,
+            optimize=True,
+            verbose=False,
+        )
+    return _check(graph, path, parts)
+
+
+def require_onnx() -> None:
+    """Check that the extra is installed.
+
+    Raises:
+        MissingExtraError: With the line that installs it.
+    """
+    for package in ("onnx", "onnxscript", "onnxruntime"):
+        _imported(package)
+
+
+def _imported(package: str) -> Any:
     try:
-        import onnxruntime
+        return import_module(package)
     except ImportError:
-        raise MissingExtraError("onnxruntime", "onnx") from None
+        raise MissingExtraError(package, "onnx") from None
+
+
+def _session(path: Path) -> Any:
+    """An onnxruntime session on the CPU, without its warnings."""
+    onnxruntime = _imported("onnxruntime")
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+
+def _inputs(parts: Parts, batch: int, length: int) -> tuple[Tensor, Tensor]:
+    """Random tokens; each row is padded on the right by one token more than the row before."""
+    generator = torch.Generator().manual_seed(batch * 1000 + length)
+    vocabulary = len(parts.checkpoint.tokenizer)
+    ids = torch.randint(0, vocabulary, (batch, length), generator=generator)
+    keep = (length - torch.arange(batch)).clamp(min=min(3, length))
+    return ids, (torch.arange(length) < keep[:, None]).long()
+
+
+def _check(graph: EmbeddingGraph, path: Path, parts: Parts) -> float:
+    session, found = _session(path), []
+    for batch, length in UNSEEN:
+        ids, mask = _inputs(parts, batch, min(length, parts.max_length))
+        with torch.no_grad():
+            wanted = graph(ids, mask).numpy()
+        try:
+            got = session.run([OUTPUT], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0]
+        except Exception as error:  # onnxruntime's errors have no class in common
+            raise DataError(f"The ONNX graph does not take a batch of {batch} x {length} tokens: {error}") from error
+        found.append(distances(got, wanted).max())
+    worst = float(np.max(found))  # NaN stays NaN
+    if not worst <= TOLERANCE:
+        raise DataError(
+            f"The ONNX graph differs from torch by {worst:.1e} of a row's length, where at most {TOLERANCE:g} was "
+            "expected. It was not written; use the target sentence-transformers."
+        )
+    return worst
+
+
+@contextlib.contextmanager
+def quiet_exporter() -> Iterator[None]:
+    """Silence the exporter and the quantizer, which print their steps and warn about what they do themselves."""
+    loud = at_level(logging.ERROR, "", "torch.onnx", "onnxscript", "onnx_ir")
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), loud:
+        warnings.simplefilter("ignore")
+        yield
+
+
+def write_int8(folder: Path) -> None:
+    """Write ``onnx/model_int8.onnx``: weights of the blocks in int8, activations quantized as they come.
+
+    Raises:
+        MissingExtraError: If onnx or onnxruntime is not installed.
+        DataError: If the graph cannot be quantized.
+    """
+    require_onnx()
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(str(folder / GRAPH))
+    # The shapes that the exporter noted are not those that the quantizer infers, and it stops at the difference.
+    del graph.graph.value_info[:]
+    kept = [name for node in graph.graph.node if in_calibrator(node) for name in (node.name, node.name + PRODUCT)]
+    try:
+        with quiet_exporter():
+            quantize_dynamic(
+                graph,
+                str(folder / INT8),
+                weight_type=QuantType.QInt8,
+                per_channel=True,  # with one scale for a whole matrix cosines to float32 fall to 0.93
+                nodes_to_exclude=kept,
+                op_types_to_quantize=["MatMul", "Gemm", "Gather"],
+            )
+    except (RuntimeError, ValueError, onnx.shape_inference.InferenceError) as error:
+        raise DataError(f"{folder / GRAPH} could not be quantized: {error}. Leave out --int8.") from error
+
+
+def in_calibrator(node: Any) -> bool:
+    """Whether a node of the graph belongs to the calibrator."""
+    scopes = {entry.key: entry.value for entry in node.metadata_props}.get(SCOPES, "")
+    return f"'{CALIBRATOR_SCOPE}" in scopes

@@ -1,29 +1,47 @@
-"""What every export is made of: the encoder's files, its pooling as a module, and the map behind it.
+"""What every export is made of, and what it must answer.
 
     encoder.write --> files --> blocks, tokenizer, PoolingHead      calibrator --> map, or none for a raw encoder
 
-An encoder is taken apart by its own files: what is exported is what ``TransformerEncoder(files)`` would run.
+An encoder is taken apart by its own files: what is exported is what ``TransformerEncoder(files)`` would run. Its golden
+vectors (``golden.py``) are made from the same files, correctly and with frequent mistakes.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
+from importlib.resources import files as package_files
 from pathlib import Path
-from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.affine import AffineMap
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.folders import ModelFolder, open_model, quiet_transformers
+from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.folders import open_model, quiet_transformers
 from bertflow.encoder.learned import TokenCounts
 from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.flow.glow import FlowMap
+from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
+from bertflow.progress import unsaid
+
+PLAIN: tuple[str, ...] = tuple(
+    json.loads((package_files("bertflow.export") / "golden_sentences.json").read_text(encoding="utf-8"))
+)
+"""Plain and awkward sentences. They never change: a golden file of today can be compared with one of next year."""
+LONG = (2, 4, 8, 12, 18, 26)
+"""How many of them are joined into a long one: some 25, 50, 100, 150, 220 and 330 tokens of BERT."""
+GOLDEN_SENTENCES = (*PLAIN, *(" ".join(PLAIN[:n]) for n in LONG))
+"""The 32 sentences of every golden file."""
+TOLERANCES = (2e-5, 1e-3)
+"""Accepted distance of float32, as a share of a row's length: a third of what half precision costs, within these
+bounds. Other kernels and batches stay below it."""
+POOLINGS = ("mean", "cls", "max", "last-token")
+"""What a server that does not know the pooling uses instead, on the last block it has."""
 
 
 class PoolingHead(nn.Module):
@@ -32,28 +50,16 @@ class PoolingHead(nn.Module):
     It runs the same ``pool`` as the encoder, so a new row of ``POOLINGS`` needs no change here.
 
     Args:
-        layers: Indices from 0 of the layers that are read, in the order of the pooling.
-        join: A row of ``JOINS``.
-        tokens: A row of ``TOKEN_REDUCTIONS``.
-        before: Number of special tokens before the text.
-        after: Number of special tokens after the text.
+        pooling: Its layers are indices from 0.
+        ends: Number of special tokens before the text, and after it.
         weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
     """
 
     token_weights: Tensor | None
 
-    def __init__(
-        self,
-        layers: Sequence[int],
-        join: str = "mean",
-        tokens: str = "mean",
-        before: int = 1,
-        after: int = 1,
-        weights: Tensor | None = None,
-    ) -> None:
+    def __init__(self, pooling: Pooling, ends: tuple[int, int], weights: Tensor | None) -> None:
         super().__init__()
-        self.pooling = Pooling(tuple(layers), join, tokens)
-        self.before, self.after = before, after
+        self.pooling, self.ends = pooling, ends
         self.register_buffer("token_weights", weights)
 
     def forward(self, layers: Mapping[int, Tensor], ids: Tensor, mask: Tensor) -> Tensor:
@@ -68,115 +74,73 @@ class PoolingHead(nn.Module):
             (batch, dim), float32.
         """
         mask = mask != 0
-        content = self._content(mask)
+        place, length = mask.long().cumsum(1), mask.long().sum(1, keepdim=True)  # the first token is at place 1
+        before, after = self.ends
+        content = mask & (place > before) & (place <= length - after)
+        content |= mask & (length <= before + after)  # a sentence without text is embedded by its special tokens
         counted = None
         if self.pooling.tokens in COUNTED and self.token_weights is not None:
             counted = {self.pooling.tokens: self.token_weights[ids] * content}
         views = TokenViews(mask, content, counted)
         return pool([layers[layer] for layer in self.pooling.layers], views, self.pooling)
 
-    def _content(self, mask: Tensor) -> Tensor:
-        """Where the text is: the mask without the special tokens at both ends."""
-        place = mask.long().cumsum(1)  # 1 for the first token of a sentence
-        length = mask.long().sum(1, keepdim=True)
-        content = mask & (place > self.before) & (place <= length - self.after)
-        # A sentence without text is embedded by its special tokens.
-        return content | (mask & (length <= self.before + self.after))
 
-
-@dataclass(frozen=True)
 class Parts:
-    """An encoder taken apart.
+    """An encoder taken apart by its own files.
+
+    Args:
+        system: The encoder, raw or calibrated.
+        files: Folder to which its config, weights and tokenizer are written, and read again.
 
     Attributes:
-        files: Folder with its config, weights and tokenizer.
         checkpoint: Those files, read.
-        pooling: How tokens become a vector.
-        layers: The layers it reads, as indices from 0; none above the deepest block that was written.
+        pooling: How tokens become a vector; its layers are indices from 0, none above the deepest block in the files.
         token_weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
-        map: The calibrator's map in float32; None for a raw encoder.
+        map: The calibrator's map in float32, in which rows are mapped anyway; None for a raw encoder.
         description: ``describe()`` of what is exported.
+        depth: Number of blocks in the files, which is the index of their last layer.
+        final_norm: The norm after the last of these blocks, if it must not act.
+
+    Raises:
+        DataError: If it is another kind of encoder, whose weights cannot be written.
     """
 
-    files: Path
-    checkpoint: ModelFolder
-    pooling: Pooling
-    layers: tuple[int, ...]
-    token_weights: Tensor | None
-    map: AffineMap | FlowMap | None
-    description: dict[str, Any]
-
-    @classmethod
-    def take(cls, system: SentenceEncoder, files: Path) -> "Parts":
-        """Write the encoder's files into the folder ``files``, and read them as parts.
-
-        Raises:
-            DataError: If this kind of encoder cannot be written.
-        """
-        encoder = transformer_of(system)
-        encoder.write(files)
-        checkpoint = open_model(files)
-        pooling = parse_pooling(str(encoder.describe()["pooling"]))
-        counts = TokenCounts.read(files) if pooling.counted else None
-        parts = cls(
-            files,
-            checkpoint,
-            pooling,
-            pooling.resolve(checkpoint.blocks),
-            torch.from_numpy(counts.weights[pooling.tokens]) if counts else None,
-            _single(system.calibrator.map) if system.calibrator else None,
-            system.describe(),
-        )
-        _prepare_tokenizer(checkpoint.tokenizer, parts.max_length)
-        return parts
+    def __init__(self, system: SentenceEncoder, files: Path) -> None:
+        if not isinstance(system.raw, TransformerEncoder):
+            raise DataError(
+                f"Only a TransformerEncoder can be exported, this one is a {type(system.raw).__name__}. "
+                "Export the calibrator alone with calibrator.save(folder)."
+            )
+        system.raw.write(files)
+        self.system, self.encoder, self.files = system, system.raw, files
+        self.description = system.describe()
+        self.max_length, self.dtype = int(self.description["max_length"]), str(self.description["dtype"])
+        self.checkpoint = open_model(files)
+        config = self.checkpoint.config
+        self.depth, self.dim_hidden = int(config.num_hidden_layers), int(config.hidden_size)
+        family = FAMILIES.get(config.model_type)
+        self.final_norm = family.final_norm if family and self.depth < self.checkpoint.blocks else None
+        asked = parse_pooling(str(self.description["pooling"]))
+        self.pooling = replace(asked, layers=asked.resolve(self.checkpoint.blocks))
+        counts = TokenCounts.read(files) if asked.counted else None
+        self.token_weights = torch.from_numpy(counts.weights[asked.tokens]) if counts else None
+        self.map = deepcopy(system.calibrator.map).float().eval() if system.calibrator else None
+        tokenizer = self.checkpoint.tokenizer
+        tokenizer.model_max_length = self.max_length
+        tokenizer.padding_side = tokenizer.truncation_side = "right"
+        if tokenizer.pad_token is None:
+            tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+        # Sentences stand alone: token types are all zero, which is what a model takes where none are given.
+        tokenizer.model_input_names = ["input_ids", "attention_mask"]
 
     @cached_property
     def stack(self) -> BlockStack:
         """The blocks, on the CPU, in the encoder's own dtype."""
         return BlockStack.load(self.checkpoint, [self.pooling], DTYPES[self.dtype])
 
-    @property
-    def depth(self) -> int:
-        """Number of blocks that were written, which is the index of the written model's last layer."""
-        return int(self.checkpoint.config.num_hidden_layers)
-
-    @property
-    def final_norm(self) -> str | None:
-        """The norm after the written model's last block, if it must not act."""
-        if self.depth == self.checkpoint.blocks or self.checkpoint.config.model_type not in FAMILIES:
-            return None
-        return FAMILIES[self.checkpoint.config.model_type].final_norm
-
-    @property
-    def max_length(self) -> int:
-        """Longest sentence, in tokens."""
-        return int(self.description["max_length"])
-
-    @property
-    def prompts(self) -> dict[str, str]:
-        """Text that is put in front of a query and of a document."""
-        prompt = str(self.description["prompt"])
-        return {"query": str(self.description.get("query_prompt", prompt)), "document": prompt}
-
-    @property
-    def dtype(self) -> str:
-        """Data type of the encoder's weights."""
-        return str(self.description["dtype"])
-
-    @property
-    def dim_hidden(self) -> int:
-        """Width of a layer."""
-        return int(self.checkpoint.config.hidden_size)
-
-    @property
-    def dim_raw(self) -> int:
-        """Width of a raw embedding."""
-        return self.pooling.width(self.dim_hidden)
-
     def head(self) -> PoolingHead:
         """The pooling as a module."""
-        before, after = special_ends(self.checkpoint.tokenizer)
-        return PoolingHead(self.layers, self.pooling.join, self.pooling.tokens, before, after, self.token_weights)
+        return PoolingHead(self.pooling, special_ends(self.checkpoint.tokenizer), self.token_weights)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write the tokenizer so that other libraries truncate and pad as bertflow does."""
@@ -187,21 +151,6 @@ class Parts:
             backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         with quiet_transformers():
             tokenizer.save_pretrained(folder)
-
-
-def transformer_of(system: SentenceEncoder) -> TransformerEncoder:
-    """The raw encoder of what is exported.
-
-    Raises:
-        DataError: If it is another kind of encoder, whose weights cannot be written.
-    """
-    encoder = system.raw
-    if not isinstance(encoder, TransformerEncoder):
-        raise DataError(
-            f"Only a TransformerEncoder can be exported, this one is a {type(encoder).__name__}. "
-            "Export the calibrator alone with calibrator.save(folder)."
-        )
-    return encoder
 
 
 def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
@@ -222,20 +171,44 @@ def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return content[0], len(flags) - 1 - content[-1]
 
 
-def _prepare_tokenizer(tokenizer: PreTrainedTokenizerBase, max_length: int) -> None:
-    """Truncate at ``max_length`` and pad on the right, with another token where there is no padding token."""
-    tokenizer.model_max_length = max_length
-    tokenizer.padding_side = tokenizer.truncation_side = "right"
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    # Sentences stand alone: token types are all zero, which is what a model takes where none are given.
-    tokenizer.model_input_names = ["input_ids", "attention_mask"]
+def make_golden(parts: Parts) -> Golden:
+    """Embed the golden sentences, correctly and with frequent mistakes."""
+    with unsaid():  # long sentences are truncated on purpose
+        return _make_golden(parts, parts.system, parts.encoder, list(GOLDEN_SENTENCES))
 
 
-def _single(module: AffineMap | FlowMap) -> AffineMap | FlowMap:
-    """A copy in float32, in which rows are mapped anyway: half the file, and every device has it."""
-    kind: Any = type(module)
-    copy = kind.from_spec(module.spec())
-    copy.load_state_dict(module.state_dict())
-    single: AffineMap | FlowMap = copy.float().eval()
-    return single
+def _make_golden(parts: Parts, system: SentenceEncoder, encoder: TransformerEncoder, sentences: list[str]) -> Golden:
+    raw = encoder.encode(sentences)
+    vectors, rows, some = system.calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
+    suspects = {} if system.calibrator is None else {"it leaves the calibrator out": raw[rows]}
+    depth = max(parts.pooling.layers)
+    for spelling, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS]).items():
+        if parse_pooling(spelling) == parts.pooling:
+            continue
+        wrong = f"it pools by {spelling.split('(')[0]} over its last block"
+        if system.calibrator is not None:
+            suspects[f"{wrong}, and leaves the calibrator out"] = x
+        if system.calibrator is None or x.shape[1] == encoder.dim:
+            suspects[wrong] = system.calibrate(x)
+    prompt = parts.description["prompt"]
+    if prompt:
+        bare = TransformerEncoder(parts.files, prompt="", device="cpu")
+        suspects["it leaves the prompt out"] = system.calibrate(bare.encode(some))
+    precision = {}
+    for dtype in (name for name in DTYPES if name != parts.dtype):
+        x = TransformerEncoder(parts.files, dtype=dtype, device="cpu").encode(some)
+        precision[dtype] = float(np.median(distances(system.calibrate(x), vectors[rows])))
+    # In half precision the last digits depend on the machine: as many of them as differ from float32.
+    if parts.dtype == "float32":
+        tolerance = float(np.clip(min(precision.values()) / 3, *TOLERANCES))
+    else:
+        tolerance = 3 * precision["float32"]
+    texts = [prompt + sentence for sentence in sentences]
+    tokens = [len(ids) for ids in parts.checkpoint.tokenizer(texts, truncation=False, verbose=False)["input_ids"]]
+    rounded = {name: _rounded(x) for name, x in suspects.items()}
+    return Golden(1, sentences, tokens, _rounded(vectors), rounded, precision, tolerance, parts.description)
+
+
+def _rounded(x: Float32) -> list[list[float]]:
+    """Kept to 7 digits, the precision of float32."""
+    return [[float(f"{value:.7g}") for value in row] for row in x.tolist()]

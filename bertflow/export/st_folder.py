@@ -20,6 +20,7 @@ flag, since it looks classes up in a table. No code in a folder is ever executed
 
 import inspect
 import json
+import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -43,6 +44,7 @@ from bertflow.encoder.folders import (
     StConfig,
     quiet_transformers,
     read_modules,
+    recorded_prompts,
 )
 from bertflow.encoder.learned import COUNTS_FILE
 from bertflow.errors import DataError, MissingExtraError, UsageError
@@ -62,6 +64,8 @@ OURS = ("LayerPooling", "Calibration")
 """The classes of ``bertflow.export.module``, for which sentence-transformers asks for a flag."""
 LINEAR_TOKENS = ("mean", "cls", "last-token")
 """Token reductions for which the mean over layers equals the reduction of the layers' mean."""
+LEGACY_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens", "weightedmean_tokens", "lasttoken")
+"""Ends of the keys of the legacy ``1_Pooling/config.json``."""
 LEGACY, MODERN = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
 TYPES: Mapping[str, Mapping[str, str]] = {
     "legacy": {name: LEGACY + name for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense")},
@@ -107,11 +111,12 @@ class StModule:
             save_file(tensors, folder / "model.safetensors")
 
 
-def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StModule]:
-    """Turn the folder with the encoder's files into a sentence-transformers folder.
+def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> list[StModule]:
+    """Write a sentence-transformers folder.
 
     Args:
-        parts: The encoder, taken apart into that folder.
+        parts: The encoder, taken apart.
+        folder: The folder; it exists.
         layout: A row of ``TYPES``.
 
     Returns:
@@ -121,8 +126,10 @@ def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StM
         UnknownNameError: For an unknown layout.
         UsageError: If sentence-transformers cannot do what the encoder does.
     """
-    types, folder = lookup("layout", TYPES, layout), parts.files
+    types = lookup("layout", TYPES, layout)
     modules = [*_pooling(parts), *_calibration(parts)]
+    # With bertflow's files the folder would be opened as its raw encoder, without the calibrator.
+    shutil.copytree(parts.files, folder, ignore=shutil.ignore_patterns(RECORD_FILE, COUNTS_FILE), dirs_exist_ok=True)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, module in enumerate(modules, start=1):
         path = f"{index}_{module.name}"
@@ -131,15 +138,10 @@ def write_sentence_transformer(parts: Parts, layout: str = "legacy") -> list[StM
     _write(folder / "modules.json", rows)
     _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
     _write(folder / "sentence_bert_config.json", _transformer_config(parts, modules))
-    if set(parts.layers) != {parts.depth}:
-        _write(
-            folder / "config.json",
-            {**read_record(folder / "config.json", dict[str, Any]), "output_hidden_states": True},
-        )
+    if set(parts.pooling.layers) != {parts.depth}:
+        config = read_record(folder / "config.json", dict[str, Any])
+        _write(folder / "config.json", {**config, "output_hidden_states": True})
     parts.save_tokenizer(folder)
-    # With these files the folder would be opened as bertflow's own raw encoder, without the calibrator.
-    for name in (RECORD_FILE, COUNTS_FILE):
-        (folder / name).unlink(missing_ok=True)
     return modules
 
 
@@ -149,24 +151,20 @@ def _write(path: Path, value: Any) -> None:
 
 
 def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
+    prompts = recorded_prompts(parts.description)
+    default = {PROMPT_NAME: prompts["document"]} if prompts["document"] else {}
     config: dict[str, Any] = {
         "model_type": "SentenceTransformer",
         "__version__": {"transformers": version("transformers"), "pytorch": version("torch")},
-        "prompts": parts.prompts,
-        "default_prompt_name": None,
+        "prompts": {**prompts, **default},
+        "default_prompt_name": next(iter(default), None),
         "similarity_fn_name": "cosine",
     }
-    if prompt := parts.prompts["document"]:
-        config["prompts"] |= {PROMPT_NAME: prompt}
-        config["default_prompt_name"] = PROMPT_NAME
     if ours := [module.name for module in modules if not module.builtin]:
         written_by = version("bertflow")
-        config["requirements"] = {
-            "bertflow": {
-                "specifier": f">={written_by},<{int(written_by.split('.')[0]) + 1}",
-                "reason": f"provides the module {' and '.join(ours)}",
-            }
-        }
+        versions = f">={written_by},<{int(written_by.split('.')[0]) + 1}"
+        reason = f"provides the module {' and '.join(ours)}"
+        config["requirements"] = {"bertflow": {"specifier": versions, "reason": reason}}
     return config
 
 
@@ -181,13 +179,13 @@ def _transformer_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]
 
 
 def _pooling(parts: Parts) -> list[StModule]:
-    pooling, reads_last = parts.pooling, parts.layers == (parts.depth,)
+    pooling = parts.pooling
     if parts.final_norm is None and parts.dtype == "float32":
         if pooling.tokens == "pooler":
             return [_built_in_pooling("cls", parts.dim_hidden), _pooler(parts)]
-        if reads_last and pooling.tokens in ST_POOLINGS.values():
+        if pooling.layers == (parts.depth,) and pooling.tokens in ST_POOLINGS.values():
             return [_built_in_pooling(pooling.tokens, parts.dim_hidden)]
-        if pooling.tokens in LINEAR_TOKENS and (len(parts.layers) == 1 or pooling.join == "mean"):
+        if pooling.tokens in LINEAR_TOKENS and (len(pooling.layers) == 1 or pooling.join == "mean"):
             return [_weighted_layers(parts), _built_in_pooling(pooling.tokens, parts.dim_hidden)]
     if pooling.tokens == "pooler":
         raise UsageError(
@@ -199,25 +197,16 @@ def _pooling(parts: Parts) -> list[StModule]:
 
 def _built_in_pooling(tokens: str, dim: int) -> StModule:
     mode = {ours: theirs for theirs, ours in ST_POOLINGS.items()}[tokens]
-    legacy = {
-        "word_embedding_dimension": dim,
-        "pooling_mode_cls_token": mode == "cls",
-        "pooling_mode_mean_tokens": mode == "mean",
-        "pooling_mode_max_tokens": mode == "max",
-        "pooling_mode_mean_sqrt_len_tokens": False,
-        "pooling_mode_weightedmean_tokens": False,
-        "pooling_mode_lasttoken": mode == "lasttoken",
-        "include_prompt": True,
-    }
+    flags = {f"pooling_mode_{key}": key.split("_token")[0] == mode for key in LEGACY_MODES}
+    legacy = {"word_embedding_dimension": dim, **flags, "include_prompt": True}
     modern = {"embedding_dimension": dim, "pooling_mode": mode, "include_prompt": True}
     return StModule("Pooling", {"legacy": legacy, "modern": modern})
 
 
 def _weighted_layers(parts: Parts) -> StModule:
-    start = min(parts.layers)
-    weights = torch.zeros(parts.depth + 1 - start)
-    for layer in parts.layers:
-        weights[layer - start] += 1
+    start = min(parts.pooling.layers)
+    counted = torch.tensor(parts.pooling.layers) - start
+    weights = torch.bincount(counted, minlength=parts.depth + 1 - start).float()
     sizes = {"layer_start": start, "num_hidden_layers": parts.depth}
     config = {
         "legacy": {"word_embedding_dimension": parts.dim_hidden, **sizes},
@@ -229,13 +218,13 @@ def _weighted_layers(parts: Parts) -> StModule:
 def _layer_pooling(parts: Parts) -> StModule:
     head = parts.head()
     config = {
-        "embedding_dimension": parts.dim_raw,
-        "layers": list(parts.layers),
+        "embedding_dimension": parts.pooling.width(parts.dim_hidden),
+        "layers": list(parts.pooling.layers),
         "depth": parts.depth,
-        "join": head.pooling.join,
-        "tokens": head.pooling.tokens,
-        "before": head.before,
-        "after": head.after,
+        "join": parts.pooling.join,
+        "tokens": parts.pooling.tokens,
+        "before": head.ends[0],
+        "after": head.ends[1],
         "vocabulary": 0 if parts.token_weights is None else len(parts.token_weights),
         "final_norm": parts.final_norm,
         "format": FORMAT,

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import FrameType
 
 from bertflow.errors import DataError, UsageError
-from bertflow.export.diagnosis import PATH
+from bertflow.export.golden import PATH
 from bertflow.serve.protocol import Limits, Served
 
 HOSTS = ("127.0.0.1", "0.0.0.0", "::")

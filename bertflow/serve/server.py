@@ -29,7 +29,7 @@ from bertflow.calibration.calibrators import Whitening
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, MissingExtraError, UsageError
-from bertflow.export.diagnosis import PATH
+from bertflow.export.golden import PATH
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
 from bertflow.serve.protocol import Found, RequestError, Served, Wanted, answer_body, models_body, parse_request

@@ -6,7 +6,7 @@ import pytest
 from huggingface_hub import ModelCard
 
 from bertflow.errors import DataError
-from bertflow.export.card import make_card, read_results
+from bertflow.export.targets import make_card, read_results
 
 
 def results_for(system, **changes):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertflow.errors import DataError, UsageError
-from bertflow.export.diagnosis import embed_remotely
+from bertflow.export.golden import embed_remotely
 
 
 def lengths(sentences):

@@ -7,8 +7,8 @@ import pytest
 
 import bertflow
 from bertflow.errors import DataError
-from bertflow.export.diagnosis import distances, explain
-from bertflow.export.golden import GOLDEN_SENTENCES, SUSPECT_ROWS, Golden, make_golden
+from bertflow.export.golden import SUSPECT_ROWS, Golden, distances, explain
+from bertflow.export.parts import GOLDEN_SENTENCES, Parts, make_golden
 from bertflow.export.targets import write_export
 
 
@@ -17,8 +17,7 @@ def world(tiny_system, tmp_path_factory):
     """A whitened encoder with a prompt, its golden vectors as read from a file, and what may go wrong with it."""
     system = tiny_system("first-last-avg", "whitening", prompt="the cat : ")
     folder = tmp_path_factory.mktemp("golden")
-    system.encoder.write(folder)
-    make_golden(system, folder).write(folder)
+    make_golden(Parts(system, folder)).write(folder)
 
     def other(calibrated=True, **options):
         encoder = bertflow.TransformerEncoder(folder, device="cpu", **options)
@@ -62,14 +61,14 @@ MISTAKES = {
     "bfloat16": (lambda w: w[2](dtype="bfloat16"), "The server computes in lower precision: its vectors are off by"),
     "float16": (lambda w: w[2](dtype="float16"), "The server computes in lower precision: its vectors are off by"),
     "int8": (
-        lambda w: w[2]() * (1 + 0.3 * np.random.default_rng(0).normal(size=w[1].vectors.shape).astype(np.float32)),
+        lambda w: w[2]() * (1 + 0.3 * np.random.default_rng(0).normal(size=(32, 15)).astype(np.float32)),
         "The server computes the right embeddings roughly: its vectors are off by",
     ),
-    "NaN": (lambda w: np.full_like(w[1].vectors, np.nan), "usual mistakes explains it"),
+    "NaN": (lambda w: np.full((32, 15), np.nan, np.float32), "usual mistakes explains it"),
     "cuts early": (lambda w: w[2](max_length=30), "it cuts long sentences somewhere from"),
     "cuts late": (lambda w: w[2](max_length=64), "it reads more than max_length=48 tokens of a long sentence"),
     "another model": (
-        lambda w: np.random.default_rng(0).normal(size=w[1].vectors.shape).astype(np.float32),
+        lambda w: np.random.default_rng(0).normal(size=(32, 15)).astype(np.float32),
         "usual mistakes explains it",
     ),
     "another width": (lambda w: np.ones((32, 7), np.float32), "its vectors are 7 wide, 15 were expected"),
@@ -90,12 +89,11 @@ def test_the_precision_that_is_named_is_the_nearest(world):
 
 def test_of_an_encoder_in_half_precision_every_machine_s_digits_are_right(tiny_system, tmp_path):
     system = tiny_system("mean", "whitening", dtype="bfloat16")
-    system.encoder.write(tmp_path)
-    golden = make_golden(system, tmp_path)
+    golden = make_golden(Parts(system, tmp_path))
     exact = bertflow.TransformerEncoder(tmp_path, dtype="float32", device="cpu").encode(golden.sentences)
     assert golden.precision["float32"] < golden.tolerance
-    assert np.median(distances(system.calibrate(exact), golden.vectors)) < golden.tolerance
-    assert explain(golden, golden.vectors).right
+    assert np.median(distances(system.calibrate(exact), np.float32(golden.vectors))) < golden.tolerance
+    assert explain(golden, np.float32(golden.vectors)).right
 
 
 def test_unit_length_is_right_where_it_is_wanted(world):

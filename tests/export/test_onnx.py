@@ -8,10 +8,10 @@ import onnx
 import onnxruntime
 import pytest
 
+from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.export import onnx_graph
+from bertflow.export import approximation, onnx_encoder
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder
-from bertflow.export.onnx_graph import write_int8, write_loss
 from bertflow.export.targets import write_export
 
 TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
@@ -90,13 +90,15 @@ def test_our_own_reader_says_what_it_is(exported):
 
 
 @pytest.mark.slow
-def test_int8_keeps_the_calibrator_and_measures_its_loss(exported):
+def test_int8_keeps_the_calibrator_and_measures_its_loss(exported, monkeypatch):
     folder = exported[1]
-    write_int8(folder)
+    pairs = Pairs("docstrings", tuple(TEXTS[2:4]), tuple(TEXTS[3:]), kind="retrieval")
+    monkeypatch.setattr(approximation, "docstring_sentences", lambda: TEXTS)
+    monkeypatch.setattr(approximation, "docstring_corpus", lambda **_: ([], pairs))
+    loss = approximation.add_int8(folder)
     integers = {w.name for w in onnx.load(folder / INT8).graph.initializer if w.data_type == onnx.TensorProto.INT8}
     assert integers
     assert not [name for name in integers if "glow" in name]
-    loss = write_loss(folder, TEXTS, {})
     assert 0.9 < loss.min_cosine <= loss.mean_cosine < 1 - 1e-7
     assert (loss.sentences, loss.bytes_int8) == (len(TEXTS), (folder / INT8).stat().st_size)
 
@@ -109,7 +111,7 @@ def test_a_graph_that_differs_from_torch_is_not_written(exported, tiny_system, t
         onnx.save(onnx.load(exported[1] / GRAPH), path)
 
     monkeypatch.setattr("torch.onnx.export", another)
-    monkeypatch.setattr(onnx_graph, "TOLERANCE", 0.0)
+    monkeypatch.setattr(onnx_encoder, "TOLERANCE", 0.0)
     with pytest.raises(DataError, match=r"differs from torch by .* It was not written"):
         write_export(system, tmp_path / "out", "onnx")
     assert not list(tmp_path.iterdir())

@@ -12,13 +12,12 @@ from urllib.parse import urlsplit
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.export.card import require_name
-from bertflow.export.targets import write_export
+from bertflow.export.targets import require_name, write_export
 
 PUSH = """
 import sys
 from pathlib import Path
-from bertflow.export.card import push_export
+from bertflow.export.targets import push_export
 print(push_export(Path(sys.argv[1]), sys.argv[2]))
 """
 
