@@ -35,7 +35,7 @@ from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.training.fitting import FittedFlow, fit_flow
 from bertflow.words.compare import StudyResult, run_study
-from bertflow.words.encoder import StaticWords, WordEncoder, read_static_words
+from bertflow.words.encoder import WordEncoder, read_static_words
 from bertflow.words.study import load_study
 
 Float64 = NDArray[np.float64]
@@ -195,7 +195,7 @@ class Bench:
             for rows in np.split(chosen, GROUPS)
         ]
 
-    def _vocabulary(self, encoder: str) -> StaticWords:
+    def _vocabulary(self, encoder: str) -> tuple[tuple[str, ...], NDArray[np.float32]]:
         return read_static_words(self.folders[encoder])
 
     def _study(self, encoder: str, name: str) -> StudyResult:

@@ -19,7 +19,7 @@ from bertflow.files import atomic_file
 
 try:
     from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    from matplotlib.figure import Figure as Figure  # also for those who draw with it
 except ImportError:
     raise MissingExtraError("matplotlib", "plots") from None
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from typing_extensions import is_typeddict
 
-from bertflow.errors import DataError
+from bertflow.errors import BertflowError, DataError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -86,12 +86,16 @@ def _message(error: "ErrorDetails", name: str, what: str, do: str) -> str:
     """What was wanted, what was found and what to do, for the first thing that is wrong."""
     if error["type"] == "json_invalid":
         return f"{name} is damaged: it should hold JSON, but: {error['ctx']['error']}. {do}"
+    if isinstance(cause := error.get("ctx", {}).get("error"), BertflowError):
+        return f"{name}: {cause}"
     place = error["loc"][:-2] if "[key]" in error["loc"] else error["loc"]
     field = ".".join(map(str, place))
     value = "null" if error["input"] is None else repr(error["input"])
     found = value if len(value) <= SHOWN else f"{value[:SHOWN]}..."
     if error["type"] == "missing":
         return f"{name} is not a complete {what}: it has no {field}. {do}"
+    if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
+        return f"{name} is not a {what}: {field} is not one of its keys. {do}"
     if field == "format":
         wanted = error["ctx"]["expected"]
         later = "Was it written by a later bertflow?"

@@ -57,8 +57,7 @@ class StaticEncoder(AbstractEncoder):
         self._pooling = lookup("pooling of static vectors", REDUCTIONS, pooling)
         self._folder = open_model(model, revision)
         stack = BlockStack.load(self._folder, [self._pooling], torch.float32)
-        embeddings: Any = stack.model.get_input_embeddings()
-        self._vectors: torch.Tensor = embeddings.weight.detach().clone()
+        self._vectors = embedding_matrix(stack).clone()
         self._max_length = max_length
         tokenizer = self._folder.tokenizer
         self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
@@ -115,3 +114,10 @@ class StaticEncoder(AbstractEncoder):
         if not self._pooling.counted or self._counts is None:
             return np.empty(0, dtype=np.uint64)
         return self._counts.text_hashes
+
+
+def embedding_matrix(stack: BlockStack) -> torch.Tensor:
+    """A row for each token id: no position, no segment, no LayerNorm; (vocabulary, dim)."""
+    embeddings: Any = stack.model.get_input_embeddings()
+    matrix: torch.Tensor = embeddings.weight.detach()
+    return matrix

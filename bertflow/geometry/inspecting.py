@@ -102,8 +102,8 @@ class Material:
     def words(self) -> tuple[frequency.Bin, ...]:
         """Word embeddings by frequency rank."""
         recipe = self._require_transformer()
-        found = read_static_words(recipe["model"], recipe.get("revision"))
-        return frequency.words_by_rank(found.vectors, found.words, self.counts)
+        words, vectors = read_static_words(recipe["model"], recipe.get("revision"))
+        return frequency.words_by_rank(vectors, words, self.counts)
 
     @cached_property
     def by_layer(self) -> tuple[layers.LayerGeometry, ...]:

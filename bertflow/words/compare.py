@@ -3,14 +3,17 @@
 Of every two words the cosine and the distance, in a panel for the static vectors and one for each context. Of every
 analogy a : b = c : d two numbers: as vectors, the cosine of a - b and c - d; as scalars, the ratio of their lengths,
 which is 1 where the two distances are equal. An analogy is a parallelogram, so its other two sides, a - c and b - d,
-are compared as well.
+are compared as well. Heatmaps show the panels side by side, and the pairs layer by layer.
 """
 
+import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from operator import methodcaller
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +22,24 @@ from bertflow.files import write_text
 from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import MISSING, Section, Table
-from bertflow.words.encoder import Place, WordEncoder
+from bertflow.words.encoder import WordEncoder
 from bertflow.words.study import STATIC, Labels, Study
 
+if TYPE_CHECKING:
+    from bertflow.plots import Figure
+
+MEASURES: Mapping[str, str] = {"cosine": "Cosine", "euclidean": "Euclidean distance"}
+"""What is measured of every two words; a section and a row of pictures each."""
+OFFSETS: Mapping[str, str] = {
+    "cosine of the two": "cosine",
+    "length of the first": "first",
+    "length of the second": "second",
+    "shorter / longer": "ratio",
+}
+"""What is printed of an offset: the first as vectors, the others as scalars."""
+SCALES = ((0, "cosine", slice(None)), (1, "euclidean", slice(1)), (1, "euclidean", slice(1, None)))
+"""Heatmaps on one color scale: their row, what they show, and their columns, the static one first. Static vectors are
+many times shorter than those of a layer, behind its LayerNorm, and so are their distances."""
 TIE = 1e-6
 """Cosines that differ by less are level: layer 0 of one word in one place is the same row, up to rounding."""
 NAMED = 3
@@ -50,6 +68,16 @@ class Offset:
         longer = max(self.first, self.second)
         return min(self.first, self.second) / longer if longer else None
 
+    @property
+    def names(self) -> list[str]:
+        """The two in words: a - b, and c - d."""
+        return [" - ".join(self.labels[:2]), " - ".join(self.labels[2:])]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        lengths = [self.first, self.second]
+        return {"of": self.names, "cosine": self.cosine, "lengths": lengths, "ratio": self.ratio}
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -72,6 +100,16 @@ class Panel:
         first, second = map(self.labels.index, pair)
         return float(getattr(self, measure)[first, second])
 
+    def offset(self, at: int, number: str) -> float | None:
+        """One number of one of ``offsets``."""
+        found: float | None = getattr(self.offsets[at], number)
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON, without the labels: they are those of the study."""
+        offsets = [offset.as_dict() for offset in self.offsets]
+        return {"cosine": self.cosine.tolist(), "euclidean": self.euclidean.tolist(), "offsets": offsets}
+
 
 @dataclass(frozen=True, repr=False)
 class StudyResult(AbstractResult):
@@ -80,59 +118,45 @@ class StudyResult(AbstractResult):
     Attributes:
         study: The study.
         encoder: What the encoder says of itself.
-        places: Where each mention was found, by context and label.
+        mentions: Where each mention was found: ``context``, ``label``, ``pieces``, ``tokens`` (the places of the
+            pieces), ``segment`` and ``sentence``.
         panels: By pooling, then by ``STATIC`` and context.
         written: What was written where, in one line; empty if nothing was.
     """
 
     name: ClassVar[str] = "words"
+    not_in_json: ClassVar[tuple[str, ...]] = ("study", "written")
 
     study: Study
     encoder: Mapping[str, Any]
-    places: Mapping[str, Mapping[str, Place]]
+    mentions: Sequence[Mapping[str, Any]]
     panels: Mapping[str, Mapping[str, Panel]]
     written: str = ""
 
-    def closer(self, labels: Labels, context: str) -> dict[str, str]:
-        """Whether a is nearer to b than to c by cosine: "above", "level" or "below", by pooling."""
-        a, b, c = labels
-        return {
-            pooling: placed(panels[context].of("cosine", (a, b)), panels[context].of("cosine", (a, c)))
-            for pooling, panels in self.panels.items()
-        }
+    @property
+    def static(self) -> Panel:
+        """The static vectors, by the first pooling."""
+        return next(iter(self.panels.values()))[STATIC]
 
-    def moved(self, pair: Labels, first: str, second: str) -> dict[str, str]:
-        """Whether two words are nearer in the second context than in the first: as for ``closer``."""
+    def nearer(self, pair: Labels, context: str, other: Labels, elsewhere: str) -> dict[str, str]:
+        """Whether a pair in a context is nearer by cosine than another one elsewhere.
+
+        Returns:
+            "above", "level" or "below", by pooling.
+        """
         return {
-            pooling: placed(panels[second].of("cosine", pair), panels[first].of("cosine", pair))
+            pooling: placed(panels[context].of("cosine", pair), panels[elsewhere].of("cosine", other))
             for pooling, panels in self.panels.items()
         }
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
-        return {
+        return super().as_dict() | {
             "title": self.study.title,
-            "encoder": dict(self.encoder),
             "labels": list(self.study.labels),
-            "mentions": [
-                {
-                    "context": context,
-                    "label": label,
-                    "sentence": place.tokens.texts[0],
-                    "pieces": list(place.pieces),
-                    "tokens": list(place.at),
-                    "segment": place.tokens.segments[0],
-                }
-                for context, places in self.places.items()
-                for label, place in places.items()
-            ],
-            "panels": {
-                pooling: {context: _to_dict(panel) for context, panel in panels.items()}
-                for pooling, panels in self.panels.items()
-            },
             "closer": [
-                {"labels": list(labels), "context": context, "by_pooling": self.closer(labels, context)}
-                for labels in self.study.closer
+                {"labels": [a, b, c], "context": context, "by_pooling": self.nearer((a, b), context, (a, c), context)}
+                for a, b, c in self.study.closer
                 for context in self.study.contexts
             ],
         }
@@ -140,85 +164,112 @@ class StudyResult(AbstractResult):
     def parts(self) -> Iterator[Table | Section | str]:
         """Where the words are, how alike they are, and what that says."""
         yield self.study.title
-        yield Table(
-            ("context", "label", "pieces", "token", "segment", "sentence"),
-            tuple(
-                (
-                    context,
-                    label,
-                    " ".join(place.pieces),
-                    ",".join(map(str, place.at)),
-                    str(place.tokens.segments[0]),
-                    place.tokens.texts[0],
-                )
-                for context, places in self.places.items()
-                for label, place in places.items()
-            ),
+        places = (
+            {**mention, "pieces": " ".join(mention["pieces"]), "tokens": ",".join(map(str, mention["tokens"]))}
+            for mention in self.mentions
         )
+        header = ("context", "label", "pieces", "token", "segment", "sentence")
+        yield Table(header, tuple(tuple(map(str, place.values())) for place in places))
         pairs = self.study.followed()
-        for measure, title in (("cosine", "Cosine"), ("euclidean", "Euclidean distance")):
-            yield Section(title, self._by_row({" ~ ".join(pair): _entry(measure, pair) for pair in pairs}))
-        for at, offset in enumerate(next(iter(self.panels.values()))[STATIC].offsets):
-            names = " and ".join(" - ".join(half) for half in (offset.labels[:2], offset.labels[2:]))
-            cells = {name: _offset(at, read) for name, read in OFFSET_LINES.items()}
-            yield Section(f"Offsets: {names}, as vectors and as scalars", self._by_row(cells))
+        for measure, title in MEASURES.items():
+            yield self._section(title, {" ~ ".join(pair): methodcaller("of", measure, pair) for pair in pairs})
+        for at, offset in enumerate(self.static.offsets):
+            title = f"Offsets: {' and '.join(offset.names)}, as vectors and as scalars"
+            yield self._section(title, {name: methodcaller("offset", at, read) for name, read in OFFSETS.items()})
         yield from self.verdicts()
         if self.written:
             yield self.written
+
+    def _section(self, title: str, cells: Mapping[str, Callable[[Panel], float | None]]) -> Section:
+        """A line for each cell and context; a column for the static vectors and for each pooling."""
+        lines = []
+        for (name, cell), context in itertools.product(cells.items(), self.study.contexts):
+            values = map(cell, [self.static, *(panels[context] for panels in self.panels.values())])
+            lines.append((name, context, *(MISSING if value is None else f"{value:.3f}" for value in values)))
+        return Section(title, Table(("", "context", STATIC, *self.panels), tuple(lines)))
 
     def verdicts(self) -> Iterator[str]:
         """What the study says, in sentences, with the numbers behind them."""
         first, *others = self.study.contexts
         for a, b, c in self.study.closer:
             for context in self.study.contexts:
-                found = self.closer((a, b, c), context)
+                found = self.nearer((a, b), context, (a, c), context)
                 yield f"{context}: the cosine {a} ~ {b} is above {a} ~ {c} {_count(found)}."
         pooling, panels = list(self.panels.items())[-1]
-        static = next(iter(self.panels.values()))[STATIC]
         for pair in self.study.followed():
-            name, alone = " ~ ".join(pair), static.of("cosine", pair)
+            name, alone = " ~ ".join(pair), self.static.of("cosine", pair)
             if placed(alone, 1.0) == "below":  # there is nothing to say of one word with itself
-                told = [
-                    f"in {context!r} {_count(self.moved(pair, STATIC, context))}" for context in self.study.contexts
-                ]
+                against = {context: self.nearer(pair, context, pair, STATIC) for context in self.study.contexts}
+                told = [f"in {context!r} {_count(found)}" for context, found in against.items()]
                 yield f"{name}: closer than static ({alone:.3f}) {'; '.join(told)}."
             for other in others:
                 there, here = (panels[context].of("cosine", pair) for context in (other, first))
                 yield (
-                    f"{name}: closer in {other!r} than in {first!r} {_count(self.moved(pair, first, other))}; "
+                    f"{name}: closer in {other!r} than in {first!r} {_count(self.nearer(pair, other, pair, first))}; "
                     f"{there:.3f} against {here:.3f} at {pooling}."
                 )
 
-    def save(self, folder: str | Path) -> Path:
-        """Write ``words.json`` and the heatmaps, as PNG.
+    def save(self, folder: str | Path, kind: str = "png") -> Path:
+        """Write ``words.json`` and the heatmaps; needs matplotlib.
 
         Args:
             folder: Created if it is missing.
+            kind: Format of the heatmaps: ``png`` or ``svg``.
 
         Returns:
             The folder.
         """
-        self.written_to(Path(folder))
-        return Path(folder)
+        from bertflow.plots import save_figure
 
-    def written_to(self, folder: Path, kind: str = "png") -> "StudyResult":
-        """Write ``words.json`` and the heatmaps as ``png`` or ``svg``; the result then says so."""
-        from bertflow.words.plots import write_heatmaps  # needs matplotlib
-
+        folder = Path(folder)
         write_text(folder / "words.json", self.to_json())
-        pictures = write_heatmaps(self, folder, kind)
-        written = f"Written: {folder / 'words.json'} and {len(pictures)} pictures beside it."
-        return replace(self, written=written)
+        figures = {f"by-layer-{measure}": layer_heatmaps(self, measure) for measure in MEASURES}
+        for pooling, panels in self.panels.items():
+            # mean(1,-1) becomes mean_1_-1
+            name = re.sub(r"[(,]", "_", re.sub(r"[\s)]", "", pooling))
+            figures[f"heatmaps-{name}"] = similarity_heatmaps(panels, f"{self.study.title}: {pooling}")
+        for name, figure in figures.items():
+            save_figure(figure, folder / f"{name}.{kind}")
+        return folder
 
-    def _by_row(self, cells: Mapping[str, Callable[[Panel], str]]) -> Table:
-        """A line for each cell and context; a column for the static vectors, by the first pooling, and for each."""
-        static = next(iter(self.panels.values()))[STATIC]
-        lines = [
-            (name, context, cell(static), *(cell(panels[context]) for panels in self.panels.values()))
-            for name, cell in cells.items()
-            for context in self.study.contexts
-        ]
-        return Table(("", "context", STATIC, *self.panels), tuple(lines))
+
+def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> "Figure":
+    """A row for each measure, a column for each panel.
+
+    Args:
+        panels: By their titles: static first, then the contexts.
+        title: Title of the figure.
+    """
+    from bertflow.plots import CELL, Figure, shade
+
+    labels = panels[STATIC].labels
+    width, height = CELL[0] * len(labels) + 1.4, CELL[1] * len(labels) + 1.2
+    figure = Figure(figsize=(width * len(panels) + 1.6, height * len(MEASURES) + 0.5), layout="constrained")
+    grid = figure.subplots(len(MEASURES), len(panels), squeeze=False)
+    for row, measure, columns in SCALES:
+        matrices = {name: getattr(panel, measure) for name, panel in list(panels.items())[columns]}
+        shade(figure, list(grid[row, columns]), matrices, labels, labels, decimals=2, label=MEASURES[measure])
+    figure.suptitle(title)
+    return figure
+
+
+def layer_heatmaps(result: StudyResult, measure: str) -> "Figure":
+    """A panel for each context: the pairs that are followed, through the poolings; static cosines first, on one scale.
+
+    Args:
+        result: The study.
+        measure: A row of ``MEASURES``.
+    """
+    from bertflow.plots import heatmaps
+
+    pairs = result.study.followed()
+    static = {STATIC: result.static} if measure == "cosine" else {}
+    panels = {}
+    for context in result.study.contexts:
+        columns = static | {pooling: panel[context] for pooling, panel in result.panels.items()}
+        panels[context] = np.array([[column.of(measure, pair) for column in columns.values()] for pair in pairs])
+    names = [" ~ ".join(pair) for pair in pairs]
+    return heatmaps(panels, names, list(columns), f"{result.study.title}: {MEASURES[measure]}", decimals=2)
 
 
 def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) -> StudyResult:
@@ -230,21 +281,23 @@ def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) 
         poolings: Names or rows written out; by default every layer, the pieces of a word averaged.
 
     Raises:
-        UsageError: For a pooling or segment that this encoder has not.
+        UsageError: For a pooling or segment that this encoder does not have.
         DataError: If a word is not in its sentence, or a vector is zero.
     """
     chosen = list(dict.fromkeys(poolings)) or [f"mean({layer})" for layer in range(encoder.blocks + 1)]
-    contextual = {context: encoder.contextual(study.mentions(context), chosen) for context in study.contexts}
+    contextual = {context: encoder.contextual(study.of(context), chosen) for context in study.contexts}
+    words = [mention.word for mention in study.of(next(iter(study.contexts)))]
     panels = {
-        pooling: {STATIC: _panel(encoder.static(study.words, pooling), study)}
+        pooling: {STATIC: _panel(encoder.static(words, pooling), study)}
         | {context: _panel(found[pooling], study) for context, found in contextual.items()}
         for pooling in chosen
     }
-    places = {
-        context: {label: encoder.find(mentions[label]) for label in study.labels}
-        for context, mentions in study.contexts.items()
-    }
-    return StudyResult(study, encoder.describe(), places, panels)
+    mentions = [
+        {"context": context, "label": mention.label, **encoder.find(mention), "sentence": mention.sentence}
+        for context in study.contexts
+        for mention in study.of(context)
+    ]
+    return StudyResult(study, encoder.describe(), mentions, panels)
 
 
 def placed(one: float, other: float) -> str:
@@ -280,34 +333,6 @@ def _panel(x: NDArray[np.float32], study: Study) -> Panel:
     )
 
 
-def _to_dict(panel: Panel) -> dict[str, Any]:
-    return {
-        "cosine": panel.cosine.tolist(),
-        "euclidean": panel.euclidean.tolist(),
-        "offsets": [
-            {
-                "of": [" - ".join(offset.labels[:2]), " - ".join(offset.labels[2:])],
-                "cosine": offset.cosine,
-                "lengths": [offset.first, offset.second],
-                "ratio": offset.ratio,
-            }
-            for offset in panel.offsets
-        ],
-    }
-
-
-def _entry(measure: str, pair: Labels) -> Callable[[Panel], str]:
-    return lambda panel: f"{panel.of(measure, pair):.3f}"
-
-
-def _offset(at: int, read: Callable[[Offset], float | None]) -> Callable[[Panel], str]:
-    def cell(panel: Panel) -> str:
-        value = read(panel.offsets[at])
-        return MISSING if value is None else f"{value:.3f}"
-
-    return cell
-
-
 def _count(found: Mapping[str, str]) -> str:
     """At how many poolings something is so; and where it is not, while those are few."""
     counts = Counter(found.values())
@@ -318,12 +343,3 @@ def _count(found: Mapping[str, str]) -> str:
             names = f" ({' '.join(where)})" if len(where) <= NAMED else ""
             parts.append(f"{verdict} at {len(where)}{names}")
     return ", ".join(parts)
-
-
-OFFSET_LINES: Mapping[str, Callable[[Offset], float | None]] = {
-    "cosine of the two": lambda offset: offset.cosine,
-    "length of the first": lambda offset: offset.first,
-    "length of the second": lambda offset: offset.second,
-    "shorter / longer": lambda offset: offset.ratio,
-}
-"""What is printed of an offset: the first as vectors, the others as scalars."""

@@ -1,47 +1,202 @@
-"""A word in its sentence, and its static vector.
+"""Texts as a model takes them in, a word in its sentence, and its static vector.
 
     static       the word alone          -> its pieces -> rows of the embedding matrix     -> reduce -> one vector
     contextual   the word in a sentence  -> its pieces -> layers, at those pieces alone    -> pool   -> one vector
 
 A pooling is the row that it is for sentences, with the pieces of one word in the place of a sentence's tokens: by
 ``mean(3)`` a word is the mean of its pieces at layer 3, by ``cls(3)`` the first of them.
+
+The sum that BERT calls an input embedding can be taken apart:
+
+    word[id] + position[place] + segment[0 or 1]   --LayerNorm-->   layer 0
+
+Not every family has all terms: DistilBERT and MPNet have no segments, GPT-2 no LayerNorm, ModernBERT turns positions
+into rotations of later layers, ELECTRA and ALBERT project the narrow sum to the width of their blocks. The terms are
+found by the names of modules, and accepted only if the sum put together again is the model's layer 0.
 """
 
 import functools
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby, product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from tokenizers import Encoding
 from torch import Tensor
-from transformers import PreTrainedTokenizerBase
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.errors import DataError, UsageError
-from bertflow.words.inputs import InputSum, count_segments
-from bertflow.words.study import Mention
-from bertflow.words.tokens import TokenBatch, Tokens, read_tokens, stack_tokens, whole_words
+from bertflow.encoder.static import embedding_matrix
+from bertflow.errors import DataError, UsageError, first_line
+from bertflow.words.study import Mention, find_word, spelled_alike
+from bertflow.words.tokens import whole_words
 
-SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "word": ("embeddings.word_embeddings", "embeddings.tok_embeddings", "wte"),
+    "position": ("embeddings.position_embeddings", "wpe"),
+    "segment": ("embeddings.token_type_embeddings",),
+    "norm": ("embeddings.LayerNorm", "embeddings.norm"),
+    "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
+}
+"""Where transformers keeps each step of the input embedding; the first name that a model has."""
+TERMS = ("word", "position", "segment")
+"""The steps that are added up; the others act on the sum, in the order of ``NAMES``."""
+TOLERANCE = 1e-5
+"""Of the check against the model's layer 0, relative to the largest number there; the model is float32."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a mention was found: the tokens of its sentence, and which of them are the word's."""
+class Tokens:
+    """One text, or a pair of them, as a model reads it.
 
-    tokens: Tokens
-    at: tuple[int, ...]
+    Attributes:
+        texts: The text, or the two of a pair.
+        encoding: Its pieces with their ids, places in the text, words, and which text of a pair they belong to.
+        segments: Segment of each token: which text of a pair it belongs to, for models that are told; else 0.
+    """
+
+    texts: tuple[str, ...]
+    encoding: Encoding
+    segments: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.encoding.ids)
+
+
+def read_tokens(
+    tokenizer: PreTrainedTokenizerBase, text: str, second: str | None = None, segment: int | None = None
+) -> Tokens:
+    """Cut one text, or a pair; nothing is truncated.
+
+    Args:
+        tokenizer: The model's own.
+        text: The text, or the first of a pair.
+        second: The second of a pair.
+        segment: Given to every token instead of what the tokenizer says.
+
+    Raises:
+        UsageError: If the tokenizer cannot say where its pieces stand.
+        DataError: If there is no token at all.
+    """
+    texts = (text,) if second is None else (text, second)
+    check_sentences(texts)
+    if not tokenizer.is_fast:
+        raise UsageError(
+            f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
+            "Choose a model with a tokenizer.json."
+        )
+    (encoding,) = tokenizer(*texts, verbose=False).encodings
+    if not encoding.ids:
+        raise DataError(f"The text {text!r} has no tokens for this model. Leave it out.")
+    return Tokens(texts, encoding, encoding.type_ids if segment is None else [segment] * len(encoding.ids))
+
+
+def stack_tokens(texts: Sequence[Tokens], pad_id: int) -> dict[str, Tensor]:
+    """Several texts side by side, padded on the right, as transformers takes them; each tensor (text, token)."""
+
+    def padded(rows: Iterable[Sequence[int]], fill: int = 0) -> Tensor:
+        return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
+
+    return {
+        "input_ids": padded((tokens.encoding.ids for tokens in texts), pad_id),
+        "attention_mask": padded([1] * len(tokens) for tokens in texts),
+        "token_type_ids": padded(tokens.segments for tokens in texts),
+    }
+
+
+class InputSum:
+    """The steps of a model's input embedding; whether they are all, ``check`` says.
+
+    Attributes:
+        steps: Those of ``NAMES`` that the model has.
+        segments: How many segments the model tells apart; 0 where it is not told.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        modules: Mapping[str, Any] = dict(model.named_modules())
+        self.steps = {
+            step: modules[name] for step, names in NAMES.items() for name in reversed(names) if name in modules
+        }
+        self.segments = int(self.steps["segment"].num_embeddings) if "segment" in self.steps else 0
+        self._family = str(model.config.model_type)
 
     @property
-    def pieces(self) -> tuple[str, ...]:
-        """The word's pieces."""
-        return tuple(self.tokens.pieces[index] for index in self.at)
+    def absent(self) -> list[str]:
+        """What BERT's sum has and this model does not: terms, or the norm."""
+        return [step for step in (*TERMS, "norm") if step not in self.steps]
+
+    def rows(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """For each term, the row of its matrix that the model gives each token; (text, token).
+
+        RoBERTa and its kin count positions from behind the padding index, and give padding that index itself.
+        """
+        ids = inputs["input_ids"]
+        positions = torch.arange(ids.shape[1]).expand(ids.shape)
+        padding = getattr(self.steps.get("position"), "padding_idx", None)
+        if padding is not None:
+            counted = ids.ne(padding)
+            positions = counted.cumsum(1) * counted + padding
+        return dict(zip(TERMS, (ids, positions, inputs["token_type_ids"]), strict=True))
+
+    @torch.no_grad()
+    def terms(self, rows: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """What is added up, by its name in ``TERMS``; each (text, token, dim)."""
+        return {term: self.steps[term](rows[term]) for term in TERMS if term in self.steps}
+
+    @torch.no_grad()
+    def put_together(self, terms: Mapping[str, Tensor]) -> Tensor:
+        """Layer 0 of some terms: their sum, normalized and projected where the model does that."""
+        total = torch.stack(list(terms.values())).sum(0)
+        for step in ("norm", "projection"):
+            total = self.steps[step](total) if step in self.steps else total
+        return total
+
+    def check(self, inputs: Mapping[str, Tensor], layer_0: Tensor) -> float:
+        """Whether the steps are all there is.
+
+        Args:
+            inputs: Some texts.
+            layer_0: What the model made of it; (text, token, dim).
+
+        Returns:
+            The largest difference, padding left out.
+
+        Raises:
+            UsageError: If the sum is not the model's layer 0.
+        """
+        if "word" not in self.steps:
+            raise self._refused(
+                f"it has none of {', '.join(NAMES['word'])}. "
+                "Choose a model such as BERT, RoBERTa, MPNet, DistilBERT or ELECTRA."
+            )
+        other = (
+            f"{' + '.join(self.steps)} put together again should be its layer 0, but {{}}. "
+            "It is made in another way; `bertflow words` works all the same."
+        )
+        try:
+            made = self.put_together(self.terms(self.rows(inputs)))
+        except RuntimeError as error:
+            raise self._refused(other.format(f"they do not fit ({first_line(error)})")) from error
+        if made.shape != layer_0.shape:
+            raise self._refused(other.format(f"it is {made.shape[-1]} wide, not {layer_0.shape[-1]}"))
+        mask = inputs["attention_mask"].bool()
+        difference = float((made - layer_0)[mask].abs().max())
+        if difference > TOLERANCE * float(layer_0[mask].abs().max()):
+            raise self._refused(other.format(f"they differ by up to {difference:.2g}"))
+        return difference
+
+    def _refused(self, why: str) -> UsageError:
+        return UsageError(f"The input embedding of a model of type {self._family} cannot be taken apart: {why}")
 
 
 class WordEncoder:
@@ -52,6 +207,7 @@ class WordEncoder:
         revision: Branch, tag or commit, for a hub id.
 
     Attributes:
+        tokenizer: The model's own.
         blocks: Blocks that are in the folder; layers go from 0 (embedding layer) to this.
 
     Raises:
@@ -61,17 +217,8 @@ class WordEncoder:
 
     def __init__(self, model: str | Path, revision: str | None = None) -> None:
         self._folder = open_model(model, revision)
+        self.tokenizer = self._folder.tokenizer
         self.blocks = int(self._folder.config.num_hidden_layers)
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's own."""
-        return self._folder.tokenizer
-
-    @property
-    def family(self) -> str:
-        """The type of the model, as transformers calls it."""
-        return str(self._folder.config.model_type)
 
     @functools.cached_property
     def stack(self) -> BlockStack:
@@ -80,12 +227,8 @@ class WordEncoder:
 
     @functools.cached_property
     def input_sum(self) -> InputSum:
-        """What the model's input embedding is made of.
-
-        Raises:
-            UsageError: If it cannot be taken apart.
-        """
-        return InputSum.find(self.stack.model)
+        """What the model's input embedding is made of."""
+        return InputSum(self.stack.model)
 
     def tokenize(self, text: str, second: str | None = None, segment: int | None = None) -> Tokens:
         """Cut a text, or a pair, as the model reads it.
@@ -99,42 +242,40 @@ class WordEncoder:
             UsageError: If the model does not know that segment.
             DataError: If the text is longer than the model can read, or has no tokens.
         """
-        known = count_segments(self.stack.model)
+        known = self.input_sum.segments
         if segment is not None and not 0 <= segment < known:
             has = f"it knows segments 0 to {known - 1}" if known else "it has no segments"
-            raise UsageError(f"Segment {segment} was asked for, but this is a {self.family}, and {has}. Leave it out.")
+            family = self._folder.config.model_type
+            raise UsageError(f"Segment {segment} was asked for, but this is a {family}, and {has}. Leave it out.")
         # Tokenizers count the texts of a pair also for models that are not told.
         own = 0 if known < 2 else None
         tokens = read_tokens(self.tokenizer, text, second, own if segment is None else segment)
         longest = self.stack.longest_input()
         if len(tokens) > longest:
-            raise DataError(
-                f"The text {_shortened(text)!r} has {len(tokens)} tokens, and this model reads {longest}. Shorten it."
-            )
+            shown = text if len(text) <= 60 else f"{text[:57]}..."
+            raise DataError(f"The text {shown!r} has {len(tokens)} tokens, and this model reads {longest}. Shorten it.")
         return tokens
 
-    def batch(self, rows: Sequence[Tokens]) -> TokenBatch:
-        """Several texts side by side."""
-        return stack_tokens(rows, self._folder.pad_id)
-
     @torch.no_grad()
-    def layers(self, batch: TokenBatch) -> list[Tensor]:
-        """All layers from 0, each (text, token, dim)."""
-        inputs = {"token_type_ids": batch.segments} if count_segments(self.stack.model) else {}
-        states = self.stack.read(batch.ids, batch.mask, range(self.blocks + 1), **inputs)
-        return [states[layer] for layer in range(self.blocks + 1)]
+    def layers(self, texts: Sequence[Tokens]) -> tuple[dict[str, Tensor], Mapping[int, Tensor]]:
+        """Several texts side by side, and all layers from 0, each (text, token, dim)."""
+        inputs = stack_tokens(texts, self._folder.pad_id)
+        ids, mask, segments = inputs.values()
+        told = {"token_type_ids": segments} if self.input_sum.segments else {}
+        return inputs, self.stack.read(ids, mask, range(self.blocks + 1), **told)
 
-    def find(self, mention: Mention) -> Place:
-        """Where a word stands among the tokens of its sentence.
+    def find(self, mention: Mention) -> dict[str, Any]:
+        """Where a word stands: its pieces, their places among the tokens of the sentence, and the segment of these.
 
         Raises:
             DataError: If it does not stand there, or not that often; the message names word, sentence and pieces.
         """
         tokens = self.tokenize(mention.sentence, segment=mention.segment)
-        return Place(tokens, find_word(tokens, mention, self.tokenizer))
+        at = find_word(tokens, mention, self.tokenizer)
+        return {"pieces": tokens.encoding.tokens[at.start : at.stop], "tokens": list(at), "segment": tokens.segments[0]}
 
     def contextual(self, mentions: Sequence[Mention], poolings: Sequence[str]) -> dict[str, NDArray[np.float32]]:
-        """One vector a mention by each pooling; mentions of one sentence that follow one another share a pass.
+        """One vector for each mention by each pooling; mentions of one sentence that follow one another share a pass.
 
         Args:
             mentions: Words in their sentences.
@@ -144,24 +285,19 @@ class WordEncoder:
             UsageError: For a layer out of range, and a pooling that a word has no use for.
             DataError: If a word is not in its sentence.
         """
-        rows = [self._parse(spelling) for spelling in poolings]
-        found: list[list[NDArray[np.float32]]] = [[] for _ in rows]
-
-        @functools.lru_cache(maxsize=1)
-        def layers(tokens: Tokens) -> list[Tensor]:
-            return self.layers(self.batch([tokens]))
-
-        for place in map(self.find, mentions):
-            mask = torch.zeros(1, len(place.tokens), dtype=torch.bool)
-            mask[0, list(place.at)] = True
-            states = layers(place.tokens)
-            for vectors, row in zip(found, rows, strict=True):
-                read = [states[layer] for layer in row.resolve(self._folder.blocks)]
-                vectors.append(pool(read, TokenViews(mask, mask), row)[0].numpy())
-        return {name: np.array(vectors) for name, vectors in zip(poolings, found, strict=True)}
+        rows = {spelling: self._parse(spelling) for spelling in poolings}
+        found = defaultdict(list)
+        for (sentence, segment), group in groupby(mentions, key=attrgetter("sentence", "segment")):
+            tokens = self.tokenize(sentence, segment=segment)
+            layers = self.layers([tokens])[1]
+            places = [find_word(tokens, mention, self.tokenizer) for mention in group]
+            for at, (spelling, row) in product(places, rows.items()):
+                read = [layers[layer][0, at] for layer in row.resolve(self._folder.blocks)]
+                found[spelling].append(_pool_pieces(read, row))
+        return {spelling: np.array(vectors) for spelling, vectors in found.items()}
 
     def static(self, words: Sequence[str], pooling: str = "mean") -> NDArray[np.float32]:
-        """One vector a word: rows of the embedding matrix, no position, no segment, no LayerNorm; (n, dim).
+        """One vector for each word: rows of the embedding matrix, no position, no segment, no LayerNorm; (n, dim).
 
         Args:
             words: Without a sentence; cut as they would be inside one.
@@ -171,14 +307,8 @@ class WordEncoder:
             DataError: If a word has no pieces.
         """
         row = Pooling((0,), tokens=self._parse(pooling).tokens)
-        embeddings: Any = self.stack.model.get_input_embeddings()
-        matrix = embeddings.weight.detach()
-        vectors = []
-        for word in words:
-            ids = torch.tensor([spelled_alike(self.tokenizer, word)])
-            mask = torch.ones_like(ids, dtype=torch.bool)
-            vectors.append(pool([matrix[ids]], TokenViews(mask, mask), row)[0].numpy())
-        return np.array(vectors)
+        matrix = embedding_matrix(self.stack)
+        return np.array([_pool_pieces([matrix[spelled_alike(self.tokenizer, word)]], row) for word in words])
 
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
@@ -186,7 +316,7 @@ class WordEncoder:
             "encoder": self._folder.name,
             "weights": self._folder.weights_hash,
             "blocks": self.blocks,
-            "family": self.family,
+            "family": self._folder.config.model_type,
         }
 
     def _parse(self, spelling: str) -> Pooling:
@@ -200,97 +330,19 @@ class WordEncoder:
         return row
 
 
-@dataclass(frozen=True)
-class StaticWords:
-    """The words that a tokenizer keeps whole (n), and their static vectors (n, dim)."""
-
-    words: tuple[str, ...]
-    vectors: NDArray[np.float32]
+def _pool_pieces(layers: Sequence[Tensor], row: Pooling) -> NDArray[np.float32]:
+    """One vector of the pieces of a word, from the layers of a row; each (piece, dim)."""
+    every = torch.ones(1, len(layers[0]), dtype=torch.bool)
+    return np.asarray(pool([layer[None] for layer in layers], TokenViews(every, every), row)[0], np.float32)
 
 
-def read_static_words(model: str | Path, revision: str | None = None) -> StaticWords:
-    """The whole words of a hub id or folder; only the embedding layer is loaded.
+def read_static_words(model: str | Path, revision: str | None = None) -> tuple[tuple[str, ...], NDArray[np.float32]]:
+    """The words (n) that a model's tokenizer keeps whole, and their static vectors (n, dim), without its blocks.
 
     Raises:
         DataError: If the folder is missing, incomplete or damaged.
     """
     folder = open_model(model, revision)
-    stack = BlockStack.load(folder, [Pooling((0,))], torch.float32)
-    embeddings: Any = stack.model.get_input_embeddings()
     words = whole_words(folder.tokenizer)
-    return StaticWords(tuple(words), embeddings.weight.detach()[list(words.values())].numpy())
-
-
-def _shortened(text: str, width: int = 60) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
-
-
-def find_word(tokens: Tokens, mention: Mention, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
-    """Indices of the tokens that are the word.
-
-    Raises:
-        DataError: If it is not there, or not that often; the message names word, sentence and pieces.
-    """
-    target = normalize(tokenizer, mention.word)
-    if not target:
-        raise DataError(f"A word is wanted, got {mention.word!r}. Name one that stands in {mention.sentence!r}.")
-    places: list[tuple[int, ...]] = []
-    start = 0
-    while start < len(tokens):
-        end = _match(tokens, start, target, tokenizer)
-        if end is not None:
-            places.append(tuple(range(start, end)))
-        start = start + 1 if end is None else end
-    if len(places) >= mention.occurrence:
-        return places[mention.occurrence - 1]
-    there = f"stands {len(places)} times in" if places else "is not in"
-    asked = f", and occurrence {mention.occurrence} was asked for" if places else ""
-    raise DataError(
-        f"The word {mention.word!r} {there} the sentence {mention.sentence!r}{asked}. Its pieces are "
-        f"{' '.join(tokens.pieces)}. Name a whole word, in the case that the tokenizer has it."
-    )
-
-
-def normalize(tokenizer: PreTrainedTokenizerBase, text: str) -> str:
-    """Text as the tokenizer sees it: lower-cased, stripped of accents, or as it is."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return str(text if normalizer is None else normalizer.normalize_str(text)).replace(SPACE, " ").strip()
-
-
-def spelled_alike(tokenizer: PreTrainedTokenizerBase, word: str) -> list[int]:
-    """Token ids of a word by itself, spelled as inside a sentence: byte-level BPE marks the space before a word.
-
-    Raises:
-        DataError: If there are none.
-    """
-    ids: list[int] = tokenizer(f" {word.strip()}", add_special_tokens=False, verbose=False)["input_ids"]
-    if not ids:
-        raise DataError(f"The word {word!r} has no tokens for this model. Leave it out.")
-    return ids
-
-
-def _match(tokens: Tokens, start: int, target: str, tokenizer: PreTrainedTokenizerBase) -> int | None:
-    """Behind the last of the tokens that, from ``start``, spell the target; None if none do."""
-    part = tokens.part[start]
-    if part is None:
-        return None
-    text = tokens.texts[part]
-    first = tokens.spans[start][0]
-    for end in range(start + 1, len(tokens) + 1):
-        if tokens.part[end - 1] != part:
-            return None
-        last = tokens.spans[end - 1][1]
-        spelled = normalize(tokenizer, text[first:last])
-        if len(spelled) > len(target):
-            return None
-        if spelled == target and not _cuts(tokens, start, text) and not _cuts(tokens, end, text):
-            return end
-    return None
-
-
-def _cuts(tokens: Tokens, index: int, text: str) -> bool:
-    """Whether a word goes on across the border in front of token ``index``."""
-    if index in (0, len(tokens)) or tokens.words[index] is None or tokens.words[index] != tokens.words[index - 1]:
-        return False
-    place = tokens.spans[index][0]
-    return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()
+    matrix = embedding_matrix(BlockStack.load(folder, [Pooling((0,))], torch.float32))
+    return tuple(words), matrix[list(words.values())].numpy()

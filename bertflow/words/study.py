@@ -1,8 +1,8 @@
-"""What a study of words is: which words, in which contexts, and what to compare.
+"""What a study of words is: which words, in which contexts, and what to compare; and where they stand.
 
-A study is rows, one a mention of a word in a sentence. Each mention has a label ("king", or "bank vault" for one of
-three banks), and every context has the same labels, so that there is one matrix of similarities a context, beside that
-of the static vectors. The studies that are shipped lie in ``studies/``; a file of yours has the same form:
+A study is rows, one for each mention of a word in a sentence. Each mention has a label ("king", or "bank vault" for one
+of three banks), and every context has the same labels, so that there is one matrix of similarities for each context,
+beside that of the static vectors. The studies that are shipped lie in ``studies/``; a file of yours has the same form:
 
     {"mentions": [{"context": "court", "word": "king", "sentence": "The king and also the queen ruled."}, ...],
      "pairs": [["king", "queen"]],
@@ -10,28 +10,33 @@ of the static vectors. The studies that are shipped lie in ``studies/``; a file 
      "offsets": [["king", "man", "queen", "woman"]]}
 """
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib.resources import as_file, files
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.records import read_record
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
     from bertflow.words.compare import StudyResult
+    from bertflow.words.encoder import Tokens
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
 """Names of the studies in ``studies/``."""
 STATIC = "static"
 """What the panel of static vectors is called, and so no context can be."""
-TEXTS, NUMBERS = ("context", "word", "sentence", "label"), ("occurrence", "segment")
-"""Keys of a mention and what they hold; the first three must be there, the label is the word by default."""
 LISTS: Mapping[str, int] = {"pairs": 2, "closer": 3, "offsets": 4}
-"""Keys of a study that hold lists of labels, and how many labels such a list has."""
+"""Fields of a study that hold lists of labels, and how many labels such a list has."""
 Labels = tuple[str, ...]
+NO_OTHER_KEYS: Mapping[str, str] = {"extra": "forbid"}
+"""For pydantic: a misspelled key of a study is refused."""
 
 
 @dataclass(frozen=True)
@@ -43,14 +48,21 @@ class Mention:
         sentence: Where it stands.
         occurrence: Which one, from 1, where it stands there several times.
         segment: Of all tokens of the sentence; 0 by default, and for models that are not told.
+        context: Name of the context; a study needs it.
+        label: Its name in the study; the word by default.
     """
+
+    __pydantic_config__: ClassVar = NO_OTHER_KEYS
 
     word: str
     sentence: str
     occurrence: int = 1
     segment: int | None = None
+    context: str = ""
+    label: str = ""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "label", self.label or self.word)
         if self.occurrence < 1:
             raise UsageError(f"Occurrences count from 1, got {self.occurrence} for the word {self.word!r}.")
 
@@ -60,8 +72,8 @@ class Study:
     """Words in contexts, and what to compare.
 
     Attributes:
+        mentions: The words in their contexts.
         title: What it is about.
-        contexts: The mentions of each context, by their labels.
         pairs: (a, b): whose similarity is followed from layer to layer; every two where none are named.
         closer: (a, b, c): is a nearer to b than to c?
         offsets: (a, b, c, d): is a - b the same as c - d?
@@ -70,8 +82,10 @@ class Study:
         DataError: If there is nothing to compare, or contexts differ in their labels.
     """
 
-    title: str
-    contexts: Mapping[str, Mapping[str, Mention]]
+    __pydantic_config__: ClassVar = NO_OTHER_KEYS
+
+    mentions: tuple[Mention, ...]
+    title: str = ""
     pairs: tuple[Labels, ...] = ()
     closer: tuple[Labels, ...] = ()
     offsets: tuple[Labels, ...] = ()
@@ -94,25 +108,39 @@ class Study:
                     f"A label has one static vector, but {label!r} stands for {' and '.join(sorted(words))}. "
                     "Give each word a label of its own."
                 )
-        for key in LISTS:
-            if unknown := {label for labels in getattr(self, key) for label in labels} - set(self.labels):
+        for key, length in LISTS.items():
+            named = getattr(self, key)
+            if any(len(labels) != length for labels in named):
+                raise DataError(f"{key} should be a list of lists of {length} labels each, but is {named!r}.")
+            if unknown := {label for labels in named for label in labels} - set(self.labels):
                 raise DataError(
                     f"{key} names {', '.join(sorted(unknown))}, but the labels are {', '.join(self.labels)}. "
                     "Use those, or add mentions."
                 )
+
+    @cached_property
+    def contexts(self) -> Mapping[str, Mapping[str, Mention]]:
+        """The mentions of each context, by their labels.
+
+        Raises:
+            DataError: If a mention has no context, or its context another one of its label.
+        """
+        contexts: dict[str, dict[str, Mention]] = {}
+        for number, mention in enumerate(self.mentions, start=1):
+            context, label = mention.context, mention.label
+            if not context:
+                raise DataError(f"Mention {number}, {label!r}, has no context. Name one.")
+            if contexts.setdefault(context, {}).setdefault(label, mention) is not mention:
+                raise DataError(f"Mention {number} is a second {label!r} in {context!r}. Give it another label.")
+        return contexts
 
     @property
     def labels(self) -> Labels:
         """Of the rows and columns of every matrix."""
         return tuple(next(iter(self.contexts.values())))
 
-    @property
-    def words(self) -> list[str]:
-        """The word of each label, whose static vector it has."""
-        return [mention.word for mention in next(iter(self.contexts.values())).values()]
-
-    def mentions(self, context: str) -> list[Mention]:
-        """One mention a label."""
+    def of(self, context: str) -> list[Mention]:
+        """One mention for each label."""
         return [self.contexts[context][label] for label in self.labels]
 
     def followed(self) -> tuple[Labels, ...]:
@@ -131,16 +159,13 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
         UnknownNameError: If it is neither.
         DataError: If a file has another form; the message names the file and what is wrong.
     """
-    if str(name) in SHIPPED:
-        with as_file(files("bertflow.words") / "studies" / f"{name}.json") as path:
-            return _read(read_record(path, dict[str, Any], "study"), str(name), segment)
-    if not Path(name).is_file():
+    if str(name) not in SHIPPED and not Path(name).is_file():
         raise UnknownNameError(f"Unknown study {str(name)!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
-    content = read_record(name, dict[str, Any], "study", "Repair the file.")
-    try:
-        return _read(content, str(name), segment)
-    except DataError as error:
-        raise DataError(f"{name}: {error}") from None
+    shipped = files("bertflow.words") / "studies" / f"{name}.json"
+    with as_file(shipped if str(name) in SHIPPED else Path(name)) as path:
+        study = read_record(path, Study, "study", "Repair the file.")
+    mentions = (replace(mention, segment=segment) if mention.segment is None else mention for mention in study.mentions)
+    return replace(study, mentions=tuple(mentions), title=study.title or str(name))
 
 
 def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | None = None) -> Study:
@@ -156,11 +181,13 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
     """
     if repeated := [word for at, word in enumerate(words) if word in words[:at]]:
         raise DataError(f"The word {repeated[0]!r} is named twice. Write {repeated[0]}#2 for its second occurrence.")
-    contexts = {
-        f"context {number}": {word: _numbered(word, sentence, segment) for word in words}
-        for number, sentence in enumerate(sentences, start=1)
-    }
-    return Study(f"{', '.join(words)} in {len(sentences)} sentences", contexts)
+    mentions = []
+    for number, sentence in enumerate(sentences, start=1):
+        for spelled in words:
+            numbered = re.fullmatch(r"(.+)#(\d+)", spelled)
+            word, occurrence = numbered.groups() if numbered else (spelled, 1)
+            mentions.append(Mention(word, sentence, int(occurrence), segment, f"context {number}", spelled))
+    return Study(tuple(mentions), f"{', '.join(words)} in {len(sentences)} sentences")
 
 
 def compare_words(
@@ -212,46 +239,71 @@ def compare_words(
     from bertflow.words.encoder import WordEncoder
 
     result = run_study(WordEncoder(model or embedded_encoder(), revision), chosen, pooling or ())
-    return result if output is None else result.written_to(Path(output), format or "png")
+    if output is None:
+        return result
+    record = result.save(output, format or "png") / "words.json"
+    return replace(result, written=f"Written: {record} and {len(result.panels) + 2} pictures beside it.")
 
 
-def _numbered(spelled: str, sentence: str, segment: int | None) -> Mention:
-    word, _, number = spelled.rpartition("#")
-    if word and number.isdecimal():
-        return Mention(word, sentence, int(number), segment)
-    return Mention(spelled, sentence, segment=segment)
+SPACE = "\u2581"
+"""What SentencePiece writes for a space."""
 
 
-def _read(content: dict[str, Any], name: str, segment: int | None) -> Study:
-    known = {"title", "mentions", *LISTS}
-    if not isinstance(content.get("mentions"), list) or content.keys() - known:
-        raise DataError(f"A study is an object with a list of mentions, and of {', '.join(LISTS)}; this is another.")
-    contexts: dict[str, dict[str, Mention]] = {}
-    for number, row in enumerate(content["mentions"], start=1):
-        _check_row(row, number)
-        label, mentions = row.get("label", row["word"]), contexts.setdefault(row["context"], {})
-        if label in mentions:
-            raise DataError(f"Mention {number} is a second {label!r} in {row['context']!r}. Give it another label.")
-        mentions[label] = Mention(row["word"], row["sentence"], row.get("occurrence", 1), row.get("segment", segment))
-    lists = {key: _read_lists(content.get(key, []), key, length) for key, length in LISTS.items()}
-    return Study(str(content.get("title", name)), contexts, **lists)
+def find_word(tokens: "Tokens", mention: Mention, tokenizer: "PreTrainedTokenizerBase") -> range:
+    """The tokens that are the word.
+
+    Raises:
+        DataError: If it is not there, or not that often; the message names word, sentence and pieces.
+    """
+    target = normalize(tokenizer, mention.word)
+    if not target:
+        raise DataError(f"A word is wanted, got {mention.word!r}. Name one that stands in {mention.sentence!r}.")
+    parts, offsets = tokens.encoding.sequence_ids, tokens.encoding.offsets
+    borders = [at for at in range(len(tokens) + 1) if not _cuts(tokens, at)]
+    places: list[range] = []
+    for at, start in enumerate(borders[:-1], start=1):
+        part = parts[start]
+        if part is None or (places and start < places[-1].stop):
+            continue
+        for end in borders[at:]:
+            spelled = normalize(tokenizer, tokens.texts[part][offsets[start][0] : offsets[end - 1][1]])
+            if parts[end - 1] != part or len(spelled) > len(target):
+                break
+            if spelled == target:
+                places.append(range(start, end))
+                break
+    if len(places) >= mention.occurrence:
+        return places[mention.occurrence - 1]
+    there = f"stands {len(places)} times in" if places else "is not in"
+    asked = f", and occurrence {mention.occurrence} was asked for" if places else ""
+    raise DataError(
+        f"The word {mention.word!r} {there} the sentence {mention.sentence!r}{asked}. Its pieces are "
+        f"{' '.join(tokens.encoding.tokens)}. Name a whole word, in the case that the tokenizer has it."
+    )
 
 
-def _check_row(row: Any, number: int) -> None:
-    if not isinstance(row, dict) or row.keys() - {*TEXTS, *NUMBERS} or set(TEXTS[:3]) - row.keys():
-        raise DataError(
-            f"Mention {number} should have {', '.join(TEXTS[:3])}, and may have {', '.join((*TEXTS[3:], *NUMBERS))}, "
-            f"but is {row!r}."
-        )
-    for key in row:
-        wanted = str if key in TEXTS else int
-        if type(row[key]) is not wanted:
-            what = "a text" if wanted is str else "a number"
-            raise DataError(f"{key} of mention {number} should be {what}, but is {row[key]!r}.")
+def spelled_alike(tokenizer: "PreTrainedTokenizerBase", word: str) -> list[int]:
+    """Token ids of a word by itself, spelled as inside a sentence: byte-level BPE marks the space before a word.
+
+    Raises:
+        DataError: If there are none.
+    """
+    ids: list[int] = tokenizer(f" {word.strip()}", add_special_tokens=False, verbose=False)["input_ids"]
+    if not ids:
+        raise DataError(f"The word {word!r} has no tokens for this model. Leave it out.")
+    return ids
 
 
-def _read_lists(value: Any, key: str, length: int) -> tuple[Labels, ...]:
-    rows = value if isinstance(value, list) else [value]
-    if any(not isinstance(row, list) or len(row) != length for row in rows):
-        raise DataError(f"{key} should be a list of lists of {length} labels each, but is {value!r}.")
-    return tuple(tuple(map(str, row)) for row in rows)
+def normalize(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
+    """Text as the tokenizer sees it: lower-cased, stripped of accents, or as it is."""
+    normalizer = tokenizer.backend_tokenizer.normalizer
+    return str(text if normalizer is None else normalizer.normalize_str(text)).replace(SPACE, " ").strip()
+
+
+def _cuts(tokens: "Tokens", index: int) -> bool:
+    """Whether a word goes on across the border in front of token ``index``."""
+    words = tokens.encoding.word_ids
+    if index in (0, len(tokens)) or words[index] is None or words[index] != words[index - 1]:
+        return False
+    text, place = tokens.texts[tokens.encoding.sequence_ids[index] or 0], tokens.encoding.offsets[index][0]
+    return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()

@@ -1,142 +1,46 @@
-"""How a model cuts text, what is in its vocabulary, and ``bertflow.inspect_tokens``.
+"""How a model cuts text, what its input embeddings are made of, what is in its vocabulary: ``bertflow.inspect_tokens``.
 
-    "I found a rock."  ->  [CLS] i found a rock . [SEP]
+    "I found a rock."  ->  [CLS] i found a rock . [SEP]  ->  word[id] + position[place] + segment  ->  layer 0
 
-A sentence encoder needs only the ids of a text (``encoder.model``); questions about single words need to know which
-piece came from which place in the text.
+Two rows of layer 0 for one word differ by its place and by the side of a pair, not by its neighbors: those come in with
+block 1. In "I found a rock." and "I only listen to rock." the rows of [CLS] and of "i" are equal, since they have the
+same places; those of "rock" and [SEP] are not, but their word parts are, and with equal positions the rows are equal
+(between the two halves of a pair, with equal segments as well).
 
 Tokenizers mark either the pieces that go on with a word (WordPiece: ##ing) or those that begin one (byte-level BPE: Ġ,
-SentencePiece: a low line); the mark does not count for a token's length. Every token is of one kind, so the counts add
-up.
+SentencePiece: a low line); the mark does not count for a token's length. Every token is of one kind.
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
-from bertflow.tables import Table
+from bertflow.tables import MISSING, Section, Table
 
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerBase
 
-    from bertflow.words.encoder import WordEncoder
-    from bertflow.words.inputs import InputRows
+    from bertflow.words.encoder import Tokens, WordEncoder
 
+EQUAL = 1e-6
+"""Rows that differ by less, relative to the largest number in them, are equal: a matrix product may round so."""
+COMPARED: Mapping[str, str] = {
+    "row": "row of layer 0",
+    "word": "word part",
+    "same_position": "same position",
+    "same_segment": "and same segment",
+}
+"""What is compared of a piece in two places, and the column titles."""
 EXAMPLES = 8
 """Tokens of each kind that are shown."""
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """One text, or a pair of them, as a model reads it; every tuple but ``texts`` has one entry a token.
-
-    Attributes:
-        texts: The text, or the two of a pair.
-        pieces: As the vocabulary spells them.
-        ids: Their rows in the vocabulary.
-        segments: Which text of a pair each belongs to, for models that are told; else 0.
-        part: The same for all models: 0 or 1, and None for special tokens.
-        words: Which word of its text a piece is of, as the tokenizer splits words; None for special tokens.
-        spans: The characters of its text that a piece stands for, from and to; (0, 0) for special tokens.
-    """
-
-    texts: tuple[str, ...]
-    pieces: tuple[str, ...]
-    ids: tuple[int, ...]
-    segments: tuple[int, ...]
-    part: tuple[int | None, ...]
-    words: tuple[int | None, ...]
-    spans: tuple[tuple[int, int], ...]
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class TokenBatch:
-    """Several texts side by side, padded on the right; each tensor (text, token).
-
-    Attributes:
-        ids: Token ids.
-        segments: 0 or 1.
-        mask: True at tokens, False at padding.
-    """
-
-    ids: "Tensor"
-    segments: "Tensor"
-    mask: "Tensor"
-
-
-def read_tokens(
-    tokenizer: "PreTrainedTokenizerBase", text: str, second: str | None = None, segment: int | None = None
-) -> Tokens:
-    """Cut one text, or a pair; nothing is truncated.
-
-    Args:
-        tokenizer: The model's own.
-        text: The text, or the first of a pair.
-        second: The second of a pair.
-        segment: Given to every token instead of what the tokenizer says.
-
-    Raises:
-        UsageError: If the tokenizer cannot say where its pieces stand.
-        DataError: If there is no token at all.
-    """
-    from bertflow.encoder.abstract import check_sentences  # loads torch
-
-    texts = (text,) if second is None else (text, second)
-    check_sentences(texts)
-    if not tokenizer.is_fast:
-        raise UsageError(
-            f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
-            "Choose a model with a tokenizer.json."
-        )
-    encoded = tokenizer(*texts, return_offsets_mapping=True, return_token_type_ids=True, verbose=False)
-    ids = encoded["input_ids"]
-    if not ids:
-        raise DataError(f"The text {text!r} has no tokens for this model. Leave it out.")
-    return Tokens(
-        texts=texts,
-        pieces=tuple(tokenizer.convert_ids_to_tokens(ids)),
-        ids=tuple(ids),
-        segments=tuple(encoded["token_type_ids"]) if segment is None else (segment,) * len(ids),
-        part=tuple(encoded.sequence_ids()),
-        words=tuple(encoded.word_ids()),
-        spans=tuple((int(start), int(end)) for start, end in encoded["offset_mapping"]),
-    )
-
-
-def stack_tokens(rows: Sequence[Tokens], pad_id: int) -> TokenBatch:
-    """Several texts as one batch."""
-    import torch
-
-    shape = len(rows), max(map(len, rows))
-    ids = torch.full(shape, pad_id, dtype=torch.long)
-    segments = torch.zeros(shape, dtype=torch.long)
-    mask = torch.zeros(shape, dtype=torch.bool)
-    for row, tokens in enumerate(rows):
-        ids[row, : len(tokens)] = torch.tensor(tokens.ids)
-        segments[row, : len(tokens)] = torch.tensor(tokens.segments)
-        mask[row, : len(tokens)] = True
-    return TokenBatch(ids, segments, mask)
-
-
-@dataclass(frozen=True)
-class Mark:
-    """How a tokenizer marks pieces: in front of those that go on with a word, or of those that begin one."""
-
-    sign: str
-    goes_on: bool
-
-
-MARKS = (Mark("##", True), Mark("Ġ", False), Mark("\u2581", False))
-"""The one that most tokens bear is the tokenizer's."""
+MARKS: Mapping[str, bool] = {"##": True, "Ġ": False, "\u2581": False}
+"""How tokenizers mark pieces, and whether a marked piece goes on with a word; others begin one."""
 UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|madeupword\d+")
 """Places that a vocabulary keeps free."""
 KINDS: Mapping[str, str] = {
@@ -148,120 +52,8 @@ KINDS: Mapping[str, str] = {
     "pieces": "pieces that go on with a word",
 }
 """The kinds of a token, and what they are."""
-
-
-@dataclass(frozen=True, repr=False)
-class Vocabulary(AbstractResult):
-    """The tokens of a tokenizer.
-
-    Attributes:
-        size: How many there are.
-        mark: How pieces are marked; None where the vocabulary holds words only.
-        special: The special tokens by their role, as ``cls_token``.
-        tokens: Those of each kind of ``KINDS``, by id.
-        lengths: For words and for pieces, single characters with them, how many are how many characters long.
-        encoder: The model that has it, if it is known.
-    """
-
-    size: int
-    mark: Mark | None
-    special: Mapping[str, str]
-    tokens: Mapping[str, Sequence[str]]
-    lengths: Mapping[str, Mapping[int, int]]
-    encoder: "WordEncoder | None" = None
-
-    def examples(self, kind: str, n: int) -> list[str]:
-        """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
-        tokens = self.tokens[kind]
-        shown = min(n, len(tokens))
-        return [tokens[index * len(tokens) // shown] for index in range(shown)]
-
-    def parts(self) -> Iterator[Table | str]:
-        """Counts, examples and lengths."""
-        lines = [
-            (KINDS[kind], f"{len(tokens):,}", f"{100 * len(tokens) / self.size:.1f} %")
-            for kind, tokens in self.tokens.items()
-        ]
-        yield Table(("tokens", "count", "share"), (*lines, ("all", f"{self.size:,}", "")))
-        for kind, what in KINDS.items():
-            if kind != "special" and self.tokens[kind]:
-                yield f"{what}: {'  '.join(self.examples(kind, EXAMPLES))}"
-        yield "special tokens: " + ", ".join(f"{role} {token}" for role, token in self.special.items())
-        yield ""
-        role = "goes on with" if self.mark and self.mark.goes_on else "begins"
-        mark = f" without the {self.mark.sign} of a piece that {role} a word" if self.mark else ""
-        yield f"How many are how long, in characters{mark}:"
-        words, pieces = self.lengths["words"], self.lengths["pieces"]
-        by_length = [
-            (str(length), f"{words.get(length, 0):,}", f"{pieces.get(length, 0):,}")
-            for length in sorted({*words, *pieces})
-        ]
-        yield Table(("length", "begin a word", "go on with one"), tuple(by_length))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {
-            "encoder": self.encoder.describe() if self.encoder else {},
-            "size": self.size,
-            "mark": self.mark and vars(self.mark),
-            "special": dict(self.special),
-            "kinds": {
-                kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind, EXAMPLES)}
-                for kind, tokens in self.tokens.items()
-            },
-            "lengths": {
-                group: {str(length): count for length, count in counts.items()}
-                for group, counts in self.lengths.items()
-            },
-        }
-
-
-def read_vocabulary(tokenizer: "PreTrainedTokenizerBase") -> Vocabulary:
-    """Sort the tokens of a vocabulary by kind."""
-    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    special = set(tokenizer.all_special_tokens)
-    mark = _mark_of(tokens)
-    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    lengths: dict[str, Counter[int]] = {"words": Counter(), "pieces": Counter()}
-    for token in tokens:
-        goes_on, length = _read(token, mark)
-        if token in special:
-            kind = "special"
-        elif UNUSED.fullmatch(token):
-            kind = "unused"
-        else:
-            group = "pieces" if goes_on else "words"
-            lengths[group][length] += 1
-            kind = group if length != 1 else "character pieces" if goes_on else "characters"
-        kinds[kind].append(token)
-    roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    sorted_lengths = {group: dict(sorted(counts.items())) for group, counts in lengths.items()}
-    return Vocabulary(len(tokens), mark, roles, kinds, sorted_lengths)
-
-
-def whole_words(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
-    """Words of letters alone and their token ids: no pieces, numbers, signs or special tokens."""
-    ids = tokenizer.get_vocab()
-    mark = _mark_of(list(ids))
-    if mark is not None and not mark.goes_on:
-        ids = {token.removeprefix(mark.sign): index for token, index in ids.items() if token.startswith(mark.sign)}
-    return {word: index for word, index in sorted(ids.items(), key=lambda item: item[1]) if word.isalpha()}
-
-
-def _mark_of(tokens: Sequence[str]) -> Mark | None:
-    # "##" by itself is a token like any other.
-    counts = {mark: sum(token.startswith(mark.sign) and token != mark.sign for token in tokens) for mark in MARKS}
-    best = max(counts, key=counts.__getitem__)
-    return best if counts[best] else None
-
-
-def _read(token: str, mark: Mark | None) -> tuple[bool, int]:
-    """Whether a token goes on with a word, and its length in characters without the mark."""
-    if mark is None:
-        return False, len(token)
-    bare = token.removeprefix(mark.sign)
-    marked = len(bare) < len(token) and bool(bare)
-    return marked == mark.goes_on, len(bare or token)
+Spot = tuple[int, int]
+"""A text and a token in it, both from 0."""
 
 
 def inspect_tokens(
@@ -302,11 +94,257 @@ def inspect_tokens(
         raise UsageError("segment is for texts, which vocabulary does without. Leave one out.")
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.words.encoder import WordEncoder
-    from bertflow.words.inputs import take_apart
 
     encoder = WordEncoder(model or embedded_encoder(), revision)
     if vocabulary:
-        return replace(read_vocabulary(encoder.tokenizer), encoder=encoder)
+        return read_vocabulary(encoder.tokenizer, encoder)
     alone = [texts] if isinstance(texts, str) else texts or []
     inputs = [(text, None) for text in alone] if pair is None else [pair]
     return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])
+
+
+@dataclass(frozen=True, repr=False)
+class InputRows(AbstractResult):
+    """Some texts as a model takes them in; every field is ready for JSON.
+
+    Attributes:
+        encoder: What the model says of itself.
+        hidden_states: Number of layers, texts and tokens, and their width ``dim``.
+        terms: The parts of the input embedding: word, and position and segment where the model adds them.
+        absent: The parts that BERT has and this model does not.
+        difference_from_layer_0: The largest between the sum put together again and the model's own layer 0.
+        texts: Each with its tokens: ``piece``, ``id``, ``segment`` and ``position`` (None where the model has none),
+            ``mask``, and ``norms``: lengths of its parts and of its row of layer 0. Padding has ``id`` and ``mask``.
+        compared: Pieces that stand in the first text and in another, or in both halves of a pair, with their places,
+            and the largest differences of ``COMPARED``: 0.0 if equal, None where the model has no such part.
+    """
+
+    encoder: Mapping[str, Any]
+    hidden_states: Mapping[str, int]
+    terms: Sequence[str]
+    absent: Sequence[str]
+    difference_from_layer_0: float
+    texts: Sequence[Mapping[str, Any]]
+    compared: Sequence[Mapping[str, Any]]
+
+    def parts(self) -> Iterator[Section | str]:
+        """The tokens of each text, what their embeddings are made of, and the pieces in two places."""
+        names = [*self.terms, "layer 0"]
+        header = ("token", "piece", "id", "segment", "position", "mask", *(f"|{name}|" for name in names))
+        for number, text in enumerate(self.texts, start=1):
+            lines = []
+            for at, token in enumerate(text["tokens"]):
+                cells = (token.get(key) for key in header[2:6])
+                norms = token.get("norms", dict.fromkeys(names))
+                lines.append((str(at), token["piece"] or "(padding)", *map(_cell, cells), *map(_cell, norms.values())))
+            yield Section(f"{number}: {' | '.join(text['text'])}", Table(header, tuple(lines)))
+        layers, texts, length, dim = (self.hidden_states[name] for name in ("layers", "texts", "tokens", "dim"))
+        lacks = f" BERT's sum also has {' and '.join(self.absent)}, this one has not." if self.absent else ""
+        yield (
+            f"Hidden states: {layers} layers x {texts} text{'s' if texts > 1 else ''} x {length} tokens x {dim} "
+            "(layer 0 is the embedding layer)."
+        )
+        yield (
+            f"Input embedding: {' + '.join(self.terms)}{'' if 'norm' in self.absent else ', through LayerNorm'}."
+            f"{lacks} Put together again it differs from the model's layer 0 by at most "
+            f"{self.difference_from_layer_0:.1g}."
+        )
+        if self.compared:
+            columns = [name for name in COMPARED if self.compared[0][name] is not None]
+            table = tuple(
+                (
+                    pair["piece"],
+                    *(f"{text + 1}:{at}" for text, at in pair["places"]),
+                    *(_cell(pair[name]) if pair[name] else "equal" for name in columns),
+                )
+                for pair in self.compared
+            )
+            yield ""
+            titles = ("piece", "first", "second", *(COMPARED[name] for name in columns))
+            yield Section("The same piece in two places: the largest difference of", Table(titles, table))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every field, ready for JSON."""
+        fields = super().as_dict()
+        return {"parts": fields.pop("terms"), **fields}
+
+
+def _cell(value: float | None) -> str:
+    if value is None:
+        return MISSING
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def take_apart(encoder: "WordEncoder", texts: Sequence["Tokens"]) -> InputRows:
+    """Take the input embeddings of some texts apart.
+
+    Raises:
+        UsageError: If the model makes them in a way that is not known.
+    """
+    inputs, layers = encoder.layers(texts)
+    source = encoder.input_sum
+    difference = source.check(inputs, layers[0])
+    rows = source.rows(inputs)
+    terms = source.terms(rows)
+    norms = {name: vectors.norm(dim=-1) for name, vectors in {**terms, "layer 0": layers[0]}.items()}
+    ids, shape = inputs["input_ids"], inputs["input_ids"].shape
+
+    def token(spot: Spot) -> dict[str, Any]:
+        if not inputs["attention_mask"][spot]:
+            return {"piece": None, "id": int(ids[spot]), "mask": 0}
+        piece = texts[spot[0]].encoding.tokens[spot[1]]
+        told = {name: int(rows[name][spot]) if name in terms else None for name in ("segment", "position")}
+        lengths = {name: float(norm[spot]) for name, norm in norms.items()}
+        return {"piece": piece, "id": int(ids[spot]), "mask": 1, **told, "norms": lengths}
+
+    def compare(first: Spot, second: Spot) -> dict[str, Any]:
+        def made(*spots: Spot) -> dict[str, "Tensor"]:
+            """Word, position and segment of one token each."""
+            return source.terms({name: row[spot][None] for (name, row), spot in zip(rows.items(), spots, strict=True)})
+
+        own, other = made(first, first, first), made(second, second, second)
+        moved = {"row": other, "same_position": made(second, first, second), "same_segment": made(second, first, first)}
+        found = {name: _difference(*map(source.put_together, (own, row))) for name, row in moved.items()}
+        return {
+            "piece": texts[first[0]].encoding.tokens[first[1]],
+            "places": [first, second],
+            "word": _difference(own["word"], other["word"]),
+            **{name: None if name.removeprefix("same_") in source.absent else value for name, value in found.items()},
+        }
+
+    return InputRows(
+        encoder.describe(),
+        dict(zip(("layers", "texts", "tokens", "dim"), (len(layers), *shape, encoder.stack.dim), strict=True)),
+        list(terms),
+        source.absent,
+        difference,
+        [
+            {"text": tokens.texts, "tokens": [token((text, at)) for at in range(shape[1])]}
+            for text, tokens in enumerate(texts)
+        ],
+        [compare(*places) for places in _repeated(texts)],
+    )
+
+
+def _repeated(texts: Sequence["Tokens"]) -> Iterator[tuple[Spot, Spot]]:
+    """The n-th of a piece in the first text, and the n-th in another."""
+    ids = {(row, at): index for row, tokens in enumerate(texts) for at, index in enumerate(tokens.encoding.ids)}
+    if len(texts) == 1:
+        parts = list(enumerate(texts[0].encoding.sequence_ids))
+        groups = [[(0, at) for at, part in parts if part == half] for half in (0, 1)]
+    else:
+        groups = [[spot for spot in ids if spot[0] == row] for row in range(len(texts))]
+    for group in groups[1:]:
+        there = defaultdict(list)
+        for spot in group:
+            there[ids[spot]].append(spot)
+        for spot in groups[0]:
+            if found := there[ids[spot]]:
+                yield spot, found.pop(0)
+
+
+def _difference(one: "Tensor", other: "Tensor") -> float:
+    largest = float((one - other).abs().max())
+    return largest if largest > EQUAL * float(one.abs().max()) else 0.0
+
+
+@dataclass(frozen=True, repr=False)
+class Vocabulary(AbstractResult):
+    """The tokens of a tokenizer.
+
+    Attributes:
+        size: How many there are.
+        mark: How pieces are marked, a key of ``MARKS``; empty where the vocabulary holds words only.
+        special: The special tokens by their role, as ``cls_token``.
+        tokens: Those of each kind of ``KINDS``, by id.
+        lengths: For words and for pieces, single characters with them, how many are how many characters long.
+        encoder: The model that has it, if it is known.
+    """
+
+    not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
+
+    size: int
+    mark: str
+    special: Mapping[str, str]
+    tokens: Mapping[str, Sequence[str]]
+    lengths: Mapping[str, Mapping[int, int]]
+    encoder: "WordEncoder | None" = None
+
+    def examples(self, kind: str, n: int = EXAMPLES) -> list[str]:
+        """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
+        tokens = self.tokens[kind]
+        shown = min(n, len(tokens))
+        return [tokens[index * len(tokens) // shown] for index in range(shown)]
+
+    def parts(self) -> Iterator[Table | str]:
+        """Counts, examples and lengths."""
+        lines = [
+            (KINDS[kind], f"{len(tokens):,}", f"{100 * len(tokens) / self.size:.1f} %")
+            for kind, tokens in self.tokens.items()
+        ]
+        yield Table(("tokens", "count", "share"), (*lines, ("all", f"{self.size:,}", "")))
+        for kind, what in KINDS.items():
+            if kind != "special" and self.tokens[kind]:
+                yield f"{what}: {'  '.join(self.examples(kind))}"
+        yield "special tokens: " + ", ".join(f"{role} {token}" for role, token in self.special.items())
+        yield ""
+        role = "goes on with" if MARKS.get(self.mark) else "begins"
+        mark = f" without the {self.mark} of a piece that {role} a word" if self.mark else ""
+        yield f"How many are how long, in characters{mark}:"
+        columns = (self.lengths["words"], self.lengths["pieces"])
+        by_length = [
+            (str(length), *(f"{column.get(length, 0):,}" for column in columns))
+            for length in sorted(columns[0].keys() | columns[1].keys())
+        ]
+        yield Table(("length", "begin a word", "go on with one"), tuple(by_length))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON; of the tokens themselves only counts and examples."""
+        return super().as_dict() | {
+            "encoder": self.encoder.describe() if self.encoder else {},
+            "mark": {"sign": self.mark, "goes_on": MARKS[self.mark]} if self.mark else None,
+            "kinds": {
+                kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind)}
+                for kind, tokens in self.tokens.items()
+            },
+        }
+
+
+def read_vocabulary(tokenizer: "PreTrainedTokenizerBase", encoder: "WordEncoder | None" = None) -> Vocabulary:
+    """Sort the tokens of a vocabulary by kind."""
+    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
+    special = set(tokenizer.all_special_tokens)
+    mark = _mark_of(tokens)
+    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    lengths: dict[str, Counter[int]] = {"words": Counter(), "pieces": Counter()}
+    for token in tokens:
+        bare, goes_on = _read(token, mark)
+        kind = "pieces" if goes_on else "words"
+        if token in special or UNUSED.fullmatch(token):
+            kind = "special" if token in special else "unused"
+        else:
+            lengths[kind][len(bare)] += 1
+            kind = kind if len(bare) != 1 else "character pieces" if goes_on else "characters"
+        kinds[kind].append(token)
+    roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
+    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder)
+
+
+def whole_words(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
+    """Words of letters alone and their token ids: no pieces, numbers, signs or special tokens."""
+    ids = tokenizer.get_vocab()
+    mark = _mark_of(ids)
+    read = ((*_read(token, mark), ids[token]) for token in sorted(ids, key=ids.__getitem__))
+    return {bare: index for bare, goes_on, index in read if not goes_on and bare.isalpha()}
+
+
+def _mark_of(tokens: Iterable[str]) -> str:
+    """The mark that most tokens bear; "##" by itself is a token like any other."""
+    counts = Counter(mark for token in tokens for mark in MARKS if token.startswith(mark) and token != mark)
+    return max(MARKS, key=counts.__getitem__) if counts else ""
+
+
+def _read(token: str, mark: str) -> tuple[str, bool]:
+    """A token without its mark, and whether it goes on with a word."""
+    bare = token.removeprefix(mark) or token
+    return bare, (bare != token) == MARKS.get(mark, True)

@@ -66,8 +66,7 @@ def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts
 
 
 def test_without_matplotlib_pictures_are_refused_before_the_work(tiny_bert, tmp_path, capsys, monkeypatch):
-    for name in ("bertflow.plots", "bertflow.words.plots"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.delitem(sys.modules, "bertflow.plots", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     arguments = ["man", "dog", *SENTENCES, "--model", str(tiny_bert), "--output", str(tmp_path / "out")]

@@ -109,6 +109,6 @@ def test_what_coordinates_explain_is_the_r2_of_a_regression():
 def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
     from bertflow.data.corpus import read_frequencies
 
-    vocabulary = read_static_words(minilm)
-    found = words_by_rank(vocabulary.vectors, vocabulary.words, read_frequencies(shared_data / "text/en_50k.txt.gz"))
+    words, vectors = read_static_words(minilm)
+    found = words_by_rank(vectors, words, read_frequencies(shared_data / "text/en_50k.txt.gz"))
     assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]

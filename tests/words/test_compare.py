@@ -21,11 +21,12 @@ def encoder(tiny_bert):
 
 @pytest.fixture(scope="module")
 def study():
-    contexts = {
-        name: {word: Mention(word, sentence) for word in ("man", "dog", "and", "the")}
+    mentions = tuple(
+        Mention(word, sentence, context=name)
         for name, sentence in zip(("one", "two"), SENTENCES, strict=True)
-    }
-    return Study("men and dogs", contexts, closer=(("man", "dog", "and"),), offsets=(("man", "dog", "and", "the"),))
+        for word in ("man", "dog", "and", "the")
+    )
+    return Study(mentions, "men and dogs", closer=(("man", "dog", "and"),), offsets=(("man", "dog", "and", "the"),))
 
 
 @pytest.fixture(scope="module")
@@ -45,9 +46,9 @@ def test_poolings_are_the_users(encoder, study):
 @pytest.mark.parametrize("context", [STATIC, "one", "two"])
 def test_similarities_are_those_of_every_two_vectors(encoder, study, result, context):
     if context == STATIC:
-        x = encoder.static(study.words)
+        x = encoder.static(["man", "dog", "and", "the"])
     else:
-        x = encoder.contextual(study.mentions(context), ["mean(2)"])["mean(2)"]
+        x = encoder.contextual(study.of(context), ["mean(2)"])["mean(2)"]
     panel = result.panels["mean(2)"][context]
     for row in range(4):
         for column in range(4):
@@ -91,14 +92,14 @@ def test_cosines_are_level_up_to_rounding(one, other, verdict):
     assert placed(one, other) == verdict
 
 
-def test_closer_says_so_for_each_pooling(result):
-    for pooling, verdict in result.closer(("man", "dog", "and"), "one").items():
+def test_pairs_of_one_context_are_compared_at_each_pooling(result):
+    for pooling, verdict in result.nearer(("man", "dog"), "one", ("man", "and"), "one").items():
         row = result.panels[pooling]["one"].cosine[0]
         assert verdict == ("above" if row[1] > row[2] else "below")
 
 
-def test_what_moved_compares_two_contexts(result):
-    for pooling, verdict in result.moved(("man", "dog"), "one", "two").items():
+def test_a_pair_is_compared_in_two_contexts(result):
+    for pooling, verdict in result.nearer(("man", "dog"), "two", ("man", "dog"), "one").items():
         panels = result.panels[pooling]
         assert verdict == placed(panels["two"].cosine[0, 1], panels["one"].cosine[0, 1])
 
@@ -119,14 +120,14 @@ def test_everything_is_in_the_json(result):
 def test_the_shipped_studies_are_whole(name):
     study = load_study(name)
     for context in study.contexts:
-        for mention in study.mentions(context):
+        for mention in study.of(context):
             assert mention.sentence.lower().count(mention.word.lower()) >= mention.occurrence
 
 
 def test_words_and_sentences_are_a_study():
     study = word_study(["dog", "bank#2"], SENTENCES, segment=1)
     assert study.labels == ("dog", "bank#2")
-    assert study.contexts["context 2"]["bank#2"] == Mention("bank", SENTENCES[1], 2, 1)
+    assert study.contexts["context 2"]["bank#2"] == Mention("bank", SENTENCES[1], 2, 1, "context 2", "bank#2")
     assert study.followed() == (("dog", "bank#2"),)
 
 
@@ -156,23 +157,17 @@ def test_a_file_of_yours_has_the_same_form(written):
     rows[2] |= {"label": "first man", "word": "Man"}
     study = load_study(written({"mentions": rows, "pairs": [["first man", "dog"]]}), segment=1)
     assert study.pairs == (("first man", "dog"),)
-    assert [mention.segment for mention in study.mentions("two")] == [1, 0]
-    assert study.words == ["man", "dog"]
+    assert [mention.segment for mention in study.of("two")] == [1, 0]
+    assert [mention.word for mention in study.of("one")] == ["man", "dog"]
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"mentions": ROWS, "pears": []},
-         "A study is an object with a list of mentions, and of pairs, closer, offsets; this is another."),
         ({"mentions": []}, "A study compares at least two words in a context. Add mentions."),
         ({"mentions": [ROW]}, "A study compares at least two words in a context. Add mentions."),
-        ({"mentions": [*ROWS, {"word": "cat"}]},
-         "Mention 3 should have context, word, sentence, and may have label, occurrence, segment, but is "
-         "{'word': 'cat'}."),
-        ({"mentions": [ROW, {**ROW, "occurrence": "2"}]},
-         "occurrence of mention 2 should be a number, but is '2'."),
-        ({"mentions": [ROW, {**ROW, "word": 2}]}, "word of mention 2 should be a text, but is 2."),
+        ({"mentions": [*ROWS, {"word": "cat", "sentence": "a cat"}]}, "Mention 3, 'cat', has no context. Name one."),
+        ({"mentions": [ROW, {**ROW, "occurrence": 0}]}, "Occurrences count from 1, got 0 for the word 'man'."),
         ({"mentions": [ROW, ROW]}, "Mention 2 is a second 'man' in 'one'. Give it another label."),
         ({"mentions": [*ROWS, {**ROW, "context": "two"}]},
          "Every context has the same labels, but dog stands in one of 'two' and 'one' alone. Add a mention, or drop "
@@ -182,7 +177,7 @@ def test_a_file_of_yours_has_the_same_form(written):
         ({"mentions": ROWS, "pairs": [["man", "cat"]]},
          "pairs names cat, but the labels are man, dog. Use those, or add mentions."),
         ({"mentions": ROWS, "closer": [["man", "dog"]]},
-         "closer should be a list of lists of 3 labels each, but is [['man', 'dog']]."),
+         "closer should be a list of lists of 3 labels each, but is (('man', 'dog'),)."),
         ({"mentions": [*ROWS, {**ROW, "context": "two", "label": "dog"}, {**ROW, "context": "two"}]},
          "A label has one static vector, but 'dog' stands for dog and man. Give each word a label of its own."),
     ],
@@ -192,6 +187,29 @@ def test_a_study_of_another_form_is_refused_in_words(written, content, message):
     with pytest.raises(DataError) as refused:
         load_study(path)
     assert str(refused.value) == f"{path}: {message}"
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ([], "is not a complete study: it should be an object, got []"),
+        ({"pairs": []}, "is not a complete study: it has no mentions"),
+        ({"mentions": ROWS, "pears": []}, "is not a study: pears is not one of its keys"),
+        ({"mentions": [ROW, {"word": "cat"}]}, "is not a complete study: it has no mentions.1.sentence"),
+        ({"mentions": [ROW, {**ROW, "words": 2}]}, "is not a study: mentions.1.words is not one of its keys"),
+        ({"mentions": [ROW, {**ROW, "occurrence": "2"}]},
+         "is not a complete study: mentions.1.occurrence should be a valid integer, got '2'"),
+        ({"mentions": [ROW, {**ROW, "word": 2}]},
+         "is not a complete study: mentions.1.word should be a valid string, got 2"),
+        ({"mentions": ROWS, "pairs": "man"},
+         "is not a complete study: pairs should be a valid array, got 'man'"),
+    ],
+)  # fmt: skip
+def test_a_study_whose_fields_are_of_another_type_is_refused_with_the_field(written, content, what):
+    path = written(content)
+    with pytest.raises(DataError) as refused:
+        load_study(path)
+    assert str(refused.value) == f"{path} {what}. Repair the file."
 
 
 def test_an_unknown_study_lists_the_known():
@@ -207,9 +225,14 @@ def minilm_encoder(minilm):
     return WordEncoder(minilm)
 
 
+def nearer(result, context):
+    robber, vault, river = result.study.closer[0]
+    return result.nearer((robber, vault), context, (robber, river), context)
+
+
 def test_in_one_sentence_robber_and_vault_are_closer_than_robber_and_river_at_every_layer(minilm_encoder):
     study = load_study("bank")
-    found = run_study(minilm_encoder, study).closer(study.closer[0], "one sentence")
+    found = nearer(run_study(minilm_encoder, study), "one sentence")
     assert found == {f"mean({layer})": "above" for layer in range(7)}
 
 
@@ -218,12 +241,12 @@ def test_in_separate_sentences_they_are_from_block_1_on(minilm_encoder):
     result = run_study(minilm_encoder, study)
     later = {f"mean({layer})": "above" for layer in range(1, 7)}
     # By layer 0 "bank" is its position: apart, the robber's is not near the vault's; in the same place all are one row.
-    assert result.closer(study.closer[0], "apart") == {"mean(0)": "below"} | later
-    assert result.closer(study.closer[0], "same place") == {"mean(0)": "level"} | later
+    assert nearer(result, "apart") == {"mean(0)": "below"} | later
+    assert nearer(result, "same place") == {"mean(0)": "level"} | later
 
 
 def test_king_and_queen_in_the_two_contexts(minilm_encoder):
     study = load_study("king-queen")
-    moved = run_study(minilm_encoder, study).moved(("king", "queen"), "court", "band")
+    moved = run_study(minilm_encoder, study).nearer(("king", "queen"), "band", ("king", "queen"), "court")
     # The five words have the same places in both sentences, so what differs above layer 0 is the context alone.
     assert moved == {"mean(0)": "level"} | {f"mean({layer})": "below" for layer in range(1, 7)}

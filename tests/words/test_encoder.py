@@ -147,7 +147,7 @@ def test_it_says_what_it_is(tiny_bert, encoder):
 
 
 def test_static_words_are_rows_of_the_embedding_matrix(tiny_bert):
-    found = read_static_words(tiny_bert)
+    words, vectors = read_static_words(tiny_bert)
     row = AutoTokenizer.from_pretrained(tiny_bert).convert_tokens_to_ids("dog")
     matrix = AutoModel.from_pretrained(tiny_bert).get_input_embeddings().weight.detach().numpy()
-    np.testing.assert_array_equal(found.vectors[found.words.index("dog")], matrix[row])
+    np.testing.assert_array_equal(vectors[words.index("dog")], matrix[row])

@@ -5,9 +5,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
 from bertflow.errors import DataError, UsageError
-from bertflow.words.encoder import find_word, spelled_alike
-from bertflow.words.study import Mention
-from bertflow.words.tokens import read_tokens, stack_tokens
+from bertflow.words.encoder import read_tokens, stack_tokens
+from bertflow.words.study import Mention, find_word, spelled_alike
 
 TEXT = ["a rock and a rocking rock", "the king and queen rock", "New York is no rock", "café", "don't rock-solid"] * 4
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -75,8 +74,7 @@ def found(tokenizer, word, sentence, occurrence=1):
     """The characters that the tokens of a mention stand for: the second voice is the sentence itself."""
     tokens = read_tokens(tokenizer, sentence)
     at = find_word(tokens, Mention(word, sentence, occurrence), tokenizer)
-    assert list(at) == list(range(at[0], at[-1] + 1))
-    start, end = tokens.spans[at[0]][0], tokens.spans[at[-1]][1]
+    start, end = tokens.encoding.offsets[at[0]][0], tokens.encoding.offsets[at[-1]][1]
     bare = sentence[start:end]
     return start + len(bare) - len(bare.lstrip()), bare.strip()
 
@@ -147,7 +145,7 @@ def test_occurrences_count_from_one():
 def test_a_word_alone_is_spelled_as_inside_a_sentence(tokenizer):
     tokens = read_tokens(tokenizer, "the king")
     at = find_word(tokens, Mention("king", "the king"), tokenizer)
-    assert spelled_alike(tokenizer, "king") == [tokens.ids[index] for index in at]
+    assert spelled_alike(tokenizer, "king") == tokens.encoding.ids[at.start : at.stop]
 
 
 def test_a_word_of_spaces_has_no_vector():
@@ -157,17 +155,17 @@ def test_a_word_of_spaces_has_no_vector():
 
 def test_a_pair_is_read_with_its_parts():
     tokens = read_tokens(TOKENIZERS["uncased"], "a rock", "the king")
-    assert tokens.pieces == ("[CLS]", "a", "rock", "[SEP]", "the", "king", "[SEP]")
-    assert tokens.segments == (0, 0, 0, 0, 1, 1, 1)
-    assert tokens.part == (None, 0, 0, None, 1, 1, None)
+    assert tokens.encoding.tokens == ["[CLS]", "a", "rock", "[SEP]", "the", "king", "[SEP]"]
+    assert tokens.segments == [0, 0, 0, 0, 1, 1, 1]
+    assert tokens.encoding.sequence_ids == [None, 0, 0, None, 1, 1, None]
 
 
 def test_a_batch_is_padded_on_the_right():
     rows = [read_tokens(TOKENIZERS["uncased"], text, segment=1) for text in ("a rock", "the king and queen")]
     batch = stack_tokens(rows, pad_id=0)
-    assert batch.mask.sum(1).tolist() == [4, 6]
-    assert batch.ids[0].tolist() == [*rows[0].ids, 0, 0]
-    assert batch.segments.tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
+    assert batch["attention_mask"].sum(1).tolist() == [4, 6]
+    assert batch["input_ids"][0].tolist() == [*rows[0].encoding.ids, 0, 0]
+    assert batch["token_type_ids"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
 
 
 def test_a_tokenizer_that_cannot_say_where_is_refused():

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.inputs import take_apart
+from bertflow.words.tokens import take_apart
 
 ROCKS = ("I found a rock.", "I only listen to rock.")
 
@@ -22,12 +22,12 @@ def rows(encoder):
 
 @pytest.fixture(scope="module")
 def by_piece(rows):
-    return {pair.piece: pair for pair in rows.pairs}
+    return {pair["piece"]: pair for pair in rows.compared}
 
 
 @pytest.fixture(scope="module")
 def paired(encoder):
-    return {pair.piece: pair for pair in take_apart(encoder, [encoder.tokenize(*ROCKS)]).pairs}
+    return {pair["piece"]: pair for pair in take_apart(encoder, [encoder.tokenize(*ROCKS)]).compared}
 
 
 def model_layer_0(folder, text, **more):
@@ -40,13 +40,13 @@ def model_layer_0(folder, text, **more):
 
 
 def test_the_pieces_that_both_have_are_compared(rows):
-    assert [pair.piece for pair in rows.pairs] == ["[CLS]", "i", "rock", ".", "[SEP]"]
-    assert [(pair.first, pair.second) for pair in rows.pairs][2] == ((0, 4), (1, 5))
+    assert [pair["piece"] for pair in rows.compared] == ["[CLS]", "i", "rock", ".", "[SEP]"]
+    assert rows.compared[2]["places"] == [(0, 4), (1, 5)]
 
 
 @pytest.mark.parametrize("piece", ["[CLS]", "i"])
 def test_rows_in_the_same_place_are_equal(by_piece, minilm, piece):
-    assert by_piece[piece].row == 0
+    assert by_piece[piece]["row"] == 0
     one, other = (model_layer_0(minilm, text)[piece] for text in ROCKS)
     torch.testing.assert_close(one, other, rtol=0, atol=0)
 
@@ -54,18 +54,18 @@ def test_rows_in_the_same_place_are_equal(by_piece, minilm, piece):
 @pytest.mark.parametrize("piece", ["rock", "[SEP]"])
 def test_rows_in_other_places_are_not(by_piece, minilm, piece):
     one, other = (model_layer_0(minilm, text)[piece] for text in ROCKS)
-    assert by_piece[piece].row == pytest.approx(float((one - other).abs().max()), abs=1e-5)
-    assert by_piece[piece].row > 0.2
+    assert by_piece[piece]["row"] == pytest.approx(float((one - other).abs().max()), abs=1e-5)
+    assert by_piece[piece]["row"] > 0.2
 
 
 @pytest.mark.parametrize("piece", ["rock", "[SEP]", "."])
 def test_their_word_parts_are_equal(by_piece, piece):
-    assert by_piece[piece].word == 0
+    assert by_piece[piece]["word"] == 0
 
 
 @pytest.mark.parametrize("piece", ["rock", "[SEP]"])
 def test_with_the_same_position_forced_they_are_equal_again(by_piece, minilm, piece):
-    assert by_piece[piece].same_position == 0
+    assert by_piece[piece]["same_position"] == 0
     first = model_layer_0(minilm, ROCKS[0])
     # The model itself, told that the second sentence begins one place to the left: "rock" is at 4, as in the first.
     moved = model_layer_0(minilm, ROCKS[1], position_ids=torch.tensor([[0, 0, 1, 2, 3, 4, 5, 6]]))
@@ -74,13 +74,13 @@ def test_with_the_same_position_forced_they_are_equal_again(by_piece, minilm, pi
 
 def test_in_a_pair_the_segment_has_to_be_forced_as_well(paired):
     assert list(paired) == ["i", "rock", "."]
-    assert all(pair.same_position > 0.1 for pair in paired.values())
-    assert all(pair.same_segment == pair.word == 0 for pair in paired.values())
+    assert all(pair["same_position"] > 0.1 for pair in paired.values())
+    assert all(pair["same_segment"] == pair["word"] == 0 for pair in paired.values())
 
 
 def test_the_shape_is_layers_texts_tokens_dim(rows):
-    assert rows.states == (7, 2, 8, 384)
-    assert rows.batch.mask.sum(1).tolist() == [7, 8]
+    assert rows.hidden_states == {"layers": 7, "texts": 2, "tokens": 8, "dim": 384}
+    assert [sum(token["mask"] for token in text["tokens"]) for text in rows.texts] == [7, 8]
 
 
 def test_the_norms_are_those_of_the_matrices(rows, minilm):
@@ -92,18 +92,19 @@ def test_the_norms_are_those_of_the_matrices(rows, minilm):
         "layer 0": model_layer_0(minilm, ROCKS[0])["rock"],
     }
     for name, vector in row.items():
-        assert float(rows.norms[name][0, 4]) == pytest.approx(float(vector.detach().norm()), rel=1e-5)
-    assert rows.difference < 1e-5
-    assert rows.absent == ()
+        norm = rows.texts[0]["tokens"][4]["norms"][name]
+        assert norm == pytest.approx(float(vector.detach().norm()), rel=1e-5)
+    assert rows.difference_from_layer_0 < 1e-5
+    assert rows.absent == []
 
 
 def test_one_text_has_nothing_to_compare_with(tiny_bert):
     encoder = WordEncoder(tiny_bert)
-    assert take_apart(encoder, [encoder.tokenize("the dog and the cat")]).pairs == ()
+    assert take_apart(encoder, [encoder.tokenize("the dog and the cat")]).compared == []
 
 
 def test_the_nth_of_a_piece_is_compared_with_the_nth(tiny_bert):
     encoder = WordEncoder(tiny_bert)
-    pairs = take_apart(encoder, [encoder.tokenize("the dog and the cat"), encoder.tokenize("a the the")]).pairs
-    places = [(pair.first[1], pair.second[1]) for pair in pairs if pair.piece == "the"]
-    assert places == [(1, 2), (4, 3)]
+    rows = take_apart(encoder, [encoder.tokenize("the dog and the cat"), encoder.tokenize("a the the")])
+    places = [pair["places"] for pair in rows.compared if pair["piece"] == "the"]
+    assert places == [[(0, 1), (1, 2)], [(0, 4), (1, 3)]]

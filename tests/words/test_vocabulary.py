@@ -38,7 +38,7 @@ EXPECTED = {
 )
 def test_every_token_is_of_one_kind(tokens, sign, more):
     vocabulary = read_vocabulary(Made(tokens, tokens[:1]))
-    assert vocabulary.mark.sign == sign
+    assert vocabulary.mark == sign
     assert {kind: len(found) for kind, found in vocabulary.tokens.items()} == EXPECTED | more
     assert sum(map(len, vocabulary.tokens.values())) == vocabulary.size == len(tokens)
 
@@ -50,7 +50,7 @@ def test_lengths_are_counted_without_the_mark():
 
 def test_a_vocabulary_of_words_has_no_mark():
     vocabulary = read_vocabulary(Made(["the", "rock", "##", "a"]))
-    assert vocabulary.mark is None
+    assert vocabulary.mark == ""
     assert vocabulary.tokens["pieces"] == []
 
 

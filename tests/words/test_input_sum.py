@@ -6,8 +6,7 @@ import transformers
 from transformers import AutoModel
 
 from bertflow.errors import UsageError
-from bertflow.words.inputs import InputSum, count_segments
-from bertflow.words.tokens import TokenBatch
+from bertflow.words.encoder import InputSum
 
 SIZE = {
     "hidden_size": 16,
@@ -58,6 +57,11 @@ def random_model(name, size):
     return model
 
 
+def inputs(segments=None):
+    segments = torch.zeros_like(IDS) if segments is None else segments
+    return {"input_ids": IDS, "attention_mask": MASK.long(), "token_type_ids": segments}
+
+
 def layer_0(model, **more):
     with torch.no_grad():
         return model(input_ids=IDS, attention_mask=MASK.long(), output_hidden_states=True, **more).hidden_states[0]
@@ -71,37 +75,37 @@ def family(request):
 
 def test_the_sum_put_together_again_is_layer_0(family):
     model, _, _ = family
-    source = InputSum.find(model)
-    made = source.put_together(source.terms(IDS, source.positions(IDS), torch.zeros_like(IDS)))
+    source = InputSum(model)
+    made = source.put_together(source.terms(source.rows(inputs())))
     torch.testing.assert_close(made[MASK], layer_0(model)[MASK])
-    assert source.check(TokenBatch(IDS, torch.zeros_like(IDS), MASK), layer_0(model), "bert") < 1e-5
+    assert source.check(inputs(), layer_0(model)) < 1e-5
 
 
 def test_it_is_said_what_a_model_has_not(family):
     model, absent, segments = family
-    assert InputSum.find(model).absent == absent
-    assert count_segments(model) == segments
+    assert InputSum(model).absent == list(absent)
+    assert InputSum(model).segments == segments
 
 
 @pytest.mark.parametrize("name", ["BertConfig", "ElectraConfig"])
 def test_segments_go_in_as_the_model_takes_them(name):
     model, segments = random_model(name, FAMILIES[name][0]), torch.tensor([[0, 0, 0, 1, 1, 1], [1] * 6])
-    source = InputSum.find(model)
-    made = source.put_together(source.terms(IDS, source.positions(IDS), segments))
+    source = InputSum(model)
+    made = source.put_together(source.terms(source.rows(inputs(segments))))
     torch.testing.assert_close(made[MASK], layer_0(model, token_type_ids=segments)[MASK])
 
 
 @pytest.mark.parametrize("name", ["BertConfig", "DistilBertConfig", "GPT2Config", "MPNetConfig", "RobertaConfig"])
 def test_forced_positions_are_those_of_the_model(name):
     model, forced = random_model(name, FAMILIES[name][0]), torch.tensor([[5, 2, 7, 7, 3, 9]] * 2)
-    source = InputSum.find(model)
-    made = source.put_together(source.terms(IDS, forced, torch.zeros_like(IDS)))
+    source = InputSum(model)
+    made = source.put_together(source.terms(source.rows(inputs()) | {"position": forced}))
     torch.testing.assert_close(made[MASK], layer_0(model, position_ids=forced)[MASK])
 
 
 @pytest.mark.parametrize(("name", "first"), [("BertConfig", 0), ("RobertaConfig", 2), ("MPNetConfig", 2)])
 def test_positions_are_the_rows_of_the_models_own_matrix(name, first):
-    positions = InputSum.find(random_model(name, FAMILIES[name][0])).positions(IDS)
+    positions = InputSum(random_model(name, FAMILIES[name][0])).rows(inputs())["position"]
     assert positions[0].tolist() == [first + at for at in range(6)]
 
 
@@ -109,14 +113,13 @@ def test_positions_are_the_rows_of_the_models_own_matrix(name, first):
 def test_another_sum_is_refused(name):
     size, how = OTHERS[name]
     model = random_model(name, size)
-    batch = TokenBatch(IDS, torch.zeros_like(IDS), MASK)
-    with pytest.raises(UsageError, match=f"of type made-up cannot be taken apart: .*{how}|of type xlnet .*{how}"):
-        InputSum.find(model).check(batch, layer_0(model), "made-up")
+    with pytest.raises(UsageError, match=f"of type {model.config.model_type} cannot be taken apart: .*{how}"):
+        InputSum(model).check(inputs(), layer_0(model))
 
 
 def test_an_unknown_place_is_refused_in_words():
     with pytest.raises(UsageError) as refused:
-        InputSum.find(random_model("XLNetConfig", OTHERS["XLNetConfig"][0]))
+        InputSum(random_model("XLNetConfig", OTHERS["XLNetConfig"][0])).check({}, torch.empty(0))
     assert str(refused.value) == (
         "The input embedding of a model of type xlnet cannot be taken apart: it has none of "
         "embeddings.word_embeddings, embeddings.tok_embeddings, wte. Choose a model such as BERT, RoBERTa, MPNet, "
