@@ -15,7 +15,7 @@ from typing import Any, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator, write_calibrator
+from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
@@ -128,7 +128,7 @@ class CalibratedEncoder(AbstractEncoder):
         for part in ("encoder", "calibrator"):
             (folder / part).mkdir()
         self.encoder.write(folder / "encoder")
-        write_calibrator(self.calibrator, folder / "calibrator")
+        self.calibrator.write(folder / "calibrator")
         write_json(folder / RECORD, {"format": 1, "describe": self.describe()})
 
     @classmethod

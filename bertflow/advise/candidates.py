@@ -118,7 +118,7 @@ def fit_candidates(
                 calibrator = flows[pooling] if row.number is None else _first(flows[pooling], row.number)
                 systems[row.spelling] = CalibratedEncoder(encoder, calibrator)
             else:
-                systems[row.spelling] = CalibratedEncoder(encoder, row.fitted(encoder, sentences))
+                systems[row.spelling] = CalibratedEncoder(encoder, row.make().fit_sentences(encoder, sentences))
     return Candidates(
         systems=systems,
         poolings={RAW: source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},

@@ -36,7 +36,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from bertflow.encoder.abstract import is_encoder
+from bertflow.affine import AffineMap
+from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.moments import Moments, require_finite
@@ -45,10 +46,27 @@ from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
 
 if TYPE_CHECKING:
-    from bertflow.affine import AffineMap
-    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.flow.glow import FlowMap
 
+RECORD = "calibrator.json"
+TENSORS, MOMENTS, TEXT = "calibrator.safetensors", "moments.safetensors", "text_hashes.safetensors"
+VERSIONED = ("bertflow", "torch", "nflows", "numpy", "scikit-learn", "transformers")
+CalibratorRecord = TypedDict(
+    "CalibratorRecord",
+    {
+        "format": Literal[1],
+        "class": str,
+        "parameters": dict[str, Any],
+        "map": dict[str, Any],
+        "dim_in": int,
+        "encoder": dict[str, Any] | None,
+        "labels": list[str],
+        "text_keys": str | None,
+        "facts": dict[str, Any],
+        "sha256": dict[FileName, str],
+    },
+)
+"""What ``calibrator.json`` cannot be read without."""
 ROWS = 8192
 """Rows that are mapped at a time."""
 
@@ -68,7 +86,7 @@ class Provenance:
     labels: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, encoder: "SentenceEncoder", sentences: list[str]) -> "Provenance":
+    def of(cls, encoder: SentenceEncoder, sentences: list[str]) -> "Provenance":
         """The provenance of a calibrator fitted on the embeddings that ``encoder`` makes of ``sentences``."""
         description = encoder.describe()
         return cls(description, hash_texts(sentences), tuple(description.get("labels", ())))
@@ -91,10 +109,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     @abstractmethod
     def _fit_map(
-        self,
-        x: NDArray[np.floating],
-        encoder: "SentenceEncoder | None" = None,
-        sentences: Sequence[str] | None = None,
+        self, x: NDArray[np.floating], encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
     ) -> "AffineMap | FlowMap":
         """The map for rows ``x``, whose moments are in ``moments_`` already; who made them of what, where known."""
 
@@ -107,7 +122,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._fit(X)
         return self
 
-    def fit_sentences(self, encoder: "SentenceEncoder", sentences: list[str], progress: bool | None = None) -> Self:
+    def fit_sentences(self, encoder: SentenceEncoder, sentences: list[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder`` embeds them, and remember both."""
         if not is_encoder(encoder):
             raise UsageError(
@@ -120,7 +135,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self
 
     def _fit(
-        self, X: ArrayLike, encoder: "SentenceEncoder | None" = None, sentences: Sequence[str] | None = None
+        self, X: ArrayLike, encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
     ) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
@@ -182,16 +197,9 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             mapped = np.concatenate([function(block).numpy() for block in blocks])
         return mapped.astype(x.dtype, copy=False)  # the flow is float32; what comes in as float64 goes out as float64
 
-    def _validated(self, X: ArrayLike, reset: bool, ensure_min_samples: int = 1) -> NDArray[np.floating]:
+    def _validated(self, X: ArrayLike, **options: Any) -> NDArray[np.floating]:
         try:
-            x = validate_data(
-                self,
-                X,
-                reset=reset,
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                ensure_min_samples=ensure_min_samples,
-            )
+            x = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
         except ValueError as error:
             raise DataError(str(error)) from None
         require_finite(x)
@@ -200,7 +208,32 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def save(self, folder: str | Path) -> None:
         """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""
         with atomic_folder(folder) as aside:
-            write_calibrator(self, aside)
+            self.write(aside)
+
+    def write(self, folder: Path) -> None:
+        """As ``save``, into an existing folder."""
+        module, provenance = self.map, self.provenance
+        save_tensors({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, folder / TENSORS)
+        save_file(self.moments_.arrays(), folder / MOMENTS)
+        hashes = provenance.text_hashes if provenance else None
+        if hashes is not None:
+            save_file({"hashes": hashes}, folder / TEXT)
+        record = {
+            "format": 1,
+            "class": type(self).__name__,
+            "parameters": self.get_params(),
+            "map": {"class": type(module).__name__, **module.spec()},
+            "dim_in": self.dim_in,
+            "dim_out": self.dim_out,
+            "n": self.moments_.n,
+            "encoder": dict(provenance.encoder) if provenance else None,
+            "labels": list(provenance.labels) if provenance else [],
+            "text_keys": None if hashes is None else digest(hashes),
+            "facts": self.facts_,
+            "versions": {name: version(name) for name in VERSIONED},
+            "sha256": {path.name: file_sha256(path) for path in sorted(folder.glob("*.safetensors"))},
+        }
+        write_json(folder / RECORD, record)
 
     @property
     def _n_features_out(self) -> int:
@@ -210,60 +243,6 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-FORMAT = 1
-RECORD, TENSORS, MOMENTS, TEXT = (
-    "calibrator.json",
-    "calibrator.safetensors",
-    "moments.safetensors",
-    "text_hashes.safetensors",
-)
-VERSIONED = ("bertflow", "torch", "nflows", "numpy", "scikit-learn", "transformers")
-CalibratorRecord = TypedDict(
-    "CalibratorRecord",
-    {
-        "format": Literal[1],
-        "class": str,
-        "parameters": dict[str, Any],
-        "map": dict[str, Any],
-        "dim_in": int,
-        "encoder": dict[str, Any] | None,
-        "labels": list[str],
-        "text_keys": str | None,
-        "facts": dict[str, Any],
-        "sha256": dict[FileName, str],
-    },
-)
-"""What ``calibrator.json`` cannot be read without."""
-MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
-"""Where each class of map lives: those of closed forms need no nflows."""
-
-
-def write_calibrator(calibrator: AbstractCalibrator, folder: Path) -> None:
-    """Write a fitted calibrator into a folder that someone else makes whole."""
-    module, provenance = calibrator.map, calibrator.provenance
-    save_tensors({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, folder / TENSORS)
-    save_file(calibrator.moments_.arrays(), folder / MOMENTS)
-    hashes = provenance.text_hashes if provenance else None
-    if hashes is not None:
-        save_file({"hashes": hashes}, folder / TEXT)
-    record = {
-        "format": FORMAT,
-        "class": type(calibrator).__name__,
-        "parameters": calibrator.get_params(),
-        "map": {"class": type(module).__name__, **module.spec()},
-        "dim_in": calibrator.dim_in,
-        "dim_out": calibrator.dim_out,
-        "n": calibrator.moments_.n,
-        "encoder": dict(provenance.encoder) if provenance else None,
-        "labels": list(provenance.labels) if provenance else [],
-        "text_keys": None if hashes is None else digest(hashes),
-        "facts": calibrator.facts_,
-        "versions": {name: version(name) for name in VERSIONED},
-        "sha256": {path.name: file_sha256(path) for path in sorted(folder.glob("*.safetensors"))},
-    }
-    write_json(folder / RECORD, record)
 
 
 def load_calibrator(folder: str | Path) -> AbstractCalibrator:
@@ -280,7 +259,15 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     record = read_record(folder / RECORD, CalibratorRecord, "calibrator", "Save the calibrator again.")
     try:
         for name, expected in record["sha256"].items():
-            _verify(folder / name, expected)
+            path = folder / name
+            if not path.is_file():
+                raise DataError(
+                    f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole."
+                )
+            if file_sha256(path) != expected:
+                raise DataError(
+                    f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again."
+                )
         from bertflow.calibration.spelling import CALIBRATORS
 
         by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
@@ -291,28 +278,20 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
         calibrator.moments_ = Moments.from_arrays(load_file(folder / MOMENTS))
         calibrator.n_features_in_ = record["dim_in"]
         calibrator.facts_ = record["facts"]
-        calibrator.provenance_ = _load_provenance(record, folder)
+        hashes = load_file(folder / TEXT)["hashes"] if record["text_keys"] else None
+        made_by, labels = record["encoder"], tuple(record["labels"])
+        calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
     except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise DataError(f"The calibrator folder {folder} is damaged ({error}). Save the calibrator again.") from None
     return calibrator
 
 
+MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
+"""Where each class of map lives: those of closed forms need no nflows."""
+
+
 def empty_map(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
     """The map that a record describes, with the numbers to be loaded."""
-    kind = getattr(import_module(lookup("map", MAPS, spec["class"])), spec["class"])
-    made: AffineMap | FlowMap = kind.from_spec(spec)
+    module = import_module(lookup("map", MAPS, spec["class"]))
+    made: AffineMap | FlowMap = getattr(module, spec["class"]).from_spec(spec)
     return made
-
-
-def _load_provenance(record: CalibratorRecord, folder: Path) -> Provenance | None:
-    if record["encoder"] is None:
-        return None
-    hashes = load_file(folder / TEXT)["hashes"] if record["text_keys"] else None
-    return Provenance(record["encoder"], hashes, tuple(record["labels"]))
-
-
-def _verify(path: Path, expected: str) -> None:
-    if not path.is_file():
-        raise DataError(f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole.")
-    if file_sha256(path) != expected:
-        raise DataError(f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again.")

@@ -16,13 +16,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.calibration.base import AbstractCalibrator, Provenance
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.flow.glow import FlowMap
 from bertflow.moments import Moments
 from bertflow.training.recipe import Recipe, recipe_changes
 
 if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.flow.glow import FlowMap
     from bertflow.training.fitting import FittedFlow
 
 
@@ -30,7 +30,7 @@ class AbstractDensity(AbstractCalibrator):
     """A calibrator that is a density: it can say how likely a row is."""
 
     @abstractmethod
-    def _density(self) -> AffineMap | FlowMap:
+    def _density(self) -> "AffineMap | FlowMap":
         """The map that turns the density into a standard normal one."""
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
@@ -54,9 +54,9 @@ class AbstractLinearCalibrator(AbstractCalibrator):
     def _fit_map(self, *_: Any, **__: Any) -> AffineMap:
         return self._affine()
 
-    def fit_moments(self, moments: Moments) -> Self:
-        """Fit to moments that were gathered elsewhere: streamed, or merged over machines."""
-        self.moments_, self.provenance_, self.facts_ = moments, None, {}
+    def fit_moments(self, moments: Moments, provenance: Provenance | None = None) -> Self:
+        """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
+        self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
         self.map_ = self._affine()
         return self
@@ -199,11 +199,8 @@ class FlowCalibrator(AbstractDensity):
         return calibrator
 
     def _fit_map(
-        self,
-        x: NDArray[np.floating],
-        encoder: "SentenceEncoder | None" = None,
-        sentences: Sequence[str] | None = None,
-    ) -> AffineMap | FlowMap:
+        self, x: NDArray[np.floating], encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
+    ) -> "AffineMap | FlowMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
@@ -221,12 +218,12 @@ class FlowCalibrator(AbstractDensity):
     def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:
         """``n`` raw embeddings (n, dim_in) drawn from the density."""
         density, generator = self._density(), torch.Generator().manual_seed(_seed(random_state))
-        rank = density.rank if isinstance(density, FlowMap) else density.dim_out
+        rank = density.dim_out if isinstance(density, AffineMap) else density.rank
         with torch.inference_mode():
             return density.inverse(torch.randn(n, rank, generator=generator)).numpy()
 
-    def _density(self) -> FlowMap | AffineMap:
-        return self.map if isinstance(self.map, FlowMap) else whitening_map(self.moments_)
+    def _density(self) -> "AffineMap | FlowMap":
+        return whitening_map(self.moments_) if isinstance(self.map, AffineMap) else self.map
 
 
 def _seed(random_state: Any) -> int:

@@ -23,7 +23,6 @@ from bertflow.calibration.calibrators import (
     Standardize,
     Whitening,
 )
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean, lookup
@@ -106,12 +105,6 @@ class SystemSpec:
         kind = CALIBRATORS[self.calibrator]
         return kind.make() if self.value is None else kind.make(**{kind.parameter: self.value})
 
-    def fitted(
-        self, encoder: SentenceEncoder, sentences: list[str], progress: bool | None = None
-    ) -> AbstractCalibrator:
-        """The calibrator, fitted on ``sentences`` as ``encoder`` embeds them."""
-        return self.make().fit_sentences(encoder, sentences, progress=progress)
-
     def refitted(self, calibrator: AbstractCalibrator) -> AbstractCalibrator:
         """The calibrator, fitted on what ``calibrator`` was fitted on.
 
@@ -121,9 +114,7 @@ class SystemSpec:
         made = self.make()
         if not isinstance(made, AbstractLinearCalibrator):
             raise UsageError(f"{self.spelling} cannot be fitted from moments alone. Give text with --fit_on.")
-        made.fit_moments(calibrator.moments_)
-        made.provenance_ = calibrator.provenance
-        return made
+        return made.fit_moments(calibrator.moments_, calibrator.provenance)
 
 
 def parse_systems(spellings: str) -> list[SystemSpec]:
@@ -145,13 +136,13 @@ def parse_system(spelling: str) -> SystemSpec:
     if spelling == RAW:
         return SystemSpec(spelling)
     *poolings, last = (part.strip() for part in spelling.split("+"))
-    calibrator, value = _calibrator(last)
-    if calibrator is None:
-        poolings = [*poolings, last]
-    if len(poolings) > 1:
-        raise _misspelled(spelling)
-    pooling = poolings[0] if poolings else None
-    if pooling is not None and pooling not in (*COUNTED, *STATIC):
+    calibrator, value = None, None
+    try:
+        calibrator, value = _calibrator(last)
+    except UsageError:
+        poolings.append(last)
+    pooling = "+".join(poolings) or None
+    if pooling and pooling not in (*COUNTED, *STATIC):
         try:
             parse_pooling(pooling)
         except UsageError:
@@ -165,36 +156,23 @@ def parse_calibrator(spelling: str) -> AbstractCalibrator:
     Raises:
         UsageError: If it is misspelled; the message lists the known ones.
     """
+    return SystemSpec(spelling, None, *_calibrator(spelling)).make()
+
+
+def _calibrator(spelling: str) -> tuple[str, int | str | None]:
+    """The row of ``CALIBRATORS``, and the value of its parameter."""
+    known = ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())
     match = _SPELLING.fullmatch(spelling)
     if match is None:
-        raise UsageError(
-            f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {_known()}."
-        )
-    name = ALIASES.get(match["name"], match["name"])
+        raise UsageError(f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {known}.")
+    name, value = ALIASES.get(match["name"], match["name"]), match["value"]
     kind = lookup("calibrator", CALIBRATORS, name)
-    calibrator, value = _calibrator(spelling)
-    if calibrator is None:
-        takes = " or ".join(["a number", *kind.words]) if kind.parameter else "nothing"
-        raise UsageError(f"{name} takes {takes} in brackets, got ({match['value']}). Known: {_known()}.")
-    return SystemSpec(spelling, None, calibrator, value).make()
-
-
-def _calibrator(spelling: str) -> tuple[str | None, int | str | None]:
-    """The row of ``CALIBRATORS`` and the value of its parameter; None if it is not a calibrator."""
-    match = _SPELLING.fullmatch(spelling)
-    name = ALIASES.get(match["name"], match["name"]) if match else ""
-    if match is None or name not in CALIBRATORS:
-        return None, None
-    kind, value = CALIBRATORS[name], match["value"]
-    if value is None:
-        return name, None
+    if value is None or value in kind.words:
+        return name, value
     if kind.parameter and value.isdecimal():
         return name, int(value)
-    return (name, value) if value in kind.words else (None, None)
-
-
-def _known() -> str:
-    return ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())
+    takes = " or ".join(["a number", *kind.words]) if kind.parameter else "nothing"
+    raise UsageError(f"{name} takes {takes} in brackets, got ({value}). Known: {known}.")
 
 
 def _misspelled(spelling: str) -> UsageError:

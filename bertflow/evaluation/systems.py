@@ -236,6 +236,6 @@ def _system(
     if spec.calibrator is None:
         return encoder
     if corpus is not None:
-        return CalibratedEncoder(encoder, spec.fitted(encoder, corpus, progress))
+        return CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
     assert calibrator is not None
     return CalibratedEncoder(encoder, spec.refitted(calibrator))

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator, write_calibrator
+from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.calibrators import Whitening
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.identity import Identity
@@ -276,7 +276,7 @@ class DomainCheck:
         record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict())
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
-            write_calibrator(self.density, aside / DENSITY)
+            self.density.write(aside / DENSITY)
             write_json(aside / RECORD, asdict(record))
 
     @classmethod

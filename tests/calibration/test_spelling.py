@@ -67,7 +67,7 @@ def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling
     encoder, pairs = ToyEncoder(), toy_pairs()
     sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))
     baseline = parse_system(spelling)
-    fitted = baseline.fitted(encoder, sentences)
+    fitted = baseline.make().fit_sentences(encoder, sentences)
     refitted = baseline.refitted(Whitening(n_components=2).fit_sentences(encoder, sentences))
     x = encoder.encode(sentences)
     np.testing.assert_array_equal(refitted.transform(x), fitted.transform(x))
@@ -76,7 +76,7 @@ def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling
 
 def test_a_number_sets_the_calibrators_parameter():
     encoder, pairs = ToyEncoder(), toy_pairs()
-    fitted = parse_system("whitening(2)").fitted(encoder, list(pairs.first))
+    fitted = parse_system("whitening(2)").make().fit_sentences(encoder, list(pairs.first))
     assert fitted.dim_out == 2
 
 
