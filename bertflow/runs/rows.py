@@ -32,8 +32,7 @@ from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place, watched
 from bertflow.records import read_record
-from bertflow.store.build import MANIFEST
-from bertflow.store.shards import Locks, counted
+from bertflow.store.build import MANIFEST, counted, locked
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.recipe import resolve
 
@@ -271,10 +270,11 @@ class RowFile:
         Raises:
             DataError: If the file is there, or another process writes it.
         """
-        locks = Locks(self.output.parent)
-        if not locks.take(self.output.name):
-            raise DataError(f"{self.output} is being written by another process. Wait for it, or name another file.")
-        try:
+        with locked(self.output.with_name(f".lock.{self.output.name}")) as held:
+            if not held:
+                raise DataError(
+                    f"{self.output} is being written by another process. Wait for it, or name another file."
+                )
             if self.output.exists():
                 raise DataError(f"{self.output} is there already. Delete it, or name another file.")
             there = self.rows_there()
@@ -287,8 +287,6 @@ class RowFile:
                 file.truncate()
                 self._append(file, there, blocks, advance)
             self._finish(beside)
-        finally:
-            locks.give_back(self.output.name)
         return there
 
     def _append(self, file: Any, there: int, blocks: Blocks, advance: Advance) -> None:

@@ -9,7 +9,7 @@
 
 The number of shards is fixed when a store is begun. Building again continues a run that was killed: shards with a valid
 marker are kept, the others are computed. Any number of processes may build one store at the same time. Each takes
-shards that no other process holds (``bertflow.store.shards``), those of its own share first if torchrun or SLURM gave
+shards that no other process holds (``bertflow.store.build``), those of its own share first if torchrun or SLURM gave
 it a rank. Reading maps the files into memory.
 
 ``float16`` halves the size on disk. Each shard is then kept around its own center, so that the common mean of all
@@ -19,7 +19,7 @@ embeddings, often most of their length, does not use up the precision of the dif
 import functools
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -28,32 +28,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
+from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file
+from bertflow.files import atomic_file, atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import (
-    CHUNK,
-    SPOOL,
-    Plan,
-    Read,
-    StreamedText,
-    begin,
-    encoded,
-    fill,
-    is_begun,
-    read_manifest,
-    recipe_of,
-)
-from bertflow.store.shards import Locks, Shard, layout
+from bertflow.store.build import MANIFEST, TEXT, Blocks, Plan, Shard, begin, fill, layout, locked, read_manifest
 from bertflow.store.text import (
     HASHES,
     ROW_IDS,
+    SPOOL,
+    TextIndex,
     distinct_rows,
     exact_hashes,
+    read_text,
     save_array,
     text_digest,
+    text_rows,
 )
 from bertflow.text_keys import hash_texts
+
+CHUNK = 8192
+"""Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
+Read = Callable[[], Iterable[str]]
+"""Starts a text from the top."""
+NO_TEXT = "A store needs sentences, got none. Give text."
 
 
 class EmbeddingStore:
@@ -105,26 +103,23 @@ class EmbeddingStore:
         """
         check_sentences(sentences)
         folder = Path(folder)
-        if not len(sentences) or (shards is not None and shards < 1):
-            raise UsageError(
-                f"A store needs sentences and shards, got {len(sentences)} and {shards}. Give one at least."
-            )
+        if not len(sentences):
+            raise UsageError(NO_TEXT)
         distinct, row_ids = distinct_rows(sentences)
         text, n = text_digest([exact_hashes(distinct)]), len(distinct)
-        plan = Plan(recipe_of(encoder), encoder.dim, text, n=n, shards=shards, dtype=dtype)
+        plan = Plan(_recipe_of(encoder), encoder.dim, text, n=n, shards=shards, storage=dtype)
 
         def create() -> Plan:
             save_array(folder / ROW_IDS, row_ids)
             save_array(folder / HASHES, hash_texts(distinct))
             return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
 
-        if not os.access(folder, os.W_OK) and is_begun(folder):
+        if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
             plan.check(folder)  # a finished store may be in a folder where nothing can be written
         else:
-            locks = Locks(folder)
             with bar(n, "encoding", progress) as advance:
-                begin(folder, locks, create, lambda: plan)
-                fill(folder, locks, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
+                begin(folder, create, lambda: plan)
+                fill(folder, _encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
         store = cls.open(folder)
         store.row_ids = row_ids
         return store
@@ -155,20 +150,34 @@ class EmbeddingStore:
             DataError: If the folder holds a store of something else; the message names what differs.
         """
         folder = Path(folder)
-        if shards is not None and shards < 1:
-            raise UsageError(f"A store needs shards, got {shards}. Give one at least.")
-        plan = Plan(recipe_of(encoder), encoder.dim, shards=shards, dtype=dtype)
-        locks = Locks(folder)
-        text = StreamedText(read, folder, locks)
+        plan = Plan(_recipe_of(encoder), encoder.dim, shards=shards, storage=dtype)
+
+        def spool() -> TextIndex:
+            for leftover in folder.glob(f".{SPOOL}.*"):
+                shutil.rmtree(leftover)  # of a process that was killed while it read
+            with atomic_folder(folder / SPOOL) as aside:
+                index = read_text(read(), aside)
+                if not index.n:
+                    raise UsageError(NO_TEXT)
+            return index
 
         def create() -> Plan:
-            index = text.spool()
+            index = spool()
             for name in (ROW_IDS, HASHES):
                 (folder / SPOOL / name).replace(folder / name)
-            return replace(plan, text=index.text, corpus=index.corpus, n=index.n)
+            return replace(plan, **vars(index))
 
-        begin(folder, locks, create, lambda: replace(plan, corpus=text.digest()))
-        fill(folder, locks, encoded(encoder, text.rows), begun(cls(folder)) if begun else lambda rows: None)
+        def check() -> Plan:
+            return replace(plan, corpus=text_digest(exact_hashes(chunk) for chunk in chunks(read(), CHUNK)))
+
+        def sentences(start: int, stop: int) -> Iterator[str]:
+            with locked(folder / TEXT, "reads the text"):
+                if not (folder / SPOOL).is_dir():
+                    spool()
+            return text_rows(folder / SPOOL, start, stop)
+
+        begin(folder, create, check)
+        fill(folder, _encoded(encoder, sentences), begun(cls(folder)) if begun else lambda rows: None)
         return cls.open(folder)
 
     def mapped(
@@ -204,9 +213,8 @@ class EmbeddingStore:
         def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
             return (function(x) for x in self.blocks(start=start, stop=stop))
 
-        locks = Locks(folder)
-        begin(folder, locks, create, lambda: plan)
-        fill(folder, locks, blocks, advance)
+        begin(folder, create, lambda: plan)
+        fill(folder, blocks, advance)
         return EmbeddingStore.open(folder)
 
     @classmethod
@@ -296,3 +304,19 @@ class EmbeddingStore:
     def _read(self, number: int, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
         stored, center = self._mapped[number]
         return stored[index].astype(np.float32) + center
+
+
+def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
+    """Everything that decides the numbers of a store: what the encoder says, and which fitted map follows it."""
+    digest = encoder.identity.digest
+    return encoder.describe() | ({"calibrator_digest": digest} if digest else {})
+
+
+def _encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
+    """The embeddings of ``sentences(start, stop)``, in blocks."""
+
+    def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
+        for chunk in chunks(sentences(start, stop), CHUNK):
+            yield encoder.encode(chunk, progress=False)
+
+    return blocks

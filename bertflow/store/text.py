@@ -29,7 +29,9 @@ CHUNK = 65536
 BUCKET = 2**20
 """Hashes that are sorted at a time, as long as there are at most ``BUCKETS`` buckets."""
 BUCKETS = 64
-RAW = ("hashes.raw", "offsets.raw", "keys.raw")
+RAW = {"hashes.raw": np.uint64, "offsets.raw": np.int64, "keys.raw": np.uint64}
+SPOOL = "text"
+"""The folder of a store that holds its text until the store is finished."""
 SENTENCES, STARTS, ROW_IDS, HASHES = "sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"
 
 
@@ -43,7 +45,7 @@ def text_digest(hashes: Iterable[NDArray[np.uint64]]) -> str:
     """One fingerprint of some sentences in their order, from chunks of their hashes."""
     sha = hashlib.sha256()
     for chunk in hashes:
-        sha.update(chunk.astype("<u8").tobytes())
+        sha.update(np.ascontiguousarray(chunk, dtype="<u8").data)
     return sha.hexdigest()
 
 
@@ -67,38 +69,32 @@ class TextIndex:
     text: str
     corpus: str
 
-    @classmethod
-    def read(cls, sentences: Iterable[str], folder: Path) -> "TextIndex":
-        """Read a text, sentences of one line, into an empty folder."""
-        total = _spool(sentences, folder)
-        if not total:
-            return cls(0, text_digest([]), text_digest([]))
-        hashes, first = _mapped(folder / "hashes.raw"), _scratch(folder / "first.raw", total)
-        row_ids = np.lib.format.open_memmap(folder / ROW_IDS, mode="w+", dtype=np.int64, shape=(total,))
-        first_appearances(hashes, first)
-        n = number_rows(first, row_ids)
-        starts = np.lib.format.open_memmap(folder / STARTS, mode="w+", dtype=np.int64, shape=(n,))
-        _fill_from(starts, _at_first(_mapped(folder / "offsets.raw", np.int64), first))
-        _write_distinct(_mapped(folder / "keys.raw"), folder / HASHES)
-        index = cls(n, text_digest(_at_first(hashes, first)), text_digest(_parts(hashes)))
-        for path in folder.glob("*.raw"):
-            path.unlink()
-        return index
+
+def read_text(sentences: Iterable[str], folder: Path) -> TextIndex:
+    """Read a text, sentences of one line, into an empty folder."""
+    total = _spool(sentences, folder)
+    if not total:
+        return TextIndex(0, text_digest([]), text_digest([]))
+    raw: list[NDArray[Any]] = [np.memmap(folder / name, dtype=dtype, mode="r") for name, dtype in RAW.items()]
+    hashes, offsets, keys = raw
+    first = np.memmap(folder / "first.raw", dtype=np.int64, mode="w+", shape=(total,))
+    row_ids = np.lib.format.open_memmap(folder / ROW_IDS, mode="w+", dtype=np.int64, shape=(total,))
+    first_appearances(hashes, first)
+    n = number_rows(first, row_ids)
+    _save_parts(folder / STARTS, _at_first(offsets, first), np.int64)
+    _save_parts(folder / HASHES, (np.unique(keys[where]) for where in _buckets(keys)), np.uint64)
+    index = TextIndex(n, text_digest(_at_first(hashes, first)), text_digest([hashes]))
+    for path in folder.glob("*.raw"):
+        path.unlink()
+    return index
 
 
-class SpooledText:
-    """The distinct sentences of a text that was read, by their rows."""
-
-    def __init__(self, folder: Path) -> None:
-        self._path = folder / SENTENCES
-        self._starts = np.load(folder / STARTS, mmap_mode="r")
-
-    def rows(self, start: int, stop: int) -> Iterator[str]:
-        """Sentences ``start`` to ``stop``, one at a time."""
-        with self._path.open("rb") as file:
-            for offset in self._starts[start:stop]:
-                file.seek(offset)
-                yield file.readline().removesuffix(b"\n").decode()
+def text_rows(folder: Path, start: int, stop: int) -> Iterator[str]:
+    """Distinct sentences ``start`` to ``stop`` of a text that was read, one at a time."""
+    with (folder / SENTENCES).open("rb") as file:
+        for offset in np.load(folder / STARTS, mmap_mode="r")[start:stop]:
+            file.seek(offset)
+            yield file.readline().removesuffix(b"\n").decode()
 
 
 def first_appearances(hashes: NDArray[np.uint64], first: NDArray[np.int64]) -> None:
@@ -132,7 +128,11 @@ def _spool(sentences: Iterable[str], folder: Path) -> int:
         hashes, offsets, keys = (stack.enter_context((folder / name).open("wb")) for name in RAW)
         for chunk in chunks(sentences, CHUNK):
             lines = [sentence.encode() + b"\n" for sentence in chunk]
-            _require_lines(lines, total)
+            for number, line in enumerate(lines, start=total):
+                if b"\n" in line[:-1]:
+                    raise DataError(
+                        f"Sentence {number} of the stream has several lines. Replace its line ends by spaces."
+                    )
             starts = offset + np.cumsum([0] + [len(line) for line in lines])
             text.writelines(lines)
             exact_hashes(chunk).tofile(hashes)
@@ -140,12 +140,6 @@ def _spool(sentences: Iterable[str], folder: Path) -> int:
             np.array([hash_text(sentence) for sentence in chunk], dtype=np.uint64).tofile(keys)
             total, offset = total + len(chunk), int(starts[-1])
     return total
-
-
-def _require_lines(lines: list[bytes], first: int) -> None:
-    for number, line in enumerate(lines, start=first):
-        if b"\n" in line[:-1]:
-            raise DataError(f"Sentence {number} of the stream has several lines. Replace its line ends by spaces.")
 
 
 def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
@@ -161,13 +155,13 @@ def _buckets(hashes: NDArray[np.uint64]) -> Iterator[NDArray[np.int64]]:
         yield np.concatenate(parts)
 
 
-def _write_distinct(keys: NDArray[np.uint64], path: Path) -> None:
-    """Write the distinct ``keys``, sorted, as a .npy file; a bucket at a time."""
+def _save_parts(path: Path, parts: Iterable[NDArray[Any]], dtype: type) -> None:
+    """Write arrays, one after the other, as one .npy file."""
     raw = path.with_suffix(".raw")
     with raw.open("wb") as file:
-        for where in _buckets(keys):
-            np.unique(keys[where]).tofile(file)
-    save_array(path, _mapped(raw))
+        for part in parts:
+            part.tofile(file)
+    save_array(path, np.memmap(raw, dtype=dtype, mode="r"))
 
 
 def _at_first(values: NDArray[Any], first: NDArray[np.int64]) -> Iterator[NDArray[Any]]:
@@ -175,25 +169,6 @@ def _at_first(values: NDArray[Any], first: NDArray[np.int64]) -> Iterator[NDArra
     for start in range(0, len(first), CHUNK):
         part = first[start : start + CHUNK]
         yield values[start : start + len(part)][part == np.arange(start, start + len(part))]
-
-
-def _parts(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
-
-
-def _fill_from(array: NDArray[Any], parts: Iterator[NDArray[Any]]) -> None:
-    start = 0
-    for part in parts:
-        array[start : start + len(part)] = part
-        start += len(part)
-
-
-def _mapped(path: Path, dtype: type = np.uint64) -> NDArray[Any]:
-    return np.memmap(path, dtype=dtype, mode="r")
-
-
-def _scratch(path: Path, n: int) -> NDArray[np.int64]:
-    return np.memmap(path, dtype=np.int64, mode="w+", shape=(n,))
 
 
 def distinct_rows(sentences: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:

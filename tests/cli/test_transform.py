@@ -15,7 +15,7 @@ from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.runs import rows as row_files
-from bertflow.store import build as store_build
+from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 
 FORK = multiprocessing.get_context("fork")
@@ -69,7 +69,7 @@ def _small_blocks(monkeypatch):
     monkeypatch.setattr(row_files, "EVERY", 20 * 5 * 4)
     for function in (vectors.Vectors.blocks, EmbeddingStore.blocks):
         monkeypatch.setattr(function, "__defaults__", (7, *function.__defaults__[1:]))
-    monkeypatch.setattr(store_build, "CHUNK", 7)
+    monkeypatch.setattr(store_module, "CHUNK", 7)
 
 
 def transform(source, output, *more, calibrator="c"):
@@ -255,10 +255,10 @@ def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
 
 def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
     def hold(begun, go_on):
-        locks = row_files.Locks(tmp_path)
-        assert locks.take("z.npy")
-        begun.set()
-        go_on.wait(60)
+        with row_files.locked(tmp_path / ".lock.z.npy") as held:
+            assert held
+            begun.set()
+            go_on.wait(60)
 
     begun, go_on = FORK.Event(), FORK.Event()
     holder = FORK.Process(target=hold, args=(begun, go_on))

@@ -9,18 +9,23 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bertflow.errors import DataError
-from bertflow.store import shards as store_shards
-from bertflow.store.shards import Locks
+from bertflow.store import build as store_build
+from bertflow.store.build import locked
 
 FORK = multiprocessing.get_context("fork")
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
 
 def _hold(path, number, held):
-    locks = Locks(path)
-    assert locks.take(number)
-    held.set()
-    signal.pause()
+    with locked(path / f".lock.{number}") as mine:
+        assert mine
+        held.set()
+        signal.pause()
+
+
+def is_free(path, number):
+    with locked(path / f".lock.{number}") as held:
+        return held
 
 
 @pytest.fixture
@@ -38,26 +43,24 @@ def holder(tmp_path):
 @pytest.mark.usefixtures("holder")
 @pytest.mark.parametrize(("number", "free"), [(3, False), (2, True), (4, True)])
 def test_what_another_process_holds_cannot_be_taken(tmp_path, number, free):
-    assert Locks(tmp_path).take(number) is free
+    assert is_free(tmp_path, number) is free
 
 
 def test_a_process_that_is_killed_holds_nothing(tmp_path, holder):
     os.kill(holder.pid, signal.SIGKILL)
     holder.join(30)
-    assert Locks(tmp_path).take(3)
+    assert is_free(tmp_path, 3)
 
 
 def test_who_waits_says_so_once_and_gets_it(tmp_path, holder, caplog, monkeypatch):
-    monkeypatch.setattr(store_shards.time, "sleep", lambda seconds: (holder.kill(), holder.join(30)))
-    with caplog.at_level(logging.INFO), Locks(tmp_path).waiting(3, "reads the text"):
+    monkeypatch.setattr(store_build.time, "sleep", lambda seconds: (holder.kill(), holder.join(30)))
+    with caplog.at_level(logging.INFO), locked(tmp_path / ".lock.3", "reads the text"):
         pass
     assert caplog.messages == [f"{tmp_path}: waiting for another process, which reads the text."]
 
 
 def test_what_is_given_back_is_free_and_leaves_no_file(tmp_path):
-    locks = Locks(tmp_path)
-    assert locks.take(3)
-    locks.give_back(3)
+    assert is_free(tmp_path, 3)
     assert not list(tmp_path.iterdir())
     taken = FORK.Process(target=_take, args=(tmp_path, 3))
     taken.start()
@@ -66,15 +69,12 @@ def test_what_is_given_back_is_free_and_leaves_no_file(tmp_path):
 
 
 def _take(path, number):
-    os._exit(0 if Locks(path).take(number) else 1)
+    os._exit(0 if is_free(path, number) else 1)
 
 
 def test_threads_exclude_each_other_as_processes_do(tmp_path):
-    locks = Locks(tmp_path)
-    assert locks.take(3)
-    with ThreadPoolExecutor() as threads:
-        assert not threads.submit(Locks(tmp_path).take, 3).result()
-    locks.give_back(3)
+    with locked(tmp_path / ".lock.3"), ThreadPoolExecutor() as threads:
+        assert not threads.submit(is_free, tmp_path, 3).result()
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS])
@@ -84,7 +84,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
     with pytest.raises(DataError) as caught:
-        Locks(tmp_path).take(0)
+        is_free(tmp_path, 0)
     assert str(caught.value) == (
         f"{tmp_path / '.lock.0'} cannot be locked ({os.strerror(number)}), so several processes could overwrite each "
         "other's work. Choose a folder where you may write, on a file system with locks."
@@ -94,4 +94,4 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch, number):
 def test_a_place_where_nothing_can_be_written_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"\.lock\.0 cannot be locked \(File exists\)"):
-        Locks(tmp_path / "file").take(0)
+        is_free(tmp_path / "file", 0)

@@ -16,7 +16,7 @@ from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import write_json
 from bertflow.moments import Moments
 from bertflow.records import read_record
-from bertflow.store import build as store_build
+from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 
@@ -85,7 +85,7 @@ def test_a_distinct_sentence_is_encoded_once(tmp_path):
 
 
 def test_long_shards_are_encoded_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_build, "CHUNK", 4)
+    monkeypatch.setattr(store_module, "CHUNK", 4)
     built = EmbeddingStore.build(CountingEncoder(), CORPUS, tmp_path / "store", shards=2)
     np.testing.assert_array_equal(built.rows(built.row_ids), CountingEncoder().encode(CORPUS))
 
@@ -195,13 +195,17 @@ def test_a_row_out_of_range_gives_the_range(built, indices, got):
     assert str(caught.value) == f"Rows go from 0 to 35, got {got}. Use row_ids for sentences."
 
 
-@pytest.mark.parametrize(("sentences", "shards"), [([], 8), (["a"], 0)])
-def test_a_store_of_nothing_is_refused(tmp_path, sentences, shards):
+@pytest.mark.parametrize(
+    ("sentences", "shards", "message"),
+    [
+        ([], 8, "A store needs sentences, got none. Give text."),
+        (["a"], 0, "A store needs shards, got 0. Give one at least."),
+    ],
+)
+def test_a_store_of_nothing_is_refused(tmp_path, sentences, shards, message):
     with pytest.raises(UsageError) as caught:
         EmbeddingStore.build(CountingEncoder(), sentences, tmp_path / "store", shards)
-    assert str(caught.value) == (
-        f"A store needs sentences and shards, got {len(sentences)} and {shards}. Give one at least."
-    )
+    assert str(caught.value) == message
 
 
 def test_an_unknown_dtype_lists_the_known_ones(tmp_path):

@@ -11,7 +11,6 @@ from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
 from bertflow.store import build as store_build
-from bertflow.store.shards import Locks
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 
@@ -187,7 +186,7 @@ def test_some_rows_come_in_blocks(tmp_path, start, stop):
 def test_a_finished_store_is_used_where_nothing_can_be_written(tmp_path, monkeypatch):
     streamed(tmp_path / "store")
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr(Locks, "take", None)
+    monkeypatch.setattr(store_build, "locked", None)
     assert len(EmbeddingStore.build(LengthEncoder(), SENTENCES, tmp_path / "store")) == len(SENTENCES)
     with pytest.raises(DataError, match="pooling 'mean'"):
         EmbeddingStore.build(LengthEncoder("cls"), SENTENCES, tmp_path / "store")

@@ -6,13 +6,14 @@ import pytest
 from bertflow.errors import DataError
 from bertflow.store import text as store_text
 from bertflow.store.text import (
-    SpooledText,
     TextIndex,
     distinct_rows,
     exact_hashes,
     first_appearances,
     number_rows,
+    read_text,
     text_digest,
+    text_rows,
 )
 from bertflow.text_keys import hash_texts
 
@@ -41,23 +42,23 @@ def test_first_appearances_are_those_of_a_dictionary():
 @pytest.mark.usefixtures("sizes")
 def test_a_text_that_is_read_as_a_stream_is_the_text_in_memory(tmp_path):
     text = corpus()
-    index = TextIndex.read(iter(text), tmp_path)
+    index = read_text(iter(text), tmp_path)
     distinct, row_ids = distinct_rows(text)
     assert index == TextIndex(len(distinct), text_digest([exact_hashes(distinct)]), text_digest([exact_hashes(text)]))
     np.testing.assert_array_equal(np.load(tmp_path / "row_ids.npy"), row_ids)
     np.testing.assert_array_equal(np.load(tmp_path / "text_hashes.npy"), hash_texts(text))
-    assert list(SpooledText(tmp_path).rows(0, index.n)) == distinct
+    assert list(text_rows(tmp_path, 0, index.n)) == distinct
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 0), (3, 40), (118, 119)])
 def test_some_rows_of_a_text_are_read_alone(tmp_path, start, stop):
-    index = TextIndex.read(corpus(), tmp_path)
+    index = read_text(corpus(), tmp_path)
     assert index.n == 119
-    assert list(SpooledText(tmp_path).rows(start, stop)) == distinct_rows(corpus())[0][start:stop]
+    assert list(text_rows(tmp_path, start, stop)) == distinct_rows(corpus())[0][start:stop]
 
 
 def test_only_what_is_needed_stays_on_disk(tmp_path):
-    TextIndex.read(corpus(), tmp_path)
+    read_text(corpus(), tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"}
 
@@ -75,10 +76,10 @@ def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():
 
 
 def test_no_text_is_no_rows(tmp_path):
-    assert TextIndex.read([], tmp_path).n == 0
+    assert read_text([], tmp_path).n == 0
 
 
 def test_a_sentence_of_several_lines_is_refused(tmp_path):
     with pytest.raises(DataError) as caught:
-        TextIndex.read(["one", "two", "a\nb"], tmp_path)
+        read_text(["one", "two", "a\nb"], tmp_path)
     assert str(caught.value) == "Sentence 2 of the stream has several lines. Replace its line ends by spaces."
