@@ -42,8 +42,8 @@ from .runs.flow_run import train as train
 from .runs.vectors import embed as embed
 from .runs.vectors import fit as fit
 from .runs.vectors import transform as transform
+from .scoring import score as score
 from .scoring.domain import DomainCheck as DomainCheck
-from .scoring.pairs import score as score
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve import serve_encoder as serve_encoder
 from .store.store import EmbeddingStore as EmbeddingStore

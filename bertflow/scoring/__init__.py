@@ -1,1 +1,238 @@
-"""Percentiles, probabilities, thresholds; in or out of domain."""
+"""``bertflow.score``: cosines of pairs that people can use, and how ordinary the sentences of a text are."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from typing_extensions import Unpack
+
+from bertflow.errors import UsageError
+from bertflow.opening import LoadOptions, load
+from bertflow.results import AbstractResult
+from bertflow.tables import Table
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.scoring.domain import DomainReport
+    from bertflow.scoring.random_pairs import Threshold
+    from bertflow.scoring.scores import ScoreCalibrator
+
+SHOWN = 20
+"""Pairs that are shown; a file gets all of them."""
+WIDTH = 40
+"""Characters of a text that are shown."""
+Row = tuple[str | float, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class ScoredPairs(AbstractResult):
+    """What ``bertflow.score`` gives back.
+
+    Attributes:
+        scores: The calibrator of scores, fitted or opened; None if no pairs were scored.
+        threshold: The cosine from which a pair is a match.
+        pairs: The pairs that were scored; None if only a text was asked about.
+        cosines: Their cosines (n,).
+        percentiles: Percent of random pairs with a lower cosine, (n,).
+        probabilities: Probability of a match, (n,); None without labels.
+        matches: Whether the cosine reaches the threshold, (n,).
+        domain: How ordinary the sentences of a text are; None if that was not asked.
+    """
+
+    scores: "ScoreCalibrator | None" = None
+    threshold: "Threshold | None" = None
+    pairs: "Pairs | None" = None
+    cosines: "NDArray[np.float64] | Sequence[float]" = ()
+    percentiles: "NDArray[np.float64] | Sequence[float]" = ()
+    probabilities: "NDArray[np.float64] | None" = None
+    matches: "NDArray[np.bool_] | Sequence[bool]" = ()
+    domain: "DomainReport | None" = None
+
+    name: ClassVar[str] = "scores"
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """The columns of ``rows``."""
+        probability = () if self.probabilities is None else ("probability",)
+        return ("sentence1", "sentence2", "cosine", "percentile", *probability, "match")
+
+    def rows(self) -> list[Row]:
+        """One a pair; "match" is yes or no."""
+        if self.pairs is None:
+            return []
+        numbers = [self.cosines, self.percentiles, *([] if self.probabilities is None else [self.probabilities])]
+        rounded = [[round(float(value), 6) for value in column] for column in numbers]
+        matches = ["yes" if match else "no" for match in self.matches]
+        return list(zip(self.pairs.first, self.pairs.second, *rounded, matches, strict=True))
+
+    def parts(self) -> Iterator[Table | str]:
+        """The threshold, the first pairs, and the strangest sentences."""
+        if self.scores is not None:
+            yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
+        if self.pairs is not None:
+            yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
+            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match."
+        if self.domain is not None:
+            yield from self.domain.parts()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "threshold": vars(self.threshold) if self.threshold else None,
+            "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()],
+            "domain": self.domain.as_dict() if self.domain else None,
+        }
+
+
+def score(
+    encoder: "str | Path | SentenceEncoder",
+    pairs: "str | Path | Sequence[tuple[str, str]] | None" = None,
+    *,
+    columns: str | None = None,
+    output: str | Path | None = None,
+    false_match_rate: float = 0.001,
+    domain: "str | Path | Sequence[str] | None" = None,
+    fit_on: "str | Path | Sequence[str] | None" = None,
+    labels: str | Path | None = None,
+    method: str = "auto",
+    density: str | None = None,
+    save: str | Path | None = None,
+    max_sentences: int = 5000,
+    seed: int = 0,
+    progress: bool | None = None,
+    **options: Unpack[LoadOptions],
+) -> ScoredPairs:
+    """Score pairs of sentences, or say how ordinary the sentences of a text are.
+
+    A score is the cosine, its percentile among random pairs of your text, the probability of a match if labels were
+    given, and yes or no at a false-match rate that you choose. An encoder that has no scores.json yet needs fit_on.
+
+    Args:
+        encoder: An encoder with its scores; or any encoder (hub id or folder), with fit_on.
+        pairs: tsv, csv, jsonl or parquet with two columns of text.
+        columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
+        output: File to write the result to: .tsv, .csv or .jsonl.
+        false_match_rate: Share of random pairs that may pass as matches.
+        domain: Text: how ordinary is each of its sentences, and has the whole drifted?
+        fit_on: Text to fit the scores to, which no calibrator was fitted on.
+        labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
+        method: How probabilities are fitted: isotonic, logistic or auto.
+        density: With fit_on and domain: gaussian (default) or flow.
+        save: With fit_on: folder to write the encoder with its scores to.
+        max_sentences: Size of the random sample of fit_on.
+        seed: Random seed for the sample and the random pairs.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``.
+
+    Raises:
+        UsageError: If options contradict each other, or the text is too small for the false-match rate.
+        DataError: If a file cannot be used, or the scores belong to another encoder.
+    """
+    _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
+    from bertflow.data.pairs import load_pairs
+    from bertflow.evaluation.encoding import pair_cosines
+    from bertflow.scoring.domain import DOMAIN, DomainCheck
+    from bertflow.scoring.random_pairs import unseen_sample
+    from bertflow.scoring.scores import SCORES, ScoreCalibrator
+    from bertflow.tables import write_rows
+
+    labelled = load_pairs(labels, "binary") if labels else None
+    asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
+    home = Path(encoder) if isinstance(encoder, str | Path) else None
+    if isinstance(encoder, str | Path):
+        encoder = load(encoder, **options)
+    if text is not None:
+        name = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
+        text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)
+    found = ScoredPairs()
+    if asked is not None or save:
+        if text is not None:
+            scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=progress)
+        else:
+            scores = ScoreCalibrator.load(_kept(home, SCORES, "Fit the scores to your text"), encoder)
+        if labelled is not None:
+            scores.fit_labels(pair_cosines(encoder, labelled, progress), labelled.target)
+        threshold = scores.threshold(false_match_rate)
+        found = ScoredPairs(scores, threshold)
+        if asked is not None:
+            cosines = pair_cosines(encoder, asked, progress)
+            chances = scores.probability(cosines) if scores.probability_ else None
+            matches = cosines >= threshold.value
+            found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
+        if save:
+            _save(Path(save), encoder, scores)
+    if strange is not None:
+        if text is not None:
+            check = DomainCheck.of_text(encoder.raw, text, density or "gaussian")
+        else:
+            check = DomainCheck.load(_kept(home, f"{DOMAIN}/", "Say what ordinary text is"), encoder.raw)
+        found = replace(found, domain=check.report(encoder.raw, strange, progress))
+    if output:
+        table = found if found.domain is None else found.domain
+        write_rows(output, table.header, table.rows())
+    return found
+
+
+def _check(
+    pairs: Any, output: str | Path | None, domain: Any, fit_on: Any, of_fit: Mapping[str, str | Path | None]
+) -> None:
+    """Refuse what can be refused before anything is opened."""
+    if output:
+        from bertflow.tables import require_writable
+
+        require_writable(output)
+    for name, value in of_fit.items():
+        if value is not None and fit_on is None:
+            raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
+    if pairs and domain and output:
+        raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
+    if not (pairs or domain or of_fit["save"]):
+        raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
+
+
+def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
+    from bertflow.data.corpus import load_sentences
+
+    return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
+
+
+def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str | None) -> "Pairs | None":
+    from bertflow.data.pairs import Pairs, load_pairs
+
+    if isinstance(given, str | Path):
+        return load_pairs(given, "texts", columns)
+    first, second = zip(*given, strict=True) if given else ((), ())
+    return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
+
+
+def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
+    """Write the encoder and its scores as one folder."""
+    from bertflow.calibrated import CalibratedEncoder
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.files import atomic_folder
+
+    if not isinstance(encoder.raw, TransformerEncoder) or not isinstance(
+        encoder, TransformerEncoder | CalibratedEncoder
+    ):
+        raise UsageError(f"--save is for transformers, this is a {type(encoder.raw).__name__}. Leave it out.")
+    with atomic_folder(folder) as aside:
+        encoder.write(aside)
+        scores.save(aside)
+
+
+def _kept(home: Path | None, name: str, do: str) -> Path:
+    """The folder of an encoder that keeps what was fitted to text."""
+    if home is None or not (home / name).exists():
+        raise UsageError(f"{home or 'The encoder'} holds no {name}. {do}: add --fit_on TEXT.")
+    return home
+
+
+def _cell(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.4f}"
+    return value if len(value) <= WIDTH else f"{value[: WIDTH - 3]}..."

@@ -12,10 +12,9 @@ that a density was fitted on look too likely, the more so the fewer they were.
 
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,13 +22,14 @@ from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.calibrators import AbstractDensity, Whitening
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
+from bertflow.scoring.scores import require_same_encoder
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
 
@@ -51,15 +51,6 @@ STRANGE = 1.0
 """Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
 SHOWN = 10
 """Sentences that a table shows."""
-
-
-@runtime_checkable
-class Density(Protocol):
-    """A calibrator that can say how likely a raw embedding is: Whitening, Standardize, FlowCalibrator."""
-
-    def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
-        """Log density (n,) of the rows, in nats."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -96,10 +87,6 @@ class Drift:
             f"text is the stranger one in {self.auroc:.0%} of couples"
         )
 
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**asdict(self), "drifted": self.drifted}
-
 
 @dataclass(frozen=True, repr=False)
 class DomainReport(AbstractResult):
@@ -133,7 +120,8 @@ class DomainReport(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {"sentences": [dict(zip(self.header, row, strict=True)) for row in self.rows()], **self.drift.as_dict()}
+        sentences = [dict(zip(self.header, row, strict=True)) for row in self.rows()]
+        return {"sentences": sentences, **asdict(self.drift), "drifted": self.drift.drifted}
 
 
 @dataclass(frozen=True)
@@ -164,12 +152,12 @@ class DomainCheck:
 
     def __init__(self, density: AbstractCalibrator | None = None, unit: bool = True) -> None:
         density = Whitening() if density is None else density
-        if not isinstance(density, Density):
+        if not isinstance(density, AbstractDensity):
             raise UsageError(
                 f"A domain check needs a density, which {type(density).__name__} does not have. "
                 "Use Whitening, Standardize or FlowCalibrator."
             )
-        self.density: AbstractCalibrator = density
+        self.density: AbstractDensity = density
         self.unit = unit
         self.held_out_: Float64 = np.empty(0)
         self.made_by_ = Identity()
@@ -221,15 +209,14 @@ class DomainCheck:
 
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], held_out: Sequence[str]) -> Self:
         """Fit to sentences as the raw ``encoder`` embeds them, compare with others, and remember the encoder."""
-        with _within_the_span():
+        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
             self.fit(encoder.encode(list(sentences)), encoder.encode(list(held_out)[:MOST]))
         self.made_by_ = encoder.identity
         return self
 
     def log_likelihood(self, X: ArrayLike) -> Float64:
-        """Log density (n,) of raw embeddings, in nats."""
-        assert isinstance(self.density, Density)
-        with _within_the_span():
+        """Log density (n,) of raw embeddings, in nats; it is one within the span of directions that are not null."""
+        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 
     def _scaled(self, X: ArrayLike) -> ArrayLike:
@@ -297,22 +284,8 @@ class DomainCheck:
         check.made_by_ = Identity.from_record(record.made_by)
         check.held_out_ = np.array(record.held_out, dtype=np.float64)
         check._require_fitted()
-        if encoder is not None:
-            check.made_by_.require(
-                encoder.identity,
-                f"{path / RECORD} was fitted on embeddings by",
-                "Use the encoder that it was fitted on, fit the domain check again, or give force=True.",
-                force,
-            )
+        require_same_encoder(check.made_by_, encoder, path / RECORD, "fit the domain check again", force)
         return check
-
-
-@contextmanager
-def _within_the_span() -> Iterator[None]:
-    """Silence the note on null directions: a density is one within the span of the others in any case."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", NullDirectionWarning)
-        yield
 
 
 def auroc(inside: NDArray[np.floating], outside: NDArray[np.floating]) -> float:

@@ -12,7 +12,7 @@ one by one, since thresholds lie there; of the others every thousandth part.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -110,30 +110,6 @@ class Probability:
     n: int
     matches: int
 
-    @classmethod
-    def fit(cls, cosines: NDArray[np.floating], labels: NDArray[np.integer], method: str = "auto") -> "Probability":
-        """Fit to the cosines (n,) of labelled pairs, labels 0 and 1.
-
-        Raises:
-            UnknownNameError: For an unknown method.
-            DataError: For fewer than ``FEWEST_LABELS`` pairs, only one label, or matches that have no higher cosines.
-        """
-        s, y = np.asarray(cosines, dtype=np.float64), np.asarray(labels, dtype=np.int64)
-        if s.shape != y.shape or s.ndim != 1 or len(s) < FEWEST_LABELS:
-            raise DataError(
-                f"A probability needs at least {FEWEST_LABELS} cosines and as many labels, got shapes {s.shape} and "
-                f"{y.shape}. Label more pairs."
-            )
-        if set(np.unique(y).tolist()) != {0, 1}:
-            raise DataError(f"Labels should be 0 and 1, both of them, got {np.unique(y).tolist()}. Repair the labels.")
-        if s[y == 1].mean() <= s[y == 0].mean():
-            raise DataError(
-                f"Matches should have higher cosines, but their mean is {s[y == 1].mean():.3f} and that of the others "
-                f"{s[y == 0].mean():.3f}. Are the labels the wrong way round? Otherwise cosines say nothing here."
-            )
-        name = ("isotonic" if len(s) >= ENOUGH else "logistic") if method == "auto" else method
-        return cls(name, lookup("method", CURVES, name).fit(s, y), len(y), int(y.sum()))
-
 
 @dataclass(frozen=True)
 class ScoresRecord:
@@ -165,16 +141,12 @@ class ScoreCalibrator:
         made_by_: Identity of the encoder.
     """
 
-    _cosines: Float64
-    _at_least: Float64
-    _independent: Mapping[float, float]
+    _held: ScoresRecord
 
     def __init__(self, method: str = "auto", random_state: int = 0) -> None:
-        self.method = method
-        self.random_state = random_state
+        self.method, self.random_state = method, random_state
         self.probability_: Probability | None = None
-        self.made_by_ = Identity()
-        self.n_ = self.pairs_ = 0
+        self.made_by_, self.n_, self.pairs_ = Identity(), 0, 0
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Fit to embeddings (n, dim) of the text, calibrated as they will be when they are scored; n >= 50.
@@ -188,10 +160,26 @@ class ScoreCalibrator:
         if x.ndim != 2 or not np.isfinite(x).all():
             raise DataError(f"Scores need embeddings (n, dim), finite, got shape {x.shape}. Were they made in float32?")
         pairs = RandomPairs.of(x, self.random_state)
-        self.n_, self.pairs_, self.made_by_ = len(x), len(pairs), Identity()
-        self._cosines, self._at_least = _knots(pairs.cosines.ravel())
-        self._independent = {rate: pairs.independent(rate) for rate in RATES if rate * len(pairs) >= 1}
+        cosines, at_least = _knots(pairs.cosines.ravel())
+        self._hold(
+            ScoresRecord(
+                format=1,
+                method=self.method,
+                random_state=self.random_state,
+                n=len(x),
+                pairs=len(pairs),
+                cosines=cosines.tolist(),
+                at_least=at_least.tolist(),
+                independent=[(rate, pairs.independent(rate)) for rate in RATES if rate * len(pairs) >= 1],
+                made_by=Identity().as_dict(),
+                probability=self.probability_,
+            )
+        )
         return self
+
+    def _hold(self, record: ScoresRecord) -> None:
+        self._held, self.n_, self.pairs_ = record, record.n, record.pairs
+        self.made_by_, self.probability_ = Identity.from_record(record.made_by), record.probability
 
     def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
@@ -203,16 +191,32 @@ class ScoreCalibrator:
         """Learn probabilities from pairs: their cosines (n,), and 1 where a pair is a match, else 0.
 
         Raises:
+            UnknownNameError: For an unknown method.
             DataError: For fewer than 20 pairs, only one label, or matches that have no higher cosines.
         """
-        self.probability_ = Probability.fit(np.asarray(cosines), np.asarray(labels), self.method)
+        s, y = np.asarray(cosines, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+        if s.shape != y.shape or s.ndim != 1 or len(s) < FEWEST_LABELS:
+            raise DataError(
+                f"A probability needs at least {FEWEST_LABELS} cosines and as many labels, got shapes {s.shape} and "
+                f"{y.shape}. Label more pairs."
+            )
+        if set(np.unique(y).tolist()) != {0, 1}:
+            raise DataError(f"Labels should be 0 and 1, both of them, got {np.unique(y).tolist()}. Repair the labels.")
+        if s[y == 1].mean() <= s[y == 0].mean():
+            raise DataError(
+                f"Matches should have higher cosines, but their mean is {s[y == 1].mean():.3f} and that of the others "
+                f"{s[y == 0].mean():.3f}. Are the labels the wrong way round? Otherwise cosines say nothing here."
+            )
+        by_size = "isotonic" if len(s) >= ENOUGH else "logistic"
+        method = by_size if self.method == "auto" else self.method
+        self.probability_ = Probability(method, lookup("method", CURVES, method).fit(s, y), len(y), int(y.sum()))
         return self
 
     def share(self, cosines: ArrayLike) -> Float64:
         """Share of random pairs with such a cosine or a higher one, in (0, 1]."""
         self._require_fitted()
         s = _finite(cosines)
-        return (1 + np.interp(s, self._cosines, self._at_least, right=0.0)) / (1 + self.pairs_)
+        return (1 + np.interp(s, self._held.cosines, self._held.at_least, right=0.0)) / (1 + self.pairs_)
 
     def percentile(self, cosines: ArrayLike) -> Float64:
         """Percent of random pairs with a lower cosine, in [0, 100)."""
@@ -263,8 +267,8 @@ class ScoreCalibrator:
 
     def independent(self, rate: float) -> int:
         """How many independent pairs the random ones are worth where thresholds of this rate lie."""
-        noted = sorted(self._independent)
-        return int(np.interp(np.log(rate), np.log(noted), [self._independent[one] for one in noted]))
+        rates, worth = zip(*sorted(self._held.independent), strict=True)
+        return int(np.interp(np.log(rate), np.log(rates), worth))
 
     def _smallest(self, level: float) -> float:
         """The smallest false-match rate, to two digits, that the text is large enough for."""
@@ -273,7 +277,7 @@ class ScoreCalibrator:
 
     def _cosine_at(self, share: float) -> float:
         count = share * (1 + self.pairs_) - 1
-        return float(np.interp(count, self._at_least[::-1], self._cosines[::-1]))
+        return float(np.interp(count, self._held.at_least[::-1], self._held.cosines[::-1]))
 
     def _require_fitted(self) -> None:
         if not self.pairs_:
@@ -282,18 +286,7 @@ class ScoreCalibrator:
     def save(self, folder: str | Path) -> None:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
         self._require_fitted()
-        record = ScoresRecord(
-            format=1,
-            method=self.method,
-            random_state=self.random_state,
-            n=self.n_,
-            pairs=self.pairs_,
-            cosines=self._cosines.tolist(),
-            at_least=self._at_least.astype(np.int64).tolist(),
-            independent=list(self._independent.items()),
-            made_by=self.made_by_.as_dict(),
-            probability=self.probability_,
-        )
+        record = replace(self._held, made_by=self.made_by_.as_dict(), probability=self.probability_)
         write_json(Path(folder) / SCORES, asdict(record))
 
     @classmethod
@@ -311,22 +304,21 @@ class ScoreCalibrator:
         path = Path(folder) / SCORES
         record = read_record(path, ScoresRecord, "score calibrator", "Fit the scores again.")
         scores = cls(record.method, record.random_state)
-        scores.n_, scores.pairs_, scores.probability_ = record.n, record.pairs, record.probability
-        scores._cosines = np.array(record.cosines, dtype=np.float64)
-        scores._at_least = np.array(record.at_least, dtype=np.float64)
-        scores._independent = dict(record.independent)
-        scores.made_by_ = Identity.from_record(record.made_by)
-        if encoder is not None:
-            scores.made_by_.require(
-                encoder.identity,
-                f"{path} was fitted on embeddings by",
-                "Use the encoder that it was fitted on, fit the scores again, or give force=True.",
-                force,
-            )
+        scores._hold(record)
+        require_same_encoder(scores.made_by_, encoder, path, "fit the scores again", force)
         return scores
 
 
-def _knots(cosines: Float64) -> tuple[Float64, Float64]:
+def require_same_encoder(
+    made_by: Identity, encoder: "SentenceEncoder | None", path: Path, again: str, force: bool
+) -> None:
+    """Refuse an encoder that a file was not fitted on; None checks nothing."""
+    if encoder is not None:
+        do = f"Use the encoder that it was fitted on, {again}, or give force=True."
+        made_by.require(encoder.identity, f"{path} was fitted on embeddings by", do, force)
+
+
+def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
     """Distinct cosines, rising, and how many of all are as high or higher, falling."""
     values, counts = np.unique(cosines, return_counts=True)
     at_least = len(cosines) - np.cumsum(counts) + counts
@@ -334,7 +326,7 @@ def _knots(cosines: Float64) -> tuple[Float64, Float64]:
     wanted = np.linspace(0, len(cosines), GRID + 1)
     grid = np.unique(np.searchsorted(-at_least, -wanted).clip(max=len(values) - 1))
     kept = np.union1d(np.flatnonzero(tail), grid)
-    return values[kept], at_least[kept].astype(np.float64)
+    return values[kept], at_least[kept]
 
 
 def _finite(cosines: ArrayLike) -> Float64:
