@@ -30,7 +30,7 @@ from bertflow.affine import whitening_map
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
-from bertflow.evaluation.tasks import right_ranks
+from bertflow.evaluation.figures import right_ranks
 from bertflow.moments import Moments
 from bertflow.training.rows import participation_ratio
 

@@ -27,9 +27,8 @@ from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
+from bertflow.evaluation.figures import Figure, ScoredTask, right_ranks, suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.evaluation.tasks import right_ranks
 from bertflow.geometry.layers import LayerGeometry, contextuality, read_token_states
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
@@ -230,11 +229,12 @@ class Sample:
 
 def gap(figure: Figure, first: int, second: int, names: Sequence[str]) -> Measured:
     """Spearman x 100 of one system of a figure less that of another."""
-    interval = figure.interval(first, less=second)
-    assert interval is not None, "resamples have variance"
+    low, high = figure.interval(first, less=second)
+    assert low is not None, "resamples have variance"
+    assert high is not None, "as low"
     one, other = (100 * float(figure.values[at]) for at in (first, second))
     numbers = _plain(dict(zip(names, (one, other), strict=True)))
-    return Measured(one - other, 100 * interval.low, 100 * interval.high, figure.n, "pairs", numbers)
+    return Measured(one - other, 100 * low, 100 * high, figure.n, "pairs", numbers)
 
 
 def chosen_by(judge: Float64, figure: Figure) -> Measured:

@@ -8,7 +8,7 @@ LI = "Li et al. 2020 (BERT-flow)"
 SU = "Su et al. 2021 (BERT-whitening)"
 TUTORIAL = "tutorials"
 STS = "bertflow.evaluation.figures.suite_figures"
-RETRIEVAL = "bertflow.evaluation.tasks.right_ranks"
+RETRIEVAL = "bertflow.evaluation.figures.right_ranks"
 POINTS = "points of Spearman x 100, "
 
 SIMILARITY: Mapping[str, Claim] = {
@@ -201,7 +201,7 @@ SIMILARITY: Mapping[str, Claim] = {
         "A flow makes similarity depend less on shared spelling.",
         "A flow does not make similarity depend less on shared spelling.",
         f"{LI}, table 6: -50.49 to -28.01",
-        "bertflow.evaluation.lexical.edit_distance",
+        "bertflow.evaluation.analyses.edit_distance",
         "claims_scores:lexical_bias",
         "Spearman x 100 with the edit distance in words, flow less raw",
     ),

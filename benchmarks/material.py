@@ -27,8 +27,7 @@ from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.figures import ScoredTask
-from bertflow.evaluation.tasks import right_ranks
+from bertflow.evaluation.figures import ScoredTask, right_ranks
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key
 

@@ -40,8 +40,8 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.folders import RECORD_FILE
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import NullDirectionWarning
+from bertflow.evaluation.evaluating import evaluate_retrieval, evaluate_sts
 from bertflow.evaluation.report import Report
-from bertflow.evaluation.tasks import evaluate_retrieval, evaluate_sts
 from bertflow.files import to_json, write_json, write_text
 from bertflow.text_keys import digest, hash_texts, seen_share, text_key
 

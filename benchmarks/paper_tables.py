@@ -30,7 +30,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.tasks import evaluate_sts
+from bertflow.evaluation.evaluating import evaluate_sts
 from bertflow.evaluation.verification import published
 from bertflow.runs.flow_run import TextOptions, train
 from bertflow.training.recipe import PAPER_TF

@@ -35,9 +35,8 @@ from material import SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Ve
 from bertflow.affine import identity_map
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import NullDirectionWarning
-from bertflow.evaluation.figures import suite_figures
+from bertflow.evaluation.figures import right_ranks, suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.evaluation.tasks import right_ranks
 from bertflow.moments import Moments
 from bertflow.training.fitting import FittedFlow, fit_flow
 from bertflow.training.rows import CALIBRATED, participation_ratio

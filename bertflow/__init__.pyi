@@ -15,10 +15,10 @@ from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
 from .evaluation.evaluating import evaluate as evaluate
+from .evaluation.evaluating import evaluate_binary as evaluate_binary
+from .evaluation.evaluating import evaluate_retrieval as evaluate_retrieval
+from .evaluation.evaluating import evaluate_sts as evaluate_sts
 from .evaluation.sweeping import sweep as sweep
-from .evaluation.tasks import evaluate_binary as evaluate_binary
-from .evaluation.tasks import evaluate_retrieval as evaluate_retrieval
-from .evaluation.tasks import evaluate_sts as evaluate_sts
 from .evaluation.verification import verify_paper as verify_paper
 from .export import export_encoder as export_encoder
 from .export.golden import diagnose as diagnose

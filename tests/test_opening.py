@@ -15,8 +15,7 @@ from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.encoding import encode_pairs, encode_sets
-from bertflow.evaluation.systems import open_system
+from bertflow.evaluation.systems import encode_pairs, encode_sets, open_system
 from bertflow.files import write_json
 from bertflow.opening import KINDS, find, load
 from bertflow.store.store import EmbeddingStore
@@ -88,8 +87,8 @@ def by_raw_and_calibrator(path, tmp_path):
 
 
 def by_evaluation(path, tmp_path):
-    opened = open_system(str(path), "cpu")
-    pooled = opened.shared.pooled(opened.shared.own_pooling)
+    opened = open_system(str(path), device="cpu")
+    pooled = opened.pooled(opened.own_pooling)
     return (CalibratedEncoder(pooled, opened.calibrator) if opened.calibrator else pooled).encode(TEXT)
 
 
@@ -168,8 +167,8 @@ def test_evaluation_of_queries_has_their_prompt(things):
     [sides] = encode_sets({"it": encoder}, [pairs])
     for found in (encode_pairs(encoder, pairs), next(iter(sides))[1:]):
         np.testing.assert_allclose(found, wanted, atol=1e-6)
-    opened = open_system(str(path), "cpu")
-    pooled = opened.shared.pooled("cls")
+    opened = open_system(str(path), device="cpu")
+    pooled = opened.pooled("cls")
     np.testing.assert_allclose(pooled.encode(TEXT), expected.encode(TEXT), atol=1e-6)
     np.testing.assert_allclose(pooled.encode_query(TEXT), load(path, **CPU).encode_query(TEXT), atol=1e-6)
 

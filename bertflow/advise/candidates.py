@@ -24,8 +24,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.evaluation.encoding import pair_cosines
-from bertflow.evaluation.systems import SharedPass
+from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck

@@ -17,7 +17,7 @@ checked with a few numbers:
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,10 +29,9 @@ from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.report import Report
+from bertflow.evaluation.report import Report, score_sets
+from bertflow.evaluation.rows import Column
 from bertflow.evaluation.significance import Difference
-from bertflow.evaluation.tables import Column, value_table
-from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
 from bertflow.moments import Moments
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.tables import Section
@@ -123,26 +122,20 @@ class EvidenceKind:
 
     Attributes:
         title: Its name.
-        score: Systems, pairs, ``resamples=``, ``seed=`` -> the scores.
         metric: What decides.
         shown: The metrics that its table shows -> their titles.
     """
 
     title: str
-    score: Callable[..., Report]
     metric: str
     shown: Mapping[str, str]
 
 
-def _score_graded(systems: Mapping[str, SentenceEncoder], pairs: Pairs, **how: Any) -> Report:
-    return score_sets(systems, [pairs], **how)
-
-
 RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
 LABELLED: Mapping[str, EvidenceKind] = {
-    "graded": EvidenceKind("graded labels", _score_graded, "cosine_spearman", {"cosine_spearman": "Spearman"}),
-    "binary": EvidenceKind("binary labels", evaluate_binary, "cosine_auc", {"cosine_auc": "ROC AUC"}),
-    "retrieval": EvidenceKind("retrieval labels", evaluate_retrieval, "mrr", RANKING),
+    "graded": EvidenceKind("graded labels", "cosine_spearman", {"cosine_spearman": "Spearman"}),
+    "binary": EvidenceKind("binary labels", "cosine_auc", {"cosine_auc": "ROC AUC"}),
+    "retrieval": EvidenceKind("retrieval labels", "mrr", RANKING),
 }
 """By the kind of the labelled pairs, how they are scored."""
 MINED = replace(LABELLED["retrieval"], title="mined pairs")
@@ -170,8 +163,8 @@ class Evidence:
 
     def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
-        how, metric = {"resamples": resamples, "seed": seed}, self.kind.metric
-        choosing, judging = (self.kind.score(systems, half, **how) for half in (self.choosing, self.judging))
+        halves, metric = (self.choosing, self.judging), self.kind.metric
+        choosing, judging = (score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves)
         return Judgement(
             evidence=self,
             report=judging,
@@ -256,8 +249,7 @@ class Judgement:
             f"{len(evidence.choosing):,} chose ({self.chosen}), {len(evidence.judging):,} others judge. x 100, and "
             "cosines as they are."
         )
-        table = value_table(self.report.rows, columns)
-        return Section(evidence.kind.title.capitalize(), table, (how, *self.report.captions()))
+        return Section(evidence.kind.title.capitalize(), self.report.table(columns), (how, *self.report.captions()))
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""

@@ -3,24 +3,27 @@
 Everything that depends on the time or the machine goes to ``run.json``; the other files are equal for equal input.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from typing_extensions import Unpack
+
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import load_pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.errors import UsageError
+from bertflow.evaluation.rows import number
+from bertflow.opening import LoadOptions
 from bertflow.registry import lookup
+from bertflow.tables import MISSING, Section, Table
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.report import Report
-    from bertflow.evaluation.systems import Opened
-    from bertflow.tables import Section
 
 LABELLED = "tuning"
 """The labelled pairs that the supervised ceiling is trained on."""
@@ -28,10 +31,6 @@ LABELLED = "tuning"
 
 def evaluate(
     models: "list[str] | str | Sequence[SentenceEncoder] | SentenceEncoder",
-    pooling: str | None = None,
-    max_length: int | None = None,
-    dtype: str | None = None,
-    device: str = "auto",
     tasks: str | None = None,
     data_dir: str | Path = "hub",
     retrieval: "Pairs | str | Path | None" = None,
@@ -48,6 +47,7 @@ def evaluate(
     fail_below: str = "",
     published: str | None = None,
     progress: bool | None = None,
+    **options: Unpack[LoadOptions],
 ) -> "Report":
     """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
 
@@ -56,10 +56,6 @@ def evaluate(
 
     Args:
         models: What to score; several are compared. In Python also encoders.
-        pooling: Pooling of raw encoders: a row, or written out as mean(1,2) (default: its own, else mean).
-        max_length: Maximum number of tokens of raw encoders (default: its own, else 128).
-        dtype: Of raw encoders: float32, float16 or bfloat16 (default: float32).
-        device: cpu, cuda, ...
         tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
         data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
         retrieval: Table of queries and their texts, to be ranked as well.
@@ -76,6 +72,7 @@ def evaluate(
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
         published: Published figures beside ours: those that hold this text; without a value all.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
 
     Returns:
         All numbers, with intervals, differences, and how each was made.
@@ -87,12 +84,10 @@ def evaluate(
             scored.
     """
     from bertflow.calibration.spelling import RAW, parse_systems
-    from bertflow.evaluation.ceiling import ceiling_system
+    from bertflow.evaluation.analyses import ceiling_system, lexical_table
     from bertflow.evaluation.figures import AGGREGATIONS
-    from bertflow.evaluation.lexical import lexical_table
-    from bertflow.evaluation.report import Report
-    from bertflow.evaluation.systems import build_systems
-    from bertflow.evaluation.tasks import evaluate_binary, evaluate_retrieval, score_sets
+    from bertflow.evaluation.report import Report, score_sets
+    from bertflow.evaluation.systems import CEILING, build_systems, open_system
     from bertflow.evaluation.verification import matching
     from bertflow.similarity import SIMILARITIES
 
@@ -105,34 +100,122 @@ def evaluate(
         raise UsageError(f"resamples should be 0 or more, got {resamples}.")
     theirs = () if published is None else tuple(matching(published, aggregation))
     # Everything is read before anything is computed.
-    ranked, paired = _pairs(retrieval, "retrieval"), _pairs(binary, "binary")
-    names = expand_tasks(tasks or "sts7", data_dir) if tasks or not (ranked or paired) else ()
+    others = [
+        _pairs(given, kind) for given, kind in ((retrieval, "retrieval"), (binary, "binary")) if given is not None
+    ]
+    names = expand_tasks(tasks or "sts7", data_dir) if tasks or not others else ()
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = load_sts(LABELLED, data_dir) if ceiling else None
-    options = {"pooling": pooling, "max_length": max_length, "dtype": dtype}
-    opened = _opened(
-        [models] if isinstance(models, str) or not isinstance(models, Sequence) else models, device, options
-    )
-    corpus = _corpus(fit_on, [*sets, *(pairs for pairs in (ranked, paired) if pairs)])
+    several = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    opened = [open_system(model, **options) for model in several]
+    given = [name for name, value in options.items() if value is not None and name != "device"]
+    if given and all(system.calibrator or system.recipe is None for system in opened):
+        raise UsageError(
+            f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
+            "was fitted with, or word vectors, which have none. Leave it out."
+        )
     top = partial(ceiling_system, pairs=labelled, scored=sets, progress=progress) if labelled else None
-    systems = build_systems(opened, baselines, corpus, progress, top)
-    reports = []
-    if sets:
-        reports.append(score_sets(systems, sets, similarity, resamples, seed, force, progress))
-    if ranked:
-        reports.append(evaluate_retrieval(systems, ranked, similarity, resamples, seed, progress))
-    if paired:
-        reports.append(evaluate_binary(systems, paired, similarity, resamples, seed, force, progress))
+    systems = build_systems(opened, baselines, _corpus(fit_on, [*sets, *others]), progress, top)
+    # One report for each kind of pairs: each has its own metric, and its own place in the files.
+    parts = [part for part in (sets, *([pairs] for pairs in others)) if part]
+    reports = [score_sets(systems, part, similarity, resamples, seed, force, progress) for part in parts]
     report = replace(Report.joined(reports), aggregation=aggregation, theirs=theirs)
+    ceilings = [name for name in systems if labelled and name.split()[0] == CEILING]
+    sections = [gap_section(report, RAW + name.removeprefix(CEILING), name) for name in ceilings]
     words = lexical_table(systems, edited, similarity, progress) if edited else None
     required = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
     return replace(
         report,
-        lexical=words,
-        sections=(*(_gaps(report) if ceiling else ()), *([words.section()] if words else ())),
-        below=report.shortfalls(thresholds, sorted(required)),
+        files={"lexical.json": words.to_json()} if words else {},
+        sections=(*sections, *([words.section()] if words else ())),
+        below=shortfalls(report, thresholds, sorted(required)),
     )
+
+
+def evaluate_sts(
+    systems: "Mapping[str, SentenceEncoder]",
+    tasks: str | Sequence[str] = "sts7",
+    data_dir: str | Path = "hub",
+    similarity: str = "cosine",
+    resamples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool | None = None,
+) -> "Report":
+    """Score systems on STS tasks.
+
+    Args:
+        systems: Encoders, raw or calibrated, by the name they have in the report. Those that share an encoder share
+            its pass over the distinct sentences of all tasks.
+        tasks: Tasks and suites, as ``"sts7"``, ``"sts12,stsb"`` or a list; also tables of your own.
+        data_dir: The folder of the data, or ``hub``.
+        similarity: A row of ``SIMILARITIES``: cosine, dot, euclidean or manhattan.
+        resamples: Number of bootstrap resamples for the intervals; 0 for none.
+        seed: Random seed for the bootstrap.
+        force: Score, and mark, systems that were trained on labels of the scored pairs.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        UnknownNameError: For an unknown task or similarity.
+        DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
+            or similarities without variance.
+    """
+    from bertflow.evaluation.report import require_named, score_sets
+
+    require_named(systems)
+    sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
+    return score_sets(systems, sets, similarity, resamples, seed, force, progress)
+
+
+def evaluate_retrieval(
+    systems: "Mapping[str, SentenceEncoder]",
+    pairs: "Pairs",
+    similarity: str = "cosine",
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: bool | None = None,
+) -> "Report":
+    """Rank all texts for each query, by every system.
+
+    Args:
+        systems: Encoders, raw or calibrated, by the name they have in the report.
+        pairs: Queries, each with its one right text.
+        similarity: A row of ``SIMILARITIES``.
+        resamples: Number of bootstrap resamples of the queries, for the intervals; 0 for none.
+        seed: Random seed for the bootstrap and the random pairs.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        UnknownNameError: For an unknown similarity.
+        DataError: For embeddings that are not finite, or of length zero.
+    """
+    from bertflow.evaluation.report import score_sets
+
+    ranked = replace(pairs, kind="retrieval")
+    return score_sets(systems, [ranked], similarity, resamples, seed, progress=progress)
+
+
+def evaluate_binary(
+    systems: "Mapping[str, SentenceEncoder]",
+    pairs: "Pairs",
+    similarity: str = "cosine",
+    resamples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool | None = None,
+) -> "Report":
+    """ROC AUC of the similarity, by every system; the arguments are those of ``evaluate_sts``.
+
+    Resamples are drawn among the positive and among the negative pairs, so that their shares stay.
+
+    Raises:
+        UnknownNameError: For an unknown similarity.
+        DataError: For a system trained on the labels, or embeddings that have no similarity.
+    """
+    from bertflow.evaluation.report import score_sets
+
+    return score_sets(systems, [replace(pairs, kind="binary")], similarity, resamples, seed, force, progress)
 
 
 def parse_thresholds(spelling: str) -> dict[str, float]:
@@ -153,8 +236,8 @@ def parse_thresholds(spelling: str) -> dict[str, float]:
     return thresholds
 
 
-def _pairs(given: "Pairs | str | Path | None", kind: str) -> "Pairs | None":
-    return load_pairs(given, kind) if isinstance(given, str | Path) else given
+def _pairs(given: "Pairs | str | Path", kind: str) -> "Pairs":
+    return load_pairs(given, kind) if isinstance(given, str | Path) else replace(given, kind=kind)
 
 
 def _corpus(fit_on: Sequence[str] | str | Path | None, scored: "Sequence[Pairs]") -> list[str] | None:
@@ -166,31 +249,58 @@ def _corpus(fit_on: Sequence[str] | str | Path | None, scored: "Sequence[Pairs]"
     return load_sentences(fit_on) if isinstance(fit_on, str | Path) else list(dict.fromkeys(fit_on))
 
 
-def _opened(
-    models: "Sequence[str | SentenceEncoder]", device: str, options: Mapping[str, str | int | None]
-) -> "list[Opened]":
-    from bertflow.evaluation.systems import Opened, open_system
+def shortfalls(report: "Report", thresholds: Mapping[str, float], systems: Collection[str]) -> str:
+    """Which systems fall short of thresholds (x 100, by task or suite), in words; empty if none does.
 
-    given = {name: value for name, value in options.items() if value is not None}
-    opened = [
-        open_system(str(model), device, **given)
-        if isinstance(model, str | Path)
-        else Opened(str(model.describe().get("encoder", type(model).__name__)), model)
-        for model in models
-    ]
-    if given and all(one.calibrator or one.recipe is None for one in opened):
-        raise UsageError(
-            f"{next(iter(given))} is for an encoder as it comes, but what was given is calibrated and keeps what it "
-            "was fitted with, or word vectors, which have none. Leave it out."
-        )
-    return opened
+    Raises:
+        UsageError: If a threshold names a task that was not scored.
+    """
+    shown = {column.task: column for column in report.columns}
+    missed = []
+    for task, limit in thresholds.items():
+        if task not in shown:
+            raise UsageError(f"There is a threshold for {task}, which was not scored. Scored: {', '.join(shown)}.")
+        for system in systems:
+            value = report.value(system, task, shown[task].aggregation, shown[task].metric)
+            if 100 * value < limit:
+                missed.append(f"{system} scores {number(value, shown[task].metric)} on {task}, below {limit:g}")
+    return f"{'; '.join(missed)}." if missed else ""
 
 
-def _gaps(report: "Report") -> "list[Section]":
-    """For each encoder with a ceiling, which share of the gap between raw and ceiling the systems close."""
-    from bertflow.calibration.spelling import RAW
-    from bertflow.evaluation.ceiling import gap_section
-    from bertflow.evaluation.systems import CEILING
+def gap_closed(value: float, raw: float, ceiling: float) -> float | None:
+    """Which share of the way from ``raw`` to ``ceiling`` is gone; None where the ceiling does not lie above."""
+    return (value - raw) / (ceiling - raw) if ceiling > raw else None
 
-    names = [facts.name for facts in report.systems if facts.name.split()[0] == CEILING]
-    return [gap_section(report, RAW + name.removeprefix(CEILING), name) for name in names]
+
+def gap_table(report: "Report", raw: str, ceiling: str) -> Table:
+    """The share of the gap between two systems that each other one with the same weights closes, in percent.
+
+    Args:
+        report: Scores of all of them.
+        raw: Name of the system at 0 %.
+        ceiling: Name of the system at 100 %.
+    """
+    columns = [column for column in report.columns if column.metric == report.metric]
+
+    def cell(system: str, task: str, how: str) -> str:
+        value, low, high = (report.value(name, task, how) for name in (system, raw, ceiling))
+        share = gap_closed(value, low, high)
+        return MISSING if share is None else f"{100 * share:.0f} %"
+
+    weights = {facts.name: facts.description.get("weights") for facts in report.systems}
+    names = [name for name in weights if name not in (raw, ceiling) and weights[name] == weights[raw]]
+    lines = [(name, *(cell(name, column.task, column.aggregation) for column in columns)) for name in names]
+    return Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines))
+
+
+def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
+    """The table, and what it says."""
+    labels = next(", ".join(facts.labels) for facts in report.systems if facts.name == ceiling)
+    return Section(
+        f"What share of the gap between {raw} and {ceiling} is closed",
+        gap_table(report, raw, ceiling),
+        (
+            f"{ceiling} is an affine map that was trained on the labels of {labels}, without the pairs scored here: a "
+            "lower bound of what labels can make of the same embeddings. The others saw no labels.",
+        ),
+    )

@@ -1,4 +1,4 @@
-"""Figures of STS: tasks and suites, under every aggregation and both correlations.
+"""Figures of tasks and suites; of STS under every aggregation and both correlations.
 
     all      one correlation over all pairs of the task
     mean     the mean of the correlations of the sub-sets
@@ -8,16 +8,24 @@ The aggregation moves STS numbers by twenty points. Each one is a weighted sum o
 pairs, and so is a sub-set's own score; for ``all`` there is one group. A task is therefore one or two partitions into
 groups, and a ``Meter`` reads all scores of a partition under any weights on its pairs: all weights one for the score
 itself, how often each pair was drawn for a bootstrap replicate, one pair left out for the jackknife.
+
+Retrieval, which guards against calibrators that help STS and harm search, has means over queries. Ties are counted
+against the system: the rank of the right text is one more than the number of other texts that are at least as similar,
+so that a collapsed encoder finds nothing. The cosines of random pairs of texts should lie near zero: they say whether a
+threshold means anything. Binary pairs have the area under the ROC curve: the share of (positive, negative) couples that
+are in the right order, ties counting half. 0.5 is chance. It is the paper's measure for QNLI.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.correlation import CORRELATIONS, jackknife, weighted_correlation
+from bertflow.correlation import CORRELATIONS, MidRanks, jackknife, weighted_correlation
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import TASKS
 from bertflow.evaluation.significance import (
@@ -28,8 +36,15 @@ from bertflow.evaluation.significance import (
     sentence_numbers,
     sentence_weights,
 )
+from bertflow.similarity import SIMILARITIES, unit_rows
 
 Float64 = NDArray[np.float64]
+Sides = Iterable[tuple[str, NDArray[np.float32], NDArray[np.float32]]]
+"""For each system its name, and the embeddings of the first and of the second texts."""
+BLOCK = 256
+"""Queries that are ranked at a time: 256 x 10,000 texts take 20 MB."""
+RANDOM_PAIRS = 20_000
+"""Random pairs of texts whose cosine is looked at."""
 SUBSET = "subset"
 """Takes the place of an aggregation for the score of one sub-set."""
 
@@ -173,35 +188,40 @@ class Meter:
         return result
 
 
+def _resampled(under: Callable[[Any], Float64], ones: Any, weights: Iterable[Any]) -> tuple[Float64, Float64]:
+    """What ``under`` gives for weights of one, and its replicates, along the last axis, for those of each resample."""
+    values = under(ones)
+    return values[..., 0], np.concatenate([values[..., :0], *map(under, weights)], axis=-1)
+
+
+def _readings(meters: Sequence[Meter], weights: Float64) -> Float64:
+    return np.stack([meter.under(weights) for meter in meters])
+
+
+def _ones(pairs: Pairs) -> Float64:
+    return np.ones((1, len(pairs)))
+
+
 def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
     """Every aggregation and every sub-set of one task, under both correlations.
 
-    Args:
-        task: The task, scored by all systems.
-        resamples: How many bootstrap resamples of its pairs, drawn within the groups of each partition; 0 for none.
-        seed: Random seed for the bootstrap, used together with the task's name.
+    Resamples are drawn within the groups of each partition; the seed is used together with the task's name.
     """
-    figures = []
+    figures, pairs = [], task.pairs
     for partition in task.partitions():
         meters = [Meter(name, task, partition) for name in CORRELATIONS]
-        rng = generator(seed, task.pairs.task)
-        blocks = [[meter.under(rows) for meter in meters] for rows in pair_weights(partition.groups, resamples, rng)]
+        weights = pair_weights(partition.groups, resamples, generator(seed, pairs.task))
+        values, replicates = _resampled(partial(_readings, meters), _ones(pairs), weights)
         for at, meter in enumerate(meters):
-            values = meter.values()
-            replicates = np.concatenate([np.empty((*values.shape, 0)), *(block[at] for block in blocks)], axis=2)
-            influence = meter.influence() if resamples else np.zeros((len(values), *task.similarities.shape))
+            influence = meter.influence() if resamples else np.zeros((len(values[at]), *task.similarities.shape))
             metric = f"{task.similarity}_{meter.name}"
             for row, reading in enumerate(partition.readings):
-                how = (task.pairs.task, task.pairs.split, reading.aggregation, reading.subset, metric, reading.n)
+                how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
                 ranked_together = meter.name == "spearman" and reading.aggregation == "all"
-                between = _between(task.similarities) if ranked_together else None
-                figures.append(Figure(*how, values[row], replicates[row], influence[row], between))
+                between = np.corrcoef(rankdata(task.similarities, axis=1)) if ranked_together else None
+                numbers = (values[at, row], replicates[at, row], influence[row])
+                figures.append(Figure(*how, *numbers, None if between is None else np.atleast_2d(between)))
     return figures
-
-
-def _between(similarities: Float64) -> Float64:
-    """Spearman of each system with each other (k, k)."""
-    return np.atleast_2d(np.corrcoef(rankdata(similarities, axis=1)))
 
 
 def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed: int) -> list[Figure]:
@@ -210,18 +230,15 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     The tasks are resampled together, by sentence: they share text, so their errors are not independent.
     """
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
-    values = _means(meters, [np.ones((1, len(task.pairs.target))) for task in tasks])
     sides = [(task.pairs.first, task.pairs.second) for task in tasks]
-    resampled = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
-    blocks = [_means(meters, weights) for weights in resampled]
+    weights = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
+    ones = [_ones(task.pairs) for task in tasks]
+    values, replicates = _resampled(lambda rows: np.stack([*_means(meters, rows).values()]), ones, weights)
     n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))
-    figures = []
-    for (aggregation, correlation), value in values.items():
-        drawn = [np.empty((len(value), 0)), *(block[aggregation, correlation] for block in blocks)]
-        replicates = np.concatenate(drawn, axis=1)
-        metric = f"{tasks[0].similarity}_{correlation}"
-        figures.append(Figure(suite, split, aggregation, "", metric, n, value[:, 0], replicates))
-    return figures
+    return [
+        Figure(suite, split, aggregation, "", f"{tasks[0].similarity}_{name}", n, values[at], replicates[at])
+        for at, (aggregation, name) in enumerate(_means(meters, ones))
+    ]
 
 
 def _means(meters: Sequence[Sequence[Meter]], weights: Sequence[Float64]) -> dict[tuple[str, str], Float64]:
@@ -237,3 +254,96 @@ def _means(meters: Sequence[Sequence[Meter]], weights: Sequence[Float64]) -> dic
     ]
     shared = [key for key in tasks[0] if all(key in task for task in tasks)]
     return {key: np.mean([task[key] for task in tasks], axis=0) for key in shared}
+
+
+def retrieval_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, seed: int) -> list[Figure]:
+    """hit@1, the share of queries whose right text is most similar; MRR, the mean of 1 / its rank; random cosines."""
+    by_system = [
+        (right_ranks(queries, texts, similarity), random_pair_cosines(texts, generator(seed, "random pairs")))
+        for _, queries, texts in sides
+    ]
+    ranks, cosines = (np.stack(found) for found in zip(*by_system, strict=True))
+    ranked = {"hit@1": (ranks == 1).astype(np.float64), "mrr": 1 / ranks}
+    random = {
+        "random_median_cosine": np.median(cosines, axis=1),
+        "random_p95_cosine": np.quantile(cosines, 0.95, axis=1),
+    }
+    n, nothing = cosines.shape[1], np.empty((len(cosines), 0))
+    return [
+        *(mean_figure(pairs.task, metric, by_query, resamples, seed) for metric, by_query in ranked.items()),
+        *(Figure(pairs.task, "test", "all", "", metric, n, values, nothing) for metric, values in random.items()),
+    ]
+
+
+def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, seed: int) -> list[Figure]:
+    """The area under the ROC curve."""
+    scores = np.stack([SIMILARITIES[similarity].paired(first, second) for _, first, second in sides])
+    return [auc_figure(pairs, f"{similarity}_auc", scores, resamples, seed)]
+
+
+def right_ranks(
+    queries: NDArray[np.floating], texts: NDArray[np.floating], similarity: str = "cosine"
+) -> NDArray[np.intp]:
+    """The rank of text i for query i, among all texts, from 1; ties against it. (n, dim), (n, dim) -> (n,)."""
+    if similarity == "cosine":  # scaled once, not once a block
+        queries, texts, similarity = unit_rows(queries), unit_rows(texts), "dot"
+    matrix = SIMILARITIES[similarity].matrix
+    ranks = np.empty(len(queries), dtype=np.intp)
+    for start in range(0, len(queries), BLOCK):
+        scores = matrix(queries[start : start + BLOCK], texts)
+        right = np.diagonal(scores, offset=start)
+        ranks[start : start + BLOCK] = (scores >= right[:, None]).sum(1)
+    return ranks
+
+
+def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator) -> Float64:
+    """Cosines of random pairs of different rows."""
+    first = rng.integers(0, len(x), RANDOM_PAIRS)
+    second = (first + rng.integers(1, len(x), RANDOM_PAIRS)) % len(x)
+    return SIMILARITIES["cosine"].paired(x[first], x[second])
+
+
+def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:
+    """The mean of a number (k, n) over the queries."""
+    n, values = by_query.shape[1], by_query.mean(1)
+    weights = pair_weights([np.arange(n, dtype=np.intp)], resamples, generator(seed, task))
+    replicates = _resampled(lambda rows: by_query @ rows.T / n, np.ones((1, n)), weights)[1]
+    return Figure(task, "test", "all", "", metric, n, values, replicates, influence=by_query - values[:, None])
+
+
+def auc_figure(pairs: Pairs, metric: str, scores: Float64, resamples: int, seed: int) -> Figure:
+    """The area under the ROC curve of each row of ``scores`` (k, n), with its resamples."""
+    positive = pairs.target == 1
+    groups = [np.flatnonzero(positive), np.flatnonzero(~positive)]
+    ranks = [MidRanks(row) for row in scores]
+    weights = pair_weights(groups, resamples, generator(seed, pairs.task))
+    values, replicates = _resampled(
+        lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), _ones(pairs), weights
+    )
+    influence = np.stack([placements(row, positive) for row in scores])
+    return Figure(pairs.task, "own", "all", "", metric, len(positive), values, replicates, influence)
+
+
+def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Float64) -> Float64:
+    """The area for each row of ``weights`` (rows, n), in [0, 1]; scikit-learn's takes one row at a time."""
+    above = weights[:, positive].sum(1)
+    below = weights[:, ~positive].sum(1)
+    # A score is 2 rank / total - 1. The mean rank of the positives, less their mean rank among themselves, counts the
+    # negatives below them.
+    total = above + below
+    mean_score = np.einsum("rn,rn->r", weights[:, positive], ranks.under(weights)[:, positive]) / above
+    return ((mean_score + 1) * total / 2 - above / 2) / below
+
+
+def placements(scores: Float64, positive: NDArray[np.bool_]) -> Float64:
+    """What each pair adds to the area (n,): its share of couples in the right order, less the mean, over its kind's n.
+
+    Source: DeLong et al. 1988, "Comparing the areas under two or more correlated ROC curves", section 3.
+    """
+    all_ranks, result = rankdata(scores), np.empty(len(scores))
+    for kind in (positive, ~positive):
+        others = len(scores) - kind.sum()
+        lower = (all_ranks[kind] - rankdata(scores[kind])) / others  # share of the other kind that lies below
+        share = lower if kind is positive else 1 - lower
+        result[kind] = (share - share.mean()) / kind.sum()
+    return result

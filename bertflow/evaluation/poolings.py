@@ -5,18 +5,18 @@
     weighted mean of all                         every layer scaled to the same root mean square norm
 
 each raw, whitened, and whitened to 64 directions. The rows that the authors of BERT tried (last, second to last, sum
-and concatenation of the last four, weighted sum of all) are among them; their weights were learned from labels, ours
-are not. Under the cosine a sum over layers is their mean, so the sum of all has no row of its own.
+and concatenation of the last four, weighted sum of all) are among them; their weights were learned from labels. Under
+the cosine a sum over layers is their mean, so the sum of all has no row of its own.
 
 A linear probe says what an embedding holds, not what its cosine shows: how well does a linear classifier tell labels
-apart? Embeddings are scaled inside each fold, on its training part.
+apart? Float32 are scaled inside each fold, on its training part.
 """
 
 import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +32,10 @@ from typing_extensions import Unpack
 from bertflow.affine import NULL_SHARE, whitening_map
 from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs, unique_sentences
+from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.evaluation.encoding import Embeddings, checked_sides, row_numbers
 from bertflow.evaluation.figures import ScoredTask, task_figures
 from bertflow.evaluation.significance import Figure
 from bertflow.evaluation.sweeping import (
@@ -51,6 +51,7 @@ from bertflow.evaluation.sweeping import (
     Sweep,
     SweepRow,
 )
+from bertflow.evaluation.systems import checked_sides, row_numbers
 from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verification, Verified
 from bertflow.moments import Moments
 from bertflow.opening import LoadOptions, load
@@ -60,7 +61,7 @@ from bertflow.text_keys import hash_texts, seen_share
 
 ITERATIONS = 1000  # of the optimizer of the probe; scaled embeddings need some tens
 CHUNK_BYTES = 2**28
-"""Embeddings that are held in memory before they are written."""
+"""Float32 that are held in memory before they are written."""
 
 
 def open_transformer(model: str | Path, **options: Unpack[LoadOptions]) -> TransformerEncoder:
@@ -109,11 +110,9 @@ def readable(poolings: Sequence[str], blocks: int) -> list[str]:
     """Those poolings whose layers an encoder of so many blocks has."""
     found = []
     for pooling in poolings:
-        try:
+        with suppress(UsageError):
             parse_pooling(pooling).resolve(blocks)
-        except UsageError:
-            continue
-        found.append(pooling)
+            found.append(pooling)
     return found
 
 
@@ -141,14 +140,14 @@ def embed_poolings(
         yield files
 
 
-def read_embeddings(file: Path, n: int) -> Embeddings:
+def read_embeddings(file: Path, n: int) -> Float32:
     """The embeddings (n, width) of one pooling."""
     return np.fromfile(file, dtype=np.float32).reshape(n, -1)
 
 
 def _candidates_of(
     encoder: TransformerEncoder, files: Mapping[str, Path], n: int
-) -> Iterator[tuple[Candidate, Embeddings]]:
+) -> Iterator[tuple[Candidate, Float32]]:
     """Each candidate with its embeddings, one in memory at a time."""
     blocks = int(encoder.describe()["blocks"])
     for spelling, file in files.items():
@@ -209,7 +208,7 @@ def sweep_poolings(
     return Sweep(tuple(rows), _recipe(encoder), nbytes, constant, len(sentences), f"{which}, without labels", seen)
 
 
-def _calibrated(x: Embeddings, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Embeddings]]:
+def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
     """The embeddings raw, whitened, and whitened to their first directions: one fit does for both.
 
     One vector for all sentences (layer 0 of [CLS] gives it) has no score, raw or whitened.
@@ -226,12 +225,12 @@ def _calibrated(x: Embeddings, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str
             yield name, z[:, :dim]
 
 
-def _whitened(x: Embeddings, moments: Moments) -> Embeddings:
+def _whitened(x: Float32, moments: Moments) -> Float32:
     with torch.inference_mode():
         return whitening_map(moments)(torch.from_numpy(x)).numpy()
 
 
-def _scores(system: str, x: Embeddings, sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Iterator[dict[str, Any]]:
+def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Task, aggregation, pairs and value of each task, as in every table, and of their average if there are several."""
     figures = [next(iter(_figures(system, x, pairs, row_of).values())) for pairs in sets]
     values = [float(figure.values[0]) for figure in figures]
@@ -242,7 +241,7 @@ def _scores(system: str, x: Embeddings, sets: Sequence[Pairs], row_of: Mapping[s
         yield {"task": AVERAGE, "aggregation": "as each task", "n": n, "value": float(np.mean(values))}
 
 
-def _figures(system: str, x: Embeddings, pairs: Pairs, row_of: Mapping[str, int]) -> dict[str, Figure]:
+def _figures(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -> dict[str, Figure]:
     """Spearman of the cosine on one task by aggregation, all pairs together first if they can be ranked so."""
     [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
     task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
@@ -295,7 +294,7 @@ def probe_poolings(
     )
 
 
-def accuracy_of_folds(x: Embeddings, labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
+def accuracy_of_folds(x: Float32, labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
     """Accuracy (folds,) of a logistic regression on embeddings (n, width), each fold left out in turn."""
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
@@ -336,7 +335,7 @@ def verify(
     return Verification(tuple(rows), _recipe(encoder, "max_length"), encoder.dim, tuple(forms))
 
 
-def _verified(check: Check, x: Embeddings, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
+def _verified(check: Check, x: Float32, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
     pairs = sets[check.task]
     if check.whitened:
         fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])

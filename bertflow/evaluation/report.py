@@ -1,4 +1,4 @@
-"""A report: every number of an evaluation, and how each was made.
+"""Systems are scored on pairs, and the report: every number of an evaluation, and how each was made.
 
     rows         one number each, with its interval, its protocol and its system's description
     differences  every pair of systems on every task and suite
@@ -9,34 +9,46 @@ Equal input gives equal bytes: nothing here depends on the time or the machine.
 
 import platform
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+
+from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES
-from bertflow.errors import UsageError
-from bertflow.evaluation.figures import AGGREGATIONS, ScoredTask
-from bertflow.evaluation.rows import Row, SystemFacts
-from bertflow.evaluation.significance import LEVEL, Difference
-from bertflow.evaluation.tables import (
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.figures import (
+    AGGREGATIONS,
+    ScoredTask,
+    Sides,
+    binary_figures,
+    retrieval_figures,
+    suite_figures,
+    task_figures,
+)
+from bertflow.evaluation.rows import (
     UNSCALED,
     Column,
+    Row,
+    SystemFacts,
     columns,
     interval,
-    interval_table,
+    make_rows,
     number,
-    value_table,
+    refuse_label_leaks,
 )
+from bertflow.evaluation.significance import LEVEL, Difference, Figure, differences
+from bertflow.evaluation.systems import encode_sets
 from bertflow.evaluation.verification import Published, published_table
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
+from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
-
-if TYPE_CHECKING:
-    from bertflow.evaluation.lexical import Lexical
 
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
@@ -56,7 +68,7 @@ class Report(AbstractResult):
         aggregation: Of the tables: a row of ``AGGREGATIONS``.
         theirs: Published figures below the table.
         sections: Tables below the scores.
-        lexical: How the systems go with edit distance, if that was asked for.
+        files: Texts of other files to save, by name.
         below: Thresholds that were missed, in words.
     """
 
@@ -70,7 +82,7 @@ class Report(AbstractResult):
     aggregation: str = "all"
     theirs: tuple[Published, ...] = ()
     sections: tuple[Section, ...] = ()
-    lexical: "Lexical | None" = None
+    files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
 
     name: ClassVar[str] = "results"
@@ -91,18 +103,34 @@ class Report(AbstractResult):
         """The columns of the report's tables."""
         return columns(self.rows, self.aggregation, self.metric)
 
-    def table(self) -> Table:
-        """The values, x 100."""
-        return value_table(self.rows, self.columns)
+    @cached_property
+    def _by_place(self) -> dict[tuple[str, ...], Row]:
+        """Rows of whole tasks by system, task, aggregation and metric."""
+        return {(row.system, row.task, row.aggregation, row.metric): row for row in self.rows if not row.subset}
+
+    def _column(self, column: Column) -> list[Row]:
+        """The rows of one column, in the order of the systems."""
+        names = dict.fromkeys(row.system for row in self.rows)
+        return [self._by_place[name, column.task, column.aggregation, column.metric] for name in names]
+
+    def table(self, shown: Sequence[Column] | None = None) -> Table:
+        """The values, x 100, by default in the report's columns; a forced score is marked with an exclamation mark."""
+        shown = self.columns if shown is None else shown
+        return self._table(shown, lambda row: number(row.value, row.metric) + ("!" if row.label_leak else ""))
 
     def intervals(self) -> Table:
-        """The 95 % intervals of the same cells."""
-        return interval_table(self.rows, self.columns)
+        """The 95 % intervals of the same cells; a dash where nothing was resampled."""
+        return self._table(self.columns, lambda row: interval(row.ci_low, row.ci_high, row.metric))
+
+    def _table(self, shown: Sequence[Column], cell: Callable[[Row], str]) -> Table:
+        systems = zip(*(self._column(column) for column in shown), strict=True)
+        lines = tuple((rows[0].system, *map(cell, rows)) for rows in systems)
+        return Table(("system", *(column.title for column in shown)), lines)
 
     def comparison(self) -> list[str]:
         """The best system against each other one, on the suite if there is one, else on the first column."""
         lead = next((column for column in self.columns if column.task in SUITES), self.columns[0])
-        best, *others = sorted((row for row in self.rows if _fits(row, lead)), key=lambda row: -row.value)
+        best, *others = sorted(self._column(lead), key=lambda row: -row.value)
         return [self._versus(lead, best, other) for other in others]
 
     def captions(self) -> list[str]:
@@ -119,28 +147,7 @@ class Report(AbstractResult):
         Raises:
             KeyError: If the report has no such row.
         """
-        wanted = (system, task, aggregation, metric or self.metric)
-        for row in self.rows:
-            if (row.system, row.task, row.aggregation, row.metric) == wanted:
-                return row.value
-        raise KeyError(wanted)
-
-    def shortfalls(self, thresholds: Mapping[str, float], systems: Collection[str]) -> str:
-        """Which systems fall short of thresholds (x 100, by task or suite), in words; empty if none does.
-
-        Raises:
-            UsageError: If a threshold names a task that was not scored.
-        """
-        shown = {column.task: column for column in self.columns}
-        missed = []
-        for task, limit in thresholds.items():
-            if task not in shown:
-                raise UsageError(f"There is a threshold for {task}, which was not scored. Scored: {', '.join(shown)}.")
-            for system in systems:
-                value = self.value(system, task, shown[task].aggregation, shown[task].metric)
-                if 100 * value < limit:
-                    missed.append(f"{system} scores {number(value, shown[task].metric)} on {task}, below {limit:g}")
-        return f"{'; '.join(missed)}." if missed else ""
+        return self._by_place[system, task, aggregation, metric or self.metric].value
 
     def missed(self) -> str:
         """The thresholds that were missed."""
@@ -179,13 +186,13 @@ class Report(AbstractResult):
         """Write results.json and results.md, of STS tasks predictions.csv and mteb's files, and lexical.json."""
         from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
 
-        folder = super().save(folder)
-        if self.lexical:
-            write_text(folder / "lexical.json", self.lexical.to_json())
+        folder, files = super().save(folder), dict(self.files)
         if self.tasks:
-            write_text(folder / "predictions.csv", predictions_csv(self))
-            for path, text in mteb_files(self).items() if self.metric == MAIN_SCORE else ():
-                write_text(folder / "mteb" / path, text)
+            files["predictions.csv"] = predictions_csv(self)
+        if self.tasks and self.metric == MAIN_SCORE:
+            files |= {f"mteb/{path}": text for path, text in mteb_files(self).items()}
+        for path, text in files.items():
+            write_text(folder / path, text)
         return folder
 
     def run_facts(self) -> dict[str, Any]:
@@ -270,3 +277,67 @@ def _seen(rows: Sequence[Row]) -> str:
     low, high = min(shares), max(shares)
     span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     return f"seen {span} ({'/'.join(dict.fromkeys(row.setting for row in rows))})"
+
+
+def score_sets(
+    systems: Mapping[str, SentenceEncoder],
+    sets: Sequence[Pairs],
+    similarity: str = "cosine",
+    resamples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    progress: bool | None = None,
+) -> Report:
+    """Score systems on pairs of any kind that are loaded already; see ``bertflow.evaluate_sts``."""
+    require_named(systems)
+    facts = [SystemFacts.of(name, system) for name, system in systems.items()]
+    refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])
+    tasks: list[ScoredTask] = []
+    figures: list[Figure] = []
+    for pairs, sides in zip(sets, encode_sets(systems, sets, similarity, progress), strict=True):
+        if pairs.kind in FIGURES:
+            figures += FIGURES[pairs.kind](pairs, sides, similarity, resamples, seed)
+        else:
+            tasks.append(_scored(pairs, sides, similarity))
+            figures += task_figures(tasks[-1], resamples, seed)
+    parts = {pairs.task: [pairs] for pairs in sets}
+    suites = {name: members for name, members in SUITES.items() if {*members} <= {task.pairs.task for task in tasks}}
+    for suite, members in suites.items():
+        figures += suite_figures(suite, [task for task in tasks if task.pairs.task in members], resamples, seed)
+        parts[suite] = [pairs for pairs in sets if pairs.task in members]
+    return Report(
+        rows=tuple(make_rows(facts, figures, parts)),
+        differences=tuple(differences(list(systems), figures, suites)),
+        systems=tuple(facts),
+        resamples=resamples,
+        seed=seed,
+        metric=figures[0].metric,
+        tasks=tuple(tasks),
+    )
+
+
+def require_named(systems: object) -> None:
+    """Refuse an encoder without a name."""
+    if not isinstance(systems, Mapping):
+        raise UsageError(
+            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
+        )
+
+
+FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {
+    "retrieval": retrieval_figures,
+    "binary": binary_figures,
+}
+"""What is measured on a kind of pairs that are not graded."""
+
+
+def _scored(pairs: Pairs, sides: Sides, similarity: str) -> ScoredTask:
+    paired = SIMILARITIES[similarity].paired
+    similarities = {system: paired(first, second) for system, first, second in sides}
+    for system, scores in similarities.items():
+        if np.ptp(scores) == 0:
+            raise DataError(
+                f"The system {system} finds all {len(scores)} pairs of {pairs.task} equally similar ({scores[0]:g}), "
+                "so there is no correlation. Its embeddings have collapsed: fit again."
+            )
+    return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))

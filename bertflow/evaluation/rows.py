@@ -1,26 +1,29 @@
-"""A row of results: one number, and how it was made.
+"""Rows of results: one number, and how it was made; and how a table shows them.
 
 A number is never given alone: its row says task, split, aggregation, text form, the interval, what the system saw of
 the scored text, and the system's own description. Text that was seen without labels is reported (``seen``); systems
 that were trained on labels of the scored pairs are refused. STS-B was drawn from STS12-16: 1,003 / 597 / 1,861 / 1,102
 / 197 of their scored pairs are in its train split with their scores.
+
+A table has a line a system and a column a task, x 100, in the column order of the papers.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import CalibratedEncoder
 from bertflow.data.pairs import Pairs, unique_sentences
-from bertflow.data.sts_tasks import STS12_16
-from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.data.sts_tasks import STS12_16, SUITES, TASKS
 from bertflow.errors import DataError
-from bertflow.evaluation.significance import Figure
-from bertflow.evaluation.tables import setting
+from bertflow.tables import MISSING
 from bertflow.text_keys import hash_texts
+
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.evaluation.significance import Figure
 
 SAME_LABELS: Mapping[str, tuple[str, ...]] = {
     "stsb": STS12_16,
@@ -30,6 +33,41 @@ SAME_LABELS: Mapping[str, tuple[str, ...]] = {
     "tuning": ("stsb-dev", "sickr-train", "sickr-trial", "sickr-all"),
 }
 """Labels -> the other tasks whose pairs they hold; a task's labels always hold the task itself."""
+
+
+UNSCALED = "_cosine"
+"""Ending of the metrics that are printed as they are; all others are x 100."""
+CORRELATIONS = ("_spearman", "_pearson")
+"""Endings of the metrics of which a table shows one."""
+TITLED_BY_TASK = (*CORRELATIONS, "_auc")
+"""Endings of the metrics whose column is titled by the task."""
+METRIC_TITLES: Mapping[str, str] = {
+    "mrr": "MRR",
+    "random_median_cosine": "median cosine",
+    "random_p95_cosine": "95 % cosine",
+}
+"""Column titles of other metrics, where the name is not the title."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured, and on what.
+
+    Attributes:
+        task: Task or suite.
+        split: Which part of it.
+        aggregation: A row of ``AGGREGATIONS``, or ``subset`` for one sub-set alone.
+        subset: Which sub-set, else empty.
+        metric: As mteb spells it: ``cosine_spearman``.
+        n: Pairs, or queries.
+    """
+
+    task: str
+    split: str
+    aggregation: str
+    subset: str
+    metric: str
+    n: int
 
 
 @dataclass(frozen=True)
@@ -49,22 +87,17 @@ class SystemFacts:
     labels: tuple[str, ...]
 
     @classmethod
-    def of(cls, name: str, system: SentenceEncoder) -> "SystemFacts":
+    def of(cls, name: str, system: "SentenceEncoder") -> "SystemFacts":
         """Ask ``system``."""
-        description = system.describe()
-        labels = dict.fromkeys(description.get("labels", ()))
-        if isinstance(system, CalibratedEncoder) and system.calibrator.provenance:
-            labels |= dict.fromkeys(system.calibrator.provenance.labels)
+        description, calibrator = system.describe(), system.calibrator
+        known = calibrator.provenance.labels if calibrator and calibrator.provenance else ()
+        labels = dict.fromkeys([*description.get("labels", ()), *known])
         if labels:
             description = {**description, "labels": list(labels)}
         return cls(name, description, system.fitted_hashes(), tuple(labels))
 
-    def seen(self, sentences: Sequence[str]) -> float | None:
-        """Share of the distinct ``sentences`` that stood in the fitting text; None where that is unknown."""
-        return self.seen_among(hash_texts(sentences))
-
-    def seen_among(self, evaluated: NDArray[np.uint64]) -> float | None:
-        """The same, for the distinct text hashes of the sentences."""
+    def seen(self, evaluated: NDArray[np.uint64]) -> float | None:
+        """Share of some texts, given by their hashes, that stood in the fitting text; None where that is unknown."""
         return None if self.hashes is None else float(np.isin(evaluated, self.hashes).mean())
 
     def label_leak(self, task: str) -> str:
@@ -88,22 +121,15 @@ def refuse_label_leaks(systems: Sequence[SystemFacts], tasks: Sequence[str]) -> 
 
 
 @dataclass(frozen=True)
-class Row:
-    """One number.
+class Row(Measurement):
+    """One number of one system.
 
     Attributes:
         system: As the table calls it.
-        task: Task or suite.
-        split: Which part of it.
-        aggregation: ``all``, ``mean``, ``wmean``, or ``subset`` for one sub-set alone.
-        subset: Which sub-set, else empty.
-        metric: As mteb spells it: ``cosine_spearman``.
-        n: Pairs, or queries.
         value: In [-1, 1] for correlations and cosines, [0, 1] for rates.
         ci_low: Lower end of the 95 % interval; None where nothing was resampled.
         ci_high: Upper end.
         seen: Share of the distinct scored sentences that stood in the fitting text; None where that is unknown.
-        setting: ``inductive`` (nothing was seen), ``transductive``, or ``unknown``.
         label_leak: Labelled data the system was trained on that holds labels of this task; a forced score.
         text_form: ``raw`` or ``senteval``.
         source: Where the pairs came from.
@@ -111,30 +137,29 @@ class Row:
     """
 
     system: str
-    task: str
-    split: str
-    aggregation: str
-    subset: str
-    metric: str
-    n: int
     value: float
     ci_low: float | None
     ci_high: float | None
     seen: float | None
-    setting: str
     label_leak: str
     text_form: str
     source: str
     description: Mapping[str, Any]
 
+    @property
+    def setting(self) -> str:
+        """``inductive`` (nothing was seen), ``transductive``, or ``unknown``."""
+        return setting(self.seen)
+
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON: the description's keys beside the row's; ``seen`` is "unknown" where it is None."""
-        own = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "description"}
-        return {**self.description, **own, "seen": "unknown" if self.seen is None else self.seen}
+        own = {name: value for name, value in vars(self).items() if name != "description"}
+        seen = "unknown" if self.seen is None else self.seen
+        return {**self.description, **own, "seen": seen, "setting": self.setting}
 
 
 def make_rows(
-    systems: Sequence[SystemFacts], figures: Sequence[Figure], parts: Mapping[str, Sequence[Pairs]]
+    systems: Sequence[SystemFacts], figures: "Sequence[Figure]", parts: Mapping[str, Sequence[Pairs]]
 ) -> list[Row]:
     """Rows of all systems, in the order of the systems, then of the figures.
 
@@ -145,23 +170,18 @@ def make_rows(
     """
     rows, hashes = [], {task: hash_texts(unique_sentences(sets)) for task, sets in parts.items()}
     for at, system in enumerate(systems):
-        seen = {task: system.seen_among(evaluated) for task, evaluated in hashes.items()}
+        seen = {task: system.seen(evaluated) for task, evaluated in hashes.items()}
         for figure in figures:
-            interval, sets = figure.interval(at), parts[figure.task]
+            low, high = figure.interval(at)
+            sets = parts[figure.task]
             rows.append(
                 Row(
+                    **{field.name: getattr(figure, field.name) for field in fields(Measurement)},
                     system=system.name,
-                    task=figure.task,
-                    split=figure.split,
-                    aggregation=figure.aggregation,
-                    subset=figure.subset,
-                    metric=figure.metric,
-                    n=figure.n,
                     value=float(figure.values[at]),
-                    ci_low=interval.low if interval else None,
-                    ci_high=interval.high if interval else None,
+                    ci_low=low,
+                    ci_high=high,
                     seen=seen[figure.task],
-                    setting=setting(seen[figure.task]),
                     label_leak=system.label_leak(figure.task),
                     text_form="+".join(dict.fromkeys(pairs.text_form for pairs in sets)),
                     source=", ".join(dict.fromkeys(pairs.source for pairs in sets)),
@@ -169,3 +189,62 @@ def make_rows(
                 )
             )
     return rows
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column: its title, and which rows fill it."""
+
+    title: str
+    task: str
+    aggregation: str
+    metric: str
+
+
+def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:
+    """The columns of a table, in the order of the papers, suites last.
+
+    Of the correlations only ``metric`` is shown, of other metrics all. A task without the aggregation is shown by the
+    first it has, which its title then says.
+    """
+    found, order = [], list(TASKS)
+    tasks = sorted(
+        dict.fromkeys(row.task for row in rows),
+        key=lambda task: (task in SUITES, order.index(task) if task in order else len(order)),
+    )
+    for task in tasks:
+        own = [row for row in rows if row.task == task and not row.subset]
+        metrics = dict.fromkeys(row.metric for row in own)
+        for name in (name for name in metrics if name == metric or not name.endswith(CORRELATIONS)):
+            has = list(dict.fromkeys(row.aggregation for row in own if row.metric == name))
+            chosen = aggregation if aggregation in has else has[0]
+            title = METRIC_TITLES.get(name, name) if not name.endswith(TITLED_BY_TASK) else task_title(task)
+            found.append(Column(title if chosen == aggregation else f"{title} ({chosen})", task, chosen, name))
+    return found
+
+
+def task_title(task: str) -> str:
+    """What the papers call a task: "STS-B"; with the split where that is not the test set; "Avg" for a suite."""
+    if task in SUITES:
+        return "Avg"
+    if task not in TASKS:
+        return task
+    row = TASKS[task]
+    return row.title if row.split == "test" or row.title == task else f"{row.title} {row.split}"
+
+
+def setting(seen: float | None) -> str:
+    """The name for a share of seen text: inductive, transductive or unknown."""
+    if seen is None:
+        return "unknown"
+    return "transductive" if seen else "inductive"
+
+
+def number(value: float, metric: str) -> str:
+    """A value as tables print it."""
+    return f"{value:.2f}" if metric.endswith(UNSCALED) else f"{100 * value:.2f}"
+
+
+def interval(low: float | None, high: float | None, metric: str) -> str:
+    """An interval as tables print it."""
+    return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"

@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from bertflow.correlation import Interval, bca_interval
+from bertflow.correlation import bca_interval
+from bertflow.evaluation.rows import Measurement
 from bertflow.text_keys import hash_text, text_key
 
 Float64 = NDArray[np.float64]
@@ -77,16 +78,10 @@ def sentence_weights(
 
 
 @dataclass(frozen=True)
-class Figure:
+class Figure(Measurement):
     """One metric of one task, sub-set or suite, for k systems.
 
     Attributes:
-        task: Task or suite.
-        split: Which part of the task was scored.
-        aggregation: A row of ``AGGREGATIONS``, or "subset".
-        subset: The sub-set, where the aggregation is "subset".
-        metric: As mteb spells it: "cosine_spearman".
-        n: Pairs, or queries.
         values: (k,), in [-1, 1].
         replicates: (k, resamples), paired: column r is the same resample for all systems.
         influence: (k, n), what each pair adds; None for a mean over tasks, which is resampled by sentence.
@@ -94,33 +89,25 @@ class Figure:
             all pairs together; else None.
     """
 
-    task: str
-    split: str
-    aggregation: str
-    subset: str
-    metric: str
-    n: int
     values: Float64
     replicates: Float64
     influence: Float64 | None = None
     between: Float64 | None = None
 
-    def interval(self, system: int, less: int | None = None) -> Interval | None:
-        """95 % interval of one system's value, or of that value less another system's.
+    def interval(self, system: int, less: int | None = None) -> tuple[float, float] | tuple[None, None]:
+        """Ends of the 95 % interval of one system's value, or of that value less another system's.
 
         Bias-corrected and accelerated (BCa) rather than percentile: a resample has more ties than the sample, which
         lowers its rank correlation, and a mean over small sub-sets by a third of a point. Means over tasks, resampled
         by sentence, are bias-corrected only. None without resamples, or where one had no variance.
         """
-        value, replicates, influence = self.values[system], self.replicates[system], self.influence
-        if less is not None:
-            value, replicates = value - self.values[less], replicates - self.replicates[less]
-        if not len(replicates):
-            return None
-        if influence is None:
-            return bca_interval(float(value), replicates)
-        added = influence[system] if less is None else influence[system] - influence[less]
-        return bca_interval(float(value), replicates, added)
+
+        def of(x: Float64) -> Float64:
+            return x[system] if less is None else x[system] - x[less]
+
+        drawn, added = of(self.replicates), None if self.influence is None else of(self.influence)
+        found = bca_interval(float(of(self.values)), drawn, added) if len(drawn) else None
+        return (found.low, found.high) if found else (None, None)
 
 
 @dataclass(frozen=True)
@@ -137,9 +124,9 @@ class Difference:
         ci_low: Lower end of the 95 % interval; None where there is none.
         ci_high: Upper end.
         p_bootstrap: Two-sided, from the paired bootstrap; None without resamples.
-        p_bootstrap_holm: The same, corrected over the tasks; a suite is corrected alone.
         p_williams: Williams' test, two-sided; None for means of several correlations.
-        p_williams_holm: The same, corrected over the tasks.
+        p_bootstrap_holm: The first p-value, corrected over the tasks; a suite is corrected alone.
+        p_williams_holm: The second one, likewise.
     """
 
     task: str
@@ -151,9 +138,9 @@ class Difference:
     ci_low: float | None
     ci_high: float | None
     p_bootstrap: float | None
-    p_bootstrap_holm: float | None
     p_williams: float | None
-    p_williams_holm: float | None
+    p_bootstrap_holm: float | None = None
+    p_williams_holm: float | None = None
 
     @property
     def separable(self) -> bool | None:
@@ -196,17 +183,18 @@ def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float]:
     return statistic, float(2 * student.sf(abs(statistic), n - 3))
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction of several p-values, in the order given.
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's correction of several p-values, in the order given; None stays None and does not count.
 
     Source: Holm 1979, "A simple sequentially rejective multiple test procedure".
     """
-    order = np.argsort(p_values, kind="stable")
-    factors = len(p_values) - np.arange(len(p_values))
-    corrected = np.minimum(1.0, np.maximum.accumulate(np.asarray(p_values)[order] * factors))
-    result = np.empty(len(p_values))
-    result[order] = corrected
-    return [float(p) for p in result]
+    corrected: list[float | None] = [None] * len(p_values)
+    rising = sorted((p, at) for at, p in enumerate(p_values) if p is not None)
+    largest = 0.0
+    for rank, (p, at) in enumerate(rising):
+        largest = max(largest, p * (len(rising) - rank))
+        corrected[at] = min(1.0, largest)
+    return corrected
 
 
 def bootstrap_p(replicates: Float64) -> float:
@@ -229,12 +217,20 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
     for first, second in combinations(range(len(systems)), 2):
         rows = [_difference(systems, figure, first, second) for figure in kept]
         for family in families:
-            found += _corrected([row for row in rows if (row.aggregation, row.metric) == family], suites)
+            members = [row for row in rows if (row.aggregation, row.metric) == family]
+            tasks = [row for row in members if row.task not in suites]
+            bootstrap, known = (holm([getattr(row, p) for row in tasks]) for p in ("p_bootstrap", "p_williams"))
+            found += [
+                replace(row, p_bootstrap_holm=p, p_williams_holm=q)
+                for row, p, q in zip(tasks, bootstrap, known, strict=True)
+            ]
+            found += [replace(row, p_bootstrap_holm=row.p_bootstrap) for row in members if row.task in suites]
     return found
 
 
 def _difference(systems: Sequence[str], figure: Figure, first: int, second: int) -> Difference:
-    interval = figure.interval(first, less=second)
+    """One difference, not yet corrected."""
+    low, high = figure.interval(first, less=second)
     replicates = figure.replicates[first] - figure.replicates[second]
     drawn = bool(len(replicates)) and bool(np.isfinite(replicates).all())
     one, other = float(figure.values[first]), float(figure.values[second])
@@ -248,27 +244,8 @@ def _difference(systems: Sequence[str], figure: Figure, first: int, second: int)
         first=systems[first],
         second=systems[second],
         difference=one - other,
-        ci_low=interval.low if interval else None,
-        ci_high=interval.high if interval else None,
+        ci_low=low,
+        ci_high=high,
         p_bootstrap=bootstrap_p(replicates) if drawn else None,
-        p_bootstrap_holm=None,
         p_williams=p_williams,
-        p_williams_holm=None,
     )
-
-
-def _corrected(rows: Sequence[Difference], suites: Collection[str]) -> list[Difference]:
-    """Rows with Holm's correction over the tasks; a suite is one hypothesis of its own."""
-    family = [row for row in rows if row.task not in suites]
-    alone = [replace(row, p_bootstrap_holm=row.p_bootstrap) for row in rows if row.task in suites]
-    bootstrap = _holm_of_known([row.p_bootstrap for row in family])
-    known = _holm_of_known([row.p_williams for row in family])
-    family = [
-        replace(row, p_bootstrap_holm=p, p_williams_holm=q) for row, p, q in zip(family, bootstrap, known, strict=True)
-    ]
-    return [*family, *alone]
-
-
-def _holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
-    corrected = iter(holm([p for p in p_values if p is not None]))
-    return [None if p is None else next(corrected) for p in p_values]

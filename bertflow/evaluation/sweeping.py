@@ -18,7 +18,7 @@ from typing_extensions import Unpack
 from bertflow.data.corpus import load_labels, load_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.errors import MissingExtraError, UsageError
-from bertflow.evaluation.tables import number, setting, task_title
+from bertflow.evaluation.rows import number, setting, task_title
 from bertflow.files import write_text
 from bertflow.opening import LoadOptions
 from bertflow.progress import peak_memory

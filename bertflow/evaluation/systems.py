@@ -3,6 +3,9 @@
 For each distinct encoder among what is named there are the baselines that are asked for, and the supervised ceiling.
 Its poolings share a pass: each sentence goes through the transformer once for all of them. What was embedded is kept in
 memory: a few ten thousand sentences, not a corpus.
+
+Then both sides of pairs go through the systems, each distinct text once. Embeddings that are not finite, and zeros
+under the cosine, have no similarity, so they are refused.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,16 +14,19 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import Unpack
 
-from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
-from bertflow.errors import UsageError
-from bertflow.opening import WORD_VECTOR_FILE, find, load
+from bertflow.errors import DataError, UsageError
+from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
+from bertflow.registry import lookup
+from bertflow.similarity import SIMILARITIES
 
 CEILING = "ceiling"
 """Name of the supervised ceiling in tables."""
@@ -32,14 +38,22 @@ class SharedPass:
     """An encoder with several poolings, which all remember what any of them was asked for.
 
     Args:
-        own: A raw encoder, with its own pooling.
+        encoder: Raw, or calibrated: then its raw encoder is shared.
+        name: Its name in tables; that of the encoder by default.
+
+    Attributes:
+        own: The raw encoder, with its own pooling.
+        calibrator: What follows it; None for a raw encoder.
+        recipe: The arguments that open it; None if it is not a transformer.
     """
 
-    def __init__(self, own: SentenceEncoder) -> None:
-        self.own = own
-        self._recipe: Mapping[str, Any] = getattr(own, "recipe", None) or {}
+    def __init__(self, encoder: SentenceEncoder, name: str = "") -> None:
+        self.name = name or str(encoder.describe().get("encoder", type(encoder).__name__))
+        self.own, self.calibrator = encoder.raw, encoder.calibrator
+        self._recipe: Mapping[str, Any] = getattr(self.own, "recipe", None) or {}
+        self.recipe = self._recipe if isinstance(self.own, TransformerEncoder) else None
         self.own_pooling = str(self._recipe.get("pooling", ""))
-        self._encoders = {self.own_pooling: own}
+        self._encoders = {self.own_pooling: self.own}
         self._rows: dict[Role, dict[str, dict[str, Float32]]] = {"document": {}, "query": {}}
 
     def pooled(self, pooling: str, corpus: list[str] | None = None) -> SentenceEncoder:
@@ -111,57 +125,39 @@ class PooledEncoder(AbstractEncoder):
         return self._encoder.fitted_hashes()
 
 
-class Opened:
-    """One encoder that the user named or gave, with the poolings that baselines need.
+def open_system(model: str | Path | SentenceEncoder, **options: Unpack[LoadOptions]) -> SharedPass:
+    """Open what ``bertflow.load`` opens; an encoder is taken as it is.
 
     Args:
-        name: Its name in tables.
-        encoder: Raw or calibrated.
-
-    Attributes:
-        name: As above.
-        shared: The raw encoder with its poolings.
-        calibrator: Its calibrator; None for a raw encoder.
-        recipe: The arguments that open the raw encoder; None if it is not a transformer.
-    """
-
-    def __init__(self, name: str, encoder: SentenceEncoder) -> None:
-        self.name, self.calibrator, self.shared = name, encoder.calibrator, SharedPass(encoder.raw)
-        self.recipe = encoder.raw.recipe if isinstance(encoder.raw, TransformerEncoder) else None
-
-    def pooled(self, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
-        """The encoder that a baseline is built on."""
-        if spec.pooling is None:
-            return self.shared.pooled(self.shared.own_pooling, corpus)
-        if spec.pooling not in STATIC:
-            return self.shared.pooled(spec.pooling_for(self.shared.own_pooling), corpus)
-        assert self.recipe is not None, "only transformers have static baselines"
-        place = {name: self.recipe[name] for name in ("model", "max_length", "revision")}
-        static = load(**place, pooling=spec.pooling)
-        assert isinstance(static, StaticEncoder), "a static pooling"
-        return static.count_tokens(corpus) if spec.counts and corpus is not None else static
-
-
-def open_system(path: str, device: str = "auto", **options: Any) -> Opened:
-    """Open what ``bertflow.load`` opens.
-
-    Args:
-        path: A hub id, a folder or a file.
-        device: Where the encoder runs.
-        options: Of ``bertflow.load``, for transformers without a calibrator; the others keep their own.
+        model: A hub id, a folder or a file; or an encoder.
+        options: Of ``bertflow.load``; what is calibrated and word vectors only take the device.
 
     Raises:
         UsageError: If it cannot be opened with these options.
         DataError: If it is missing, incomplete or damaged.
     """
-    kind = find(path, options.get("revision"))[1]
-    own = kind.calibrated or kind.called == WORD_VECTOR_FILE
-    encoder = load(path, device=device, **({} if own else options))
-    return Opened(Path(path).resolve().name if Path(path).exists() else path, encoder)
+    if not isinstance(model, str | Path):
+        return SharedPass(model)
+    kind = find(str(model), options.get("revision"))[1]
+    if kind.calibrated or kind.called == WORD_VECTOR_FILE:
+        options = {"device": options.get("device")}
+    return SharedPass(load(model, **options), Path(model).resolve().name if Path(model).exists() else str(model))
+
+
+def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
+    """The encoder that a baseline is built on."""
+    if spec.pooling not in STATIC:
+        pooling = system.own_pooling if spec.pooling is None else spec.pooling_for(system.own_pooling)
+        return system.pooled(pooling, corpus)
+    assert system.recipe is not None, "only transformers have static baselines"
+    place = {name: system.recipe[name] for name in ("model", "max_length", "revision")}
+    static = load(**place, pooling=spec.pooling)
+    assert isinstance(static, StaticEncoder), "a static pooling"
+    return static.count_tokens(corpus) if spec.counts and corpus is not None else static
 
 
 def build_systems(
-    opened: Sequence[Opened],
+    opened: Sequence[SharedPass],
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None = None,
@@ -183,9 +179,9 @@ def build_systems(
     static = [baseline.spelling for baseline in baselines if baseline.pooling in STATIC]
     if static and all(one.recipe is None for one in opened):
         raise UsageError(f"{static[0]} averages the word embeddings of a transformer, but none is given. Leave it out.")
-    groups: dict[str, list[Opened]] = {}
+    groups: dict[str, list[SharedPass]] = {}
     for one in opened:
-        groups.setdefault(one.shared.own.identity.key, []).append(one)
+        groups.setdefault(one.own.identity.key, []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
         suffix = f" {group[0].name}" if len(groups) > 1 else ""
@@ -199,7 +195,7 @@ def build_systems(
 
 
 def _systems_of(
-    group: Sequence[Opened],
+    group: Sequence[SharedPass],
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None,
@@ -209,12 +205,23 @@ def _systems_of(
     first, raw = group[0], SystemSpec(RAW)
     calibrators = {one.name: one.calibrator for one in group if one.calibrator is not None}
     wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) or ceiling else []) + list(baselines))
-    own = first.pooled(raw, corpus)
+    own = _pooled(first, raw, corpus)
     # Word vectors are static already. All poolings are opened before the first one embeds.
-    encoders = {one: first.pooled(one, corpus) for one in wanted if one.pooling not in STATIC or first.recipe}
+    encoders = {one: _pooled(first, one, corpus) for one in wanted if one.pooling not in STATIC or first.recipe}
+    fitted = next(iter(calibrators.values()), None)
     for spec, encoder in encoders.items():
-        moments = next(iter(calibrators.values()), None) if spec.pooling is None else None
-        yield spec.spelling, _system(spec, encoder, moments, corpus, progress)
+        moments = fitted if spec.pooling is None else None
+        if corpus is None and (spec.counts or (spec.calibrator is not None and moments is None)):
+            raise UsageError(
+                f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored "
+                "sentences."
+            )
+        if spec.calibrator is None:
+            yield spec.spelling, encoder
+        elif corpus is not None:
+            yield spec.spelling, CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
+        elif moments is not None:
+            yield spec.spelling, CalibratedEncoder(encoder, spec.refitted(moments))
     if ceiling:
         yield CEILING, ceiling(own)
     for one in group:
@@ -222,20 +229,97 @@ def _systems_of(
             yield one.name, CalibratedEncoder(own, one.calibrator)
 
 
-def _system(
-    spec: SystemSpec,
-    encoder: SentenceEncoder,
-    calibrator: AbstractCalibrator | None,
-    corpus: list[str] | None,
-    progress: bool | None,
-) -> SentenceEncoder:
-    if corpus is None and (spec.counts or (spec.calibrator is not None and calibrator is None)):
-        raise UsageError(
-            f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
+def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> tuple[Float32, Float32]:
+    """Embeddings of the first and of the second texts, each (n, dim); the first texts of retrieval are queries."""
+    sentences = pairs.sentences
+    first, second = pairs.rows(row_numbers(sentences))
+    x = encoder.encode(sentences, progress=progress)
+    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    return asked[first], x[second]
+
+
+def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
+    """Whether the first texts have another prompt than the second ones."""
+    return pairs.kind == "retrieval" and "query_prompt" in system.identity.facts
+
+
+def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
+    """The cosine (n,) of each pair."""
+    return SIMILARITIES["cosine"].paired(*encode_pairs(encoder, pairs, progress))
+
+
+def encode_sets(
+    systems: Mapping[str, SentenceEncoder],
+    sets: Sequence[Pairs],
+    similarity: str = "cosine",
+    progress: bool | None = None,
+) -> Iterator[Iterator[tuple[str, Float32, Float32]]]:
+    """Embeddings of the pairs of several tasks by several systems; systems that are alike share one pass.
+
+    Yields:
+        For each task, for each system: its name and the embeddings of the first and the second texts, each (n, dim).
+
+    Raises:
+        UnknownNameError: For an unknown similarity.
+        DataError: For an embedding that has no such similarity.
+    """
+    lookup("similarity", SIMILARITIES, similarity)
+    sentences = unique_sentences(sets)
+    rows = row_numbers(sentences)
+    embeddings = encode_systems(systems, sentences, progress=progress)
+    asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
+    queries = encode_systems(asking, sentences, progress, role="query")
+    return (
+        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind == "retrieval" else {}, similarity)
+        for pairs in sets
+    )
+
+
+def checked_sides(
+    pairs: Pairs,
+    rows: NDArray[np.intp],
+    embeddings: Mapping[str, Float32],
+    queries: Mapping[str, Float32],
+    similarity: str = "cosine",
+) -> Iterator[tuple[str, Float32, Float32]]:
+    """For each system, both sides of the pairs; refused if they have no such similarity.
+
+    Args:
+        pairs: The pairs.
+        rows: Of both sides (2, n) in the embeddings.
+        embeddings: By system.
+        queries: The embeddings of first texts that are queries, of the systems that have a prompt for them.
+        similarity: A row of ``SIMILARITIES``.
+    """
+    for name, x in embeddings.items():
+        first, second = queries.get(name, x)[rows[0]], x[rows[1]]
+        require_usable(name, first, pairs.first, similarity, f"task {pairs.task}")
+        require_usable(name, second, pairs.second, similarity, f"task {pairs.task}")
+        yield name, first, second
+
+
+def row_numbers(sentences: Sequence[str]) -> dict[str, int]:
+    """The row of each of some distinct sentences."""
+    return {sentence: row for row, sentence in enumerate(sentences)}
+
+
+def require_usable(system: str, x: Float32, sentences: Sequence[str], similarity: str, where: str) -> None:
+    """Refuse embeddings that have no similarity.
+
+    Raises:
+        DataError: For the first one that is not finite, or has length zero where the cosine is asked for.
+    """
+    finite = np.isfinite(x).all(1)
+    if not finite.all():
+        sentence = sentences[int(np.argmin(finite))]
+        raise DataError(
+            f"The system {system} gives an embedding that is not finite for {sentence!r} ({where}). "
+            "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
         )
-    if spec.calibrator is None:
-        return encoder
-    if corpus is not None:
-        return CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
-    assert calibrator is not None
-    return CalibratedEncoder(encoder, spec.refitted(calibrator))
+    something = x.any(1)
+    if similarity == "cosine" and not something.all():
+        sentence = sentences[int(np.argmin(something))]
+        raise DataError(
+            f"The system {system} gives an embedding of zeros for {sentence!r} ({where}), and "
+            "cosine says nothing about it. Leave the sentence out, or choose another similarity."
+        )

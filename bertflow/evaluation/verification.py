@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError
-from bertflow.evaluation.tables import Column, task_title
+from bertflow.evaluation.rows import Column, task_title
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Table

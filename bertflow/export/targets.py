@@ -24,7 +24,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
-from bertflow.evaluation.tables import interval, number
+from bertflow.evaluation.rows import interval, number
 from bertflow.export import Exported
 from bertflow.export.approximation import Int8Loss
 from bertflow.export.golden import Golden, distances

@@ -24,7 +24,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.systems import Opened, build_systems, open_system
+from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import frequency, layers, masked_words, measures, pairs, spectrum
 from bertflow.geometry.cloud import Cloud, Float64, show_hubs
 from bertflow.geometry.report import (
@@ -291,13 +291,10 @@ def inspect_model(
     return make_report(f"Geometry of {opened.name}", material, facts)
 
 
-def _open(model: str | Path | SentenceEncoder | None, device: str, options: Mapping[str, Any]) -> Opened:
+def _open(model: str | Path | SentenceEncoder | None, device: str, options: Mapping[str, Any]) -> SharedPass:
     if model is None:
-        return open_system(embedded_encoder(), device, **{"pooling": RAW_POOLING, **options})
-    if isinstance(model, str | Path):
-        opened = open_system(str(model), device, **options)
-    else:
-        opened = Opened(str(model.describe().get("encoder", type(model).__name__)), model)
+        return open_system(embedded_encoder(), device=device, **{"pooling": RAW_POOLING, **options})
+    opened = open_system(model, device=device, **options)
     if options and (opened.calibrator or opened.recipe is None):
         raise UsageError(
             f"{next(iter(options))} cannot be used with {model}: a calibrated encoder keeps what it was fitted with, "

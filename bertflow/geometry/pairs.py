@@ -26,9 +26,10 @@ from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.encoding import encode_sets
-from bertflow.evaluation.lexical import LEVELS, edit_distance
-from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
+from bertflow.evaluation.analyses import LEVELS, edit_distance
+from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.systems import encode_sets
 from bertflow.geometry.cloud import Cloud, Float64
 from bertflow.geometry.measures import random_cosines, uniformity
 from bertflow.geometry.report import GeometrySection, listed

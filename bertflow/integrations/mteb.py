@@ -21,6 +21,7 @@ from bertflow.errors import MissingExtraError, UsageError
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
 from bertflow.evaluation.rows import SystemFacts
 from bertflow.similarity import SIMILARITIES
+from bertflow.text_keys import hash_texts
 
 try:
     from mteb.models.model_meta import ModelMeta
@@ -113,4 +114,4 @@ def _seen(facts: SystemFacts, data_dir: str | Path | None) -> dict[str, float | 
     if data_dir is None or facts.hashes is None:
         return dict.fromkeys(CHECKED)
     sets = [load_sts(task, data_dir) for task in CHECKED]
-    return {pairs.task: facts.seen([*pairs.first, *pairs.second]) for pairs in sets}
+    return {pairs.task: facts.seen(hash_texts(pairs.sentences)) for pairs in sets}

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bertflow.correlation import Interval
     from bertflow.retrieval.storage import Hit
 
 ENGINES: Mapping[str, str] = {
@@ -76,7 +75,7 @@ class SearchScores(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The scores x 100, what can be told apart, and what was ranked."""
-        from bertflow.evaluation.tables import interval, number
+        from bertflow.evaluation.rows import interval, number
 
         cells: dict[str, list[str]] = {}
         for row in self.rows:
@@ -139,8 +138,8 @@ def evaluate_search(
     import numpy as np
 
     from bertflow.data.corpus import load_answer_labels
+    from bertflow.evaluation.figures import mean_figure
     from bertflow.evaluation.significance import bootstrap_p
-    from bertflow.evaluation.tasks import mean_figure
     from bertflow.text_keys import text_key
 
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
@@ -168,19 +167,16 @@ def evaluate_search(
     for metric, values in metrics.items():
         figure = mean_figure(task, metric, values.astype(np.float64), resamples, seed)
         for at, system in enumerate(embedded):
-            value = float(figure.values[at])
-            rows.append({"system": system, "metric": metric, "value": value, **_ends(figure.interval(at))})
+            value, (low, high) = float(figure.values[at]), figure.interval(at)
+            rows.append({"system": system, "metric": metric, "value": value, "ci_low": low, "ci_high": high})
         if len(embedded) > 1:
             value, drawn = float(figure.values[1] - figure.values[0]), figure.replicates[1] - figure.replicates[0]
             p = bootstrap_p(drawn) if drawn.size else None
-            ends = _ends(figure.interval(1, less=0))
+            low, high = figure.interval(1, less=0)
+            ends = {"ci_low": low, "ci_high": high}
             differences.append({"metric": metric, "difference": value, **ends, "p_bootstrap": p})
     seen = sum(text_key(question) in keys for question in questions)
     return SearchScores(len(questions), answers, seen, rows, differences)
-
-
-def _ends(found: "Interval | None") -> dict[str, float | None]:
-    return {"ci_low": found.low if found else None, "ci_high": found.high if found else None}
 
 
 def average_precision(ranks: "NDArray[np.int64]") -> float:

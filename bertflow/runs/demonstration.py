@@ -119,8 +119,8 @@ def demo(
     from bertflow.data.docstrings import docstring_corpus
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.evaluation.evaluating import evaluate_retrieval
     from bertflow.evaluation.systems import SharedPass
-    from bertflow.evaluation.tasks import evaluate_retrieval
     from bertflow.geometry.inspecting import write_report
 
     begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()

@@ -135,7 +135,7 @@ def score(
     """
     _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
     from bertflow.data.pairs import load_pairs
-    from bertflow.evaluation.encoding import pair_cosines
+    from bertflow.evaluation.systems import pair_cosines
     from bertflow.scoring.domain import DOMAIN, DomainCheck
     from bertflow.scoring.random_pairs import unseen_sample
     from bertflow.scoring.scores import SCORES, ScoreCalibrator

@@ -21,7 +21,7 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError, UsageError
-from bertflow.evaluation.tasks import evaluate_retrieval
+from bertflow.evaluation.evaluating import evaluate_retrieval
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.text_keys import text_key
 

@@ -3,8 +3,9 @@ import pytest
 from sklearn.metrics import roc_auc_score
 
 from bertflow.data.pairs import Pairs
+from bertflow.evaluation.evaluating import evaluate_binary
+from bertflow.evaluation.figures import auc_figure
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.evaluation.tasks import auc_figure, evaluate_binary
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import ToyEncoder, toy_pairs

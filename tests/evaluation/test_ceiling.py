@@ -10,9 +10,10 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.ceiling import LabelledLinear, ceiling_system, gap_closed, gap_table
+from bertflow.evaluation.analyses import LabelledLinear, ceiling_system
+from bertflow.evaluation.evaluating import gap_closed, gap_table
+from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.rows import SystemFacts
-from bertflow.evaluation.tasks import score_sets
 from bertflow.text_keys import hash_texts
 
 DIM = 12

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from bertflow.errors import DataError
+from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.rows import SystemFacts, setting
-from bertflow.evaluation.tasks import score_sets
 from bertflow.text_keys import hash_texts
 
 from .conftest import ToyEncoder, toy_pairs

@@ -6,8 +6,8 @@ import pytest
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.evaluation.mteb_files import DECIMALS, LAYOUT_VERSION, mteb_files, revision_of, training_datasets
+from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.rows import SystemFacts
-from bertflow.evaluation.tasks import score_sets
 from bertflow.text_keys import hash_texts
 
 

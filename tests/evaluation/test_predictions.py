@@ -4,7 +4,7 @@ import io
 import pytest
 
 from bertflow.evaluation.mteb_files import predictions_csv
-from bertflow.evaluation.tasks import score_sets
+from bertflow.evaluation.report import score_sets
 from bertflow.similarity import SIMILARITIES
 
 from .conftest import ToyEncoder, toy_pairs

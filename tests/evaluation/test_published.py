@@ -3,7 +3,7 @@ import pytest
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError
 from bertflow.evaluation.figures import AGGREGATIONS
-from bertflow.evaluation.tables import Column
+from bertflow.evaluation.rows import Column
 from bertflow.evaluation.verification import matching, published, published_table
 
 AVERAGES = {

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 
 from bertflow.data.pairs import Pairs
-from bertflow.evaluation.report import Report
-from bertflow.evaluation.tasks import evaluate_retrieval, score_sets
+from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.report import Report, score_sets
 from bertflow.tables import Table
 
 from .conftest import ToyEncoder, toy_pairs

@@ -3,8 +3,9 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.errors import DataError
-from bertflow.evaluation import tasks
-from bertflow.evaluation.tasks import evaluate_retrieval, random_pair_cosines, right_ranks
+from bertflow.evaluation import figures
+from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.figures import random_pair_cosines, right_ranks
 
 from .conftest import WORDS, ToyEncoder
 
@@ -36,7 +37,7 @@ def ranks_by_loop(queries, texts, like):
 )
 @pytest.mark.parametrize("block", [1, 7, 1000])
 def test_ranks_are_those_of_a_loop(monkeypatch, similarity, like, block):
-    monkeypatch.setattr(tasks, "BLOCK", block)
+    monkeypatch.setattr(figures, "BLOCK", block)
     queries, texts = np.random.default_rng(0).normal(size=(2, 25, 4))
     assert right_ranks(queries, texts, similarity).tolist() == ranks_by_loop(queries, texts, like)
 

@@ -36,7 +36,7 @@ def built(opened, compare="", corpus=None):
 
 
 def test_an_encoder_is_scored_as_it_comes(tiny_bert):
-    opened = open_system(str(tiny_bert), "cpu", pooling="cls(2)", max_length=32)
+    opened = open_system(str(tiny_bert), device="cpu", pooling="cls(2)", max_length=32)
     systems = built([opened])
     assert list(systems) == ["raw"]
     assert systems["raw"].describe()["pooling"] == "cls(2)"
@@ -46,7 +46,7 @@ def test_an_encoder_is_scored_as_it_comes(tiny_bert):
 
 def test_a_calibrated_encoder_is_opened_with_its_recipe(calibrated):
     fitted, folder = calibrated
-    systems = built([open_system(str(folder), "cpu")])
+    systems = built([open_system(str(folder), device="cpu")])
     assert list(systems) == ["mine"]
     np.testing.assert_array_equal(systems["mine"].encode(SENTENCES), fitted.encode(SENTENCES))
     assert systems["mine"].describe() == fitted.describe()
@@ -57,7 +57,7 @@ def test_a_run_is_opened_by_the_recipe_in_its_record(calibrated, tiny_bert, tmp_
     fitted.calibrator.save(tmp_path / "run" / "calibrator")
     recipe = {"model": str(tiny_bert), "pooling": "mean(1,2)", "max_length": 32}
     write_json(tmp_path / "run" / "run.json", {"encoder": recipe})
-    systems = built([open_system(str(tmp_path / "run"), "cpu")])
+    systems = built([open_system(str(tmp_path / "run"), device="cpu")])
     np.testing.assert_array_equal(systems["run"].encode(SENTENCES), fitted.encode(SENTENCES))
 
 
@@ -65,7 +65,7 @@ def test_a_run_without_its_recipe_is_refused(calibrated, tmp_path):
     calibrated[0].calibrator.save(tmp_path / "run" / "calibrator")
     write_json(tmp_path / "run" / "run.json", {})
     with pytest.raises(DataError) as refused:
-        open_system(str(tmp_path / "run"), "cpu")
+        open_system(str(tmp_path / "run"), device="cpu")
     assert str(refused.value) == (
         f"{tmp_path / 'run' / 'run.json'} is not a complete training run: it has no encoder. Train again."
     )
@@ -74,20 +74,20 @@ def test_a_run_without_its_recipe_is_refused(calibrated, tmp_path):
 def test_a_calibrator_alone_is_refused(calibrated):
     folder = calibrated[1] / "calibrator"
     with pytest.raises(UsageError) as refused:
-        open_system(str(folder), "cpu")
+        open_system(str(folder), device="cpu")
     assert str(refused.value) == f"{folder} is a calibrator without an encoder. Give the folder that holds both."
 
 
 def test_baselines_are_refitted_from_the_moments_of_a_calibrator(calibrated):
     fitted, folder = calibrated
-    systems = built([open_system(str(folder), "cpu")], "raw,whitening(3),center")
+    systems = built([open_system(str(folder), device="cpu")], "raw,whitening(3),center")
     assert list(systems) == ["raw", "whitening(3)", "center", "mine"]
     np.testing.assert_allclose(systems["whitening(3)"].encode(SENTENCES), fitted.encode(SENTENCES), atol=EQUAL)
     np.testing.assert_array_equal(systems["center"].fitted_hashes(), fitted.fitted_hashes())
 
 
 def test_baselines_are_fitted_on_a_corpus(tiny_bert):
-    opened = open_system(str(tiny_bert), "cpu", pooling="mean(1,2)")
+    opened = open_system(str(tiny_bert), device="cpu", pooling="mean(1,2)")
     systems = built([opened], "whitening(3)", SENTENCES)
     encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
     expected = CalibratedEncoder.fit(encoder, Whitening(n_components=3), SENTENCES)
@@ -97,7 +97,7 @@ def test_baselines_are_fitted_on_a_corpus(tiny_bert):
 @pytest.mark.parametrize("compare", ["center", "sif", "sif+center"])
 def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare):
     with pytest.raises(UsageError) as refused:
-        built([open_system(str(tiny_bert), "cpu")], compare)
+        built([open_system(str(tiny_bert), device="cpu")], compare)
     assert str(refused.value) == (
         f"{compare} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
     )
@@ -105,7 +105,7 @@ def test_a_baseline_without_text_or_moments_is_refused(tiny_bert, compare):
 
 def test_a_pooling_of_its_own_cannot_use_the_moments_of_another(calibrated):
     with pytest.raises(UsageError):
-        built([open_system(str(calibrated[1]), "cpu")], "mean(0)+center")
+        built([open_system(str(calibrated[1]), device="cpu")], "mean(0)+center")
 
 
 def test_poolings_of_one_encoder_share_a_pass(tiny_bert, monkeypatch):
@@ -117,7 +117,7 @@ def test_poolings_of_one_encoder_share_a_pass(tiny_bert, monkeypatch):
         return encode_poolings(self, sentences, poolings, *rest)
 
     monkeypatch.setattr(TransformerEncoder, "encode_poolings", counted)
-    opened = open_system(str(tiny_bert), "cpu", pooling="mean(1,2)")
+    opened = open_system(str(tiny_bert), device="cpu", pooling="mean(1,2)")
     systems = built([opened], "raw,center,sif,sif+whitening(2),mean(0)", SENTENCES)
     found = {name: system.encode(SENTENCES) for name, system in systems.items()}
     assert passes == [(6, ["mean(0)", "mean(1,2)", "sif(1,2)"])]
@@ -135,18 +135,18 @@ def test_token_counts_that_an_encoder_brings_are_kept(tiny_bert):
 
 
 def test_systems_of_several_encoders_say_whose_they_are(tiny_bert, calibrated):
-    other = open_system(str(tiny_bert), "cpu", pooling="cls")
-    systems = built([other, open_system(str(calibrated[1]), "cpu")], "center", SENTENCES)
+    other = open_system(str(tiny_bert), device="cpu", pooling="cls")
+    systems = built([other, open_system(str(calibrated[1]), device="cpu")], "center", SENTENCES)
     assert list(systems) == ["raw tiny-bert", "center tiny-bert", "center mine", "mine"]
 
 
 def test_an_encoder_and_what_was_fitted_on_it_share_their_baselines(tiny_bert, calibrated):
-    raw = open_system(str(tiny_bert), "cpu", pooling="mean(1,2)", max_length=32)
-    assert list(built([raw, open_system(str(calibrated[1]), "cpu")], "center")) == ["raw", "center", "mine"]
+    raw = open_system(str(tiny_bert), device="cpu", pooling="mean(1,2)", max_length=32)
+    assert list(built([raw, open_system(str(calibrated[1]), device="cpu")], "center")) == ["raw", "center", "mine"]
 
 
 def test_two_systems_of_one_name_are_refused(calibrated):
-    opened = open_system(str(calibrated[1]), "cpu")
+    opened = open_system(str(calibrated[1]), device="cpu")
     with pytest.raises(UsageError) as refused:
         built([opened, opened])
     assert str(refused.value) == "Two systems would be called 'mine'. Rename one folder, or leave one out."

@@ -1,8 +1,8 @@
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.evaluation.evaluating import parse_thresholds
-from bertflow.evaluation.tasks import score_sets
+from bertflow.evaluation.evaluating import parse_thresholds, shortfalls
+from bertflow.evaluation.report import score_sets
 
 from .conftest import ToyEncoder
 
@@ -26,19 +26,19 @@ def test_a_threshold_that_is_none_is_refused(part):
 
 def test_a_score_at_the_threshold_passes(report):
     value = 100 * report.value("it", "toy")
-    assert report.shortfalls({"toy": value}, ["it"]) == ""
+    assert shortfalls(report, {"toy": value}, ["it"]) == ""
 
 
 def test_a_score_below_is_said(report):
     value = 100 * report.value("it", "toy")
-    assert report.shortfalls({"toy": 99}, ["it"]) == f"it scores {value:.2f} on toy, below 99."
+    assert shortfalls(report, {"toy": 99}, ["it"]) == f"it scores {value:.2f} on toy, below 99."
 
 
 def test_only_the_systems_named_must_pass(report):
-    assert report.shortfalls({"toy": 99}, []) == ""
+    assert shortfalls(report, {"toy": 99}, []) == ""
 
 
 def test_a_threshold_for_what_was_not_scored_is_refused(report):
     with pytest.raises(UsageError) as refused:
-        report.shortfalls({"stsb": 70}, ["it"])
+        shortfalls(report, {"stsb": 70}, ["it"])
     assert str(refused.value) == "There is a threshold for stsb, which was not scored. Scored: toy."

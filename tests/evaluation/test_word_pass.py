@@ -6,7 +6,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.evaluation.ceiling import ceiling_system
+from bertflow.evaluation.analyses import ceiling_system
 from bertflow.evaluation.systems import build_systems, open_system
 
 WORDS = ["the", "dog", "cat", "runs", "sleeps", "man", "house", "big"]
@@ -58,7 +58,7 @@ def test_a_missing_file_is_no_hub_id(tmp_path):
 
 @pytest.mark.parametrize(("spelling", "pooling"), [("static", "content"), ("static-sif", "sif")])
 def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spelling, pooling):
-    opened = open_system(str(tiny_bert), "cpu", pooling="cls", max_length=32)
+    opened = open_system(str(tiny_bert), device="cpu", pooling="cls", max_length=32)
     systems = built([opened], spelling, SENTENCES)
     expected = StaticEncoder(tiny_bert, pooling, max_length=32).count_tokens(SENTENCES)
     assert list(systems) == ["raw", spelling]
@@ -68,11 +68,11 @@ def test_static_averages_the_word_embeddings_of_the_transformer(tiny_bert, spell
 
 def test_static_sif_without_text_is_refused(tiny_bert):
     with pytest.raises(UsageError, match="static-sif needs text to be fitted on"):
-        built([open_system(str(tiny_bert), "cpu")], "static-sif")
+        built([open_system(str(tiny_bert), device="cpu")], "static-sif")
 
 
 def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors):
-    systems = built([open_system(str(tiny_bert), "cpu"), open_system(str(vectors))], "static")
+    systems = built([open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))], "static")
     assert list(systems) == ["raw tiny-bert", "static tiny-bert", "raw glove.txt"]
 
 
@@ -89,7 +89,7 @@ def test_every_encoder_has_its_ceiling_beside_raw(tiny_bert, vectors):
     sides = [tuple(" ".join(rng.choice(WORDS, 3)) for _ in range(60)) for _ in range(2)]
     labelled = Pairs("mine", *sides, rng.normal(size=60))
     systems = built(
-        [open_system(str(tiny_bert), "cpu"), open_system(str(vectors))],
+        [open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))],
         ceiling=lambda encoder: ceiling_system(encoder, labelled),
     )
     assert list(systems) == ["raw tiny-bert", "ceiling tiny-bert", "raw glove.txt", "ceiling glove.txt"]

@@ -225,7 +225,7 @@ def test_the_text_of_labels_counts_as_seen(tiny_bert, tmp_path):
     fit_siamese(opened(tiny_bert), PAIRS, trainer={"max_steps": 1}, **BRISK).save(tmp_path / "tuned")
     tuned = opened(tmp_path / "tuned")
     np.testing.assert_array_equal(tuned.fitted_hashes(), hash_texts((*FIRST, *SECOND)))
-    assert SystemFacts.of("tuned", tuned).seen([FIRST[0], "something else"]) == 0.5
+    assert SystemFacts.of("tuned", tuned).seen(hash_texts([FIRST[0], "something else"])) == 0.5
 
 
 def test_with_sif_both_the_counted_text_and_that_of_labels_count(tiny_bert, tmp_path):
