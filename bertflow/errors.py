@@ -4,6 +4,9 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 2 for how a command was called, 3 for what was in the data, 4 for a threshold that was missed.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class BertflowError(Exception):
     """Anything that bertflow refuses, with a message for the user."""
@@ -24,6 +27,15 @@ class MissingExtraError(BertflowError, ImportError):
 
     def __init__(self, package: str, extra: str) -> None:
         super().__init__(f"This needs the package {package}. Install it with: pip install 'bertflow[{extra}]'")
+
+
+@contextmanager
+def needs(package: str, extra: str) -> Iterator[None]:
+    """Imports of an optional package; without it, ``MissingExtraError``."""
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(package, extra) from None
 
 
 class DataError(BertflowError, ValueError):

@@ -14,14 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import MissingExtraError
+from bertflow.errors import needs
 from bertflow.files import atomic_file
 
-try:
+with needs("matplotlib", "plots"):
     from matplotlib import rc_context
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
-except ImportError:
-    raise MissingExtraError("matplotlib", "plots") from None
 
 Float64 = NDArray[np.float64]
 PALETTE = "cividis"

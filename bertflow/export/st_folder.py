@@ -47,7 +47,7 @@ from bertflow.encoder.folders import (
     recorded_prompts,
 )
 from bertflow.encoder.learned import COUNTS_FILE
-from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.parts import Parts
 from bertflow.files import to_json
 from bertflow.records import read_record
@@ -272,10 +272,8 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
         DataError: If the folder names a class that is neither sentence-transformers' nor bertflow's.
         UsageError: If there is no such folder.
     """
-    try:
+    with needs("sentence-transformers", "st"):
         from sentence_transformers import SentenceTransformer
-    except ImportError:
-        raise MissingExtraError("sentence-transformers", "st") from None
     folder = _folder(path)
     config = read_record(folder / "config_sentence_transformers.json", StConfig, "configuration", DOWNLOAD)
     modules: Any = OrderedDict()  # the constructor takes one, though its signature says list

@@ -10,12 +10,11 @@ methods in a thread.
 from collections.abc import Sequence
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import MissingExtraError
+from bertflow.errors import needs
+from bertflow.opening import load
 
-try:
+with needs("langchain-core", "langchain"):
     from langchain_core.embeddings import Embeddings
-except ImportError:
-    raise MissingExtraError("langchain-core", "langchain") from None
 
 
 class BertflowEmbeddings(Embeddings):
@@ -26,11 +25,7 @@ class BertflowEmbeddings(Embeddings):
     """
 
     def __init__(self, encoder: SentenceEncoder | str) -> None:
-        if isinstance(encoder, str):
-            from bertflow.opening import load
-
-            encoder = load(encoder)
-        self.encoder = encoder
+        self.encoder = load(encoder) if isinstance(encoder, str) else encoder
 
     def embed_documents(self, texts: Sequence[str]) -> list[list[float]]:
         """One embedding a text, in the order given."""

@@ -12,30 +12,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import MissingExtraError, UsageError
+from bertflow.errors import UsageError, needs
 from bertflow.evaluation.mteb_files import MTEB_TASKS, model_meta, training_datasets
 from bertflow.evaluation.rows import SystemFacts
-from bertflow.similarity import SIMILARITIES
+from bertflow.similarity import SIMILARITIES, Array
 from bertflow.text_keys import hash_texts
 
-try:
+with needs("mteb", "mteb"):
     from mteb.models.model_meta import ModelMeta
-except ImportError:
-    raise MissingExtraError("mteb", "mteb") from None
 
 CHECKED = tuple(dict.fromkeys((*MTEB_TASKS, *SUITES["sts7"])))
 """The tasks whose sentences are looked for in the fitting text."""
-COSINE = SIMILARITIES["cosine"]
-Float64 = NDArray[np.float64]
 
 
 class MtebModel:
-    """An encoder behind mteb's ``EncoderProtocol``.
+    """An encoder behind mteb's ``EncoderProtocol``, which compares embeddings by their cosines.
 
     Embeddings are returned in float64: mteb computes similarities in the precision of the embeddings, and in float32
     rounding changes their ties and ranks.
@@ -48,11 +43,14 @@ class MtebModel:
         mteb_model_meta: ``meta``.
     """
 
+    similarity = staticmethod(SIMILARITIES["cosine"].matrix)
+    similarity_pairwise = staticmethod(SIMILARITIES["cosine"].paired)
+
     def __init__(self, encoder: SentenceEncoder, meta: ModelMeta) -> None:
         self.encoder = encoder
         self.mteb_model_meta = meta
 
-    def encode(self, inputs: Iterable[dict[str, Any]], *, prompt_type: Any = None, **_: Any) -> Float64:
+    def encode(self, inputs: Iterable[dict[str, Any]], *, prompt_type: Any = None, **_: Any) -> Array:
         """Embeddings (n, dim) of the texts of all batches; each batch is ``{"text": [...]}``.
 
         mteb's prompts, batch sizes and task metadata are ignored: the encoder has its own prompts.
@@ -61,18 +59,8 @@ class MtebModel:
             inputs: Batches.
             prompt_type: mteb's ``PromptType``; queries are embedded with the encoder's prompt for queries.
         """
-        texts = [text for batch in inputs for text in batch["text"]]
-        is_query = getattr(prompt_type, "value", prompt_type) == "query"
-        x = self.encoder.encode_query(texts) if is_query else self.encoder.encode_document(texts)
-        return x.astype(np.float64)
-
-    def similarity(self, embeddings1: Any, embeddings2: Any) -> Float64:
-        """Cosines (n, m) of all rows with all rows."""
-        return COSINE.matrix(np.atleast_2d(embeddings1), np.atleast_2d(embeddings2))
-
-    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> Float64:
-        """Cosines (n,) of row i with row i."""
-        return COSINE.paired(np.asarray(embeddings1), np.asarray(embeddings2))
+        encode = self.encoder.encode_query if prompt_type == "query" else self.encoder.encode_document
+        return encode([text for batch in inputs for text in batch["text"]]).astype(np.float64)
 
 
 def mteb_model(

@@ -31,16 +31,14 @@ from safetensors.numpy import load_file, save_file
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.model import chunks
-from bertflow.errors import DataError, MissingExtraError, UsageError
+from bertflow.errors import DataError, UsageError, needs
 from bertflow.files import atomic_file, write_json
 from bertflow.moments import Moments
 from bertflow.records import read_record
 
-try:
+with needs("ray", "ray"):
     import ray
     import ray.data
-except ImportError:
-    raise MissingExtraError("ray", "ray") from None
 
 PIECE = 100_000
 """Rows of a piece, approximately: the work that is lost when a worker dies."""

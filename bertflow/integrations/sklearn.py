@@ -8,16 +8,16 @@ opened where they are needed. With a ``calibrator``, a clone of it is fitted to 
 
 import functools
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Self
 
-import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.encoder.abstract import SentenceEncoder, check_sentences
+from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.errors import DataError
 from bertflow.opening import load
 
@@ -28,6 +28,7 @@ def _opened(model: str, device: str, pooling: str | None, max_length: int | None
     return load(model, device=device, pooling=pooling, max_length=max_length)
 
 
+@dataclass(eq=False, repr=False)
 class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Embeds text.
 
@@ -43,19 +44,11 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         n_features_out_: Width of an embedding.
     """
 
-    def __init__(
-        self,
-        model: str,
-        pooling: str | None = None,
-        max_length: int | None = None,
-        calibrator: AbstractCalibrator | None = None,
-        device: str = "auto",
-    ) -> None:
-        self.model = model
-        self.pooling = pooling
-        self.max_length = max_length
-        self.calibrator = calibrator
-        self.device = device
+    model: str
+    pooling: str | None = None
+    max_length: int | None = None
+    calibrator: AbstractCalibrator | None = None
+    device: str = "auto"
 
     @property
     def encoder(self) -> SentenceEncoder:
@@ -71,19 +64,24 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.fit_transform(X)
         return self
 
-    def fit_transform(self, X: Iterable[str], y: Any = None, **_: Any) -> NDArray[np.floating]:
+    def fit_transform(self, X: Iterable[str], y: Any = None, **_: Any) -> NDArray[Any]:
         """``fit`` and ``transform`` in one pass of the encoder."""
-        texts = _texts(X)
-        x = self.encoder.encode(texts)
+        x = self._embedded(X)
         self.calibrator_ = None if self.calibrator is None else clone(self.calibrator).fit(x)
         self.n_features_out_ = self.encoder.dim if self.calibrator_ is None else self.calibrator_.dim_out
         return x if self.calibrator_ is None else self.calibrator_.transform(x)
 
-    def transform(self, X: Iterable[str]) -> NDArray[np.floating]:
+    def transform(self, X: Iterable[str]) -> NDArray[Any]:
         """One embedding a text; (n, n_features_out_), float32."""
         check_is_fitted(self, "n_features_out_")
-        x = self.encoder.encode(_texts(X))
+        x = self._embedded(X)
         return self.calibrator_.transform(x) if self.calibrator_ is not None and len(x) else x
+
+    def _embedded(self, X: Iterable[str]) -> Float32:
+        """The raw embeddings of a list, an array or a pandas column of texts."""
+        if isinstance(X, str):
+            raise DataError("Texts should be a list, got a single text. Put it in a list.")
+        return self.encoder.encode(X)
 
     @property
     def _n_features_out(self) -> int:
@@ -95,12 +93,3 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         tags.input_tags.two_d_array = False
         tags.input_tags.one_d_array = True
         return tags
-
-
-def _texts(X: Iterable[str]) -> list[str]:
-    """A list, an array or a pandas column of texts as a list of strings."""
-    if isinstance(X, str):
-        raise DataError("Texts should be a list, got a single text. Put it in a list.")
-    texts = [str(text) if isinstance(text, np.str_) else text for text in X]
-    check_sentences(texts)
-    return texts

@@ -10,19 +10,16 @@ wanted, every one is compared and none is missed.
 """
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, MissingExtraError
+from bertflow.errors import DataError, needs
 from bertflow.files import atomic_file
 from bertflow.retrieval.storage import Storage
 
-try:
+with needs("usearch", "search"):
     from usearch.index import Index
-except ImportError:
-    raise MissingExtraError("usearch", "search") from None
 
 ROWS = 8192
 """Phrases that are added at a time."""
@@ -38,9 +35,8 @@ MORE = 4
 class UsearchSearch:
     """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.storage.Search``."""
 
-    def __init__(self) -> None:
-        self._storage: Storage | None = None
-        self._graph: Index | None = None
+    _storage: Storage
+    _graph: Index
 
     def refresh(self, storage: Storage) -> None:
         """Bring the graph up to date with what is stored.
@@ -51,7 +47,12 @@ class UsearchSearch:
         facts = storage.facts()
         stem = f"{storage.path.name}.{facts['name'][:8]}-"
         path = storage.path.with_name(f"{stem}{facts['digest'][:8] or 'raw'}.usearch")
-        graph = _read(path, facts["dim"])
+        graph = Index(ndim=facts["dim"], metric="cos", dtype="f32", expansion_search=LOOK)
+        if path.exists():
+            try:
+                graph.load(str(path))
+            except (RuntimeError, ValueError) as error:
+                raise DataError(f"{path} is damaged: {error}. Delete it; it will be built again.") from None
         held, stored = np.sort(graph.keys[: len(graph)].astype(np.int64)), storage.numbers()
         gone, new = np.setdiff1d(held, stored), np.setdiff1d(stored, held)
         if len(gone):
@@ -73,8 +74,6 @@ class UsearchSearch:
 
     def _nearest(self, question: NDArray[np.float32], k: int) -> list[int]:
         # The nearest phrases of k different answers are the best phrases of the k best answers.
-        assert self._storage is not None
-        assert self._graph is not None, "refreshed before the first question"
         count = MORE * k
         while True:
             exact = len(self._graph) <= max(FEW, count)
@@ -83,13 +82,3 @@ class UsearchSearch:
             if len(answers) >= k or count >= len(self._graph):
                 return numbers
             count = min(4 * count, len(self._graph))
-
-
-def _read(path: Path, dim: int) -> Index:
-    graph = Index(ndim=dim, metric="cos", dtype="f32", expansion_search=LOOK)
-    if path.exists():
-        try:
-            graph.load(str(path))
-        except (RuntimeError, ValueError) as error:
-            raise DataError(f"{path} is damaged: {error}. Delete it; it will be built again.") from None
-    return graph

@@ -28,13 +28,13 @@ import numpy as np
 from bertflow.calibration.calibrators import Whitening
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, MissingExtraError, UsageError
+from bertflow.errors import BertflowError, UsageError, needs
 from bertflow.export.golden import PATH
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
 from bertflow.serve.protocol import Found, RequestError, Served, Wanted, answer_body, models_body, parse_request
 
-try:
+with needs("litserve", "serve"):
     from fastapi import HTTPException, Request, Response
     from litserve import LitAPI, LitServer
     from litserve.loops.simple_loops import BatchedLoop
@@ -43,8 +43,6 @@ try:
     from litserve.utils import LitAPIStatus, ResponseBufferItem
     from starlette.exceptions import HTTPException as HttpError
     from starlette.middleware.gzip import GZipMiddleware
-except ImportError:
-    raise MissingExtraError("litserve", "serve") from None
 
 IDLE = 1.0
 """Seconds that the worker waits on an empty queue before it checks whether it should stop."""
