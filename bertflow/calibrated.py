@@ -145,10 +145,6 @@ class CalibratedEncoder(AbstractEncoder):
             DataError: If the folder is missing, incomplete or damaged, or an option makes other embeddings.
         """
         folder = Path(folder)
-        if not (folder / RECORD).is_file():
-            raise DataError(
-                f"{folder} is not a calibrated encoder: it holds no {RECORD}. Give a folder that save() wrote."
-            )
         read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
         encoder = TransformerEncoder(folder / "encoder", device=device, **options)
         calibrated = cls(encoder, load_calibrator(folder / "calibrator"), force)

@@ -149,7 +149,7 @@ def test_a_folder_without_its_record_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         CalibratedEncoder.load(tmp_path)
     assert str(error.value) == (
-        f"{tmp_path} is not a calibrated encoder: it holds no bertflow.json. Give a folder that save() wrote."
+        f"{tmp_path / 'bertflow.json'} is missing. Is {tmp_path} the right folder, and complete?"
     )
 
 

@@ -177,8 +177,8 @@ class ModelFolder:
         ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
         return next(pad_id for pad_id in ids if pad_id is not None)
 
-    def depth(self, poolings: Sequence[Pooling]) -> int:
-        """The deepest layer that some poolings read.
+    def needed(self, poolings: Sequence[Pooling]) -> tuple[int, bool]:
+        """The deepest layer that some poolings read, and whether one reads BERT's pooling layer.
 
         Raises:
             UsageError: If a layer is out of range, or is not kept in this folder.
@@ -189,7 +189,7 @@ class ModelFolder:
                 f"{self.path} keeps blocks 1 to {self.config.num_hidden_layers} of {self.blocks}, but layer {depth} is "
                 "asked for. Use the model it was saved from."
             )
-        return depth
+        return depth, any(pooling.tokens == "pooler" for pooling in poolings)
 
     def prompts(self, wanted: str | Prompts | None = None) -> Prompts:
         """The prompt for each role.

@@ -137,13 +137,7 @@ class Identity:
         return sorted(found, key=lambda one: not one.rule.refused)
 
     def require(
-        self,
-        given: "Identity",
-        what: str,
-        do: str,
-        force: bool = False,
-        exact: bool = False,
-        other: str = "this is",
+        self, given: "Identity", what: str, do: str, force: bool = False, exact: bool = False, other: str = "this is"
     ) -> None:
         """Refuse another encoder, or log in what it differs.
 

@@ -31,6 +31,7 @@ from bertflow.encoder.folders import LOCALLY, ModelFolder, quiet_transformers
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.onednn import use_onednn
+from bertflow.registry import lookup
 
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
 """Of the weights and the hidden states; pooling is done in float32."""
@@ -58,7 +59,7 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0].rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
     return device
 
@@ -223,7 +224,11 @@ class BlockStack:
 
     @classmethod
     def load(
-        cls, folder: ModelFolder, poolings: Sequence[Pooling], dtype: torch.dtype, device: torch.device | str = "cpu"
+        cls,
+        folder: ModelFolder,
+        poolings: Sequence[Pooling],
+        dtype: str = "float32",
+        device: torch.device | str = "cpu",
     ) -> "BlockStack":
         """Load the blocks that some poolings need.
 
@@ -231,7 +236,8 @@ class BlockStack:
             DataError: If weights are missing or damaged.
             UsageError: If the model does not have what a pooling reads.
         """
-        config, pooler = _truncate(folder.config, folder.depth(poolings)), needs_pooler(poolings)
+        depth, pooler = folder.needed(poolings)
+        config = _truncate(folder.config, depth)
         depth, model_class = config.num_hidden_layers, cast(Any, MODEL_MAPPING[type(config)])
         takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
         if pooler and not takes_pooler:
@@ -239,7 +245,7 @@ class BlockStack:
                 f"The pooling pooler needs BERT's pooling layer, and {config.model_type} has none. Use cls."
             )
         options = {"add_pooling_layer": pooler} if takes_pooler else {}
-        model = _load_exactly(folder.path, config=config, dtype=dtype, **options)
+        model = _load_exactly(folder.path, config=config, dtype=lookup("dtype", DTYPES, dtype), **options)
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         use_onednn(model)
@@ -302,8 +308,3 @@ def _load_exactly(folder: Path, **options: Any) -> PreTrainedModel:
             "Give the complete model, or a pooling that does not need them."
         )
     return model
-
-
-def needs_pooler(poolings: Sequence[Pooling]) -> bool:
-    """Whether BERT's pooling layer is among them."""
-    return any(pooling.tokens == "pooler" for pooling in poolings)

@@ -56,7 +56,7 @@ class StaticEncoder(AbstractEncoder):
     ) -> None:
         self._pooling = lookup("pooling of static vectors", REDUCTIONS, pooling)
         self._folder = open_model(model, revision)
-        stack = BlockStack.load(self._folder, [self._pooling], torch.float32)
+        stack = BlockStack.load(self._folder, [self._pooling])
         self._vectors = embedding_matrix(stack).clone()
         self._max_length = max_length
         tokenizer = self._folder.tokenizer

@@ -19,22 +19,11 @@ from transformers import PreTrainedModel
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
 from bertflow.encoder.folders import RECORD_FILE, Prompts, open_model, quiet_transformers, shown_prompts
 from bertflow.encoder.learned import Supervision, TokenCounts, vocabulary_size
-from bertflow.encoder.model import (
-    DTYPES,
-    POOLER,
-    TOKEN_BUDGETS,
-    Batch,
-    BlockStack,
-    TokenizedText,
-    needs_pooler,
-    resolve_device,
-    tokenize,
-)
+from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.progress import bar
-from bertflow.registry import lookup
 
 logger = logging.getLogger("bertflow")
 
@@ -96,7 +85,7 @@ class TransformerEncoder(AbstractEncoder):
         if prompt is None and folder.modules and any(self._prompts.values()):
             logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(self._prompts))
         self.device = resolve_device(device)
-        self._stack = self._load([self._pooling])
+        self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
         self._max_length = self._choose_length(max_length, saved["max_length"])
         self._token_counts = TokenCounts.read(folder.path) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)
@@ -115,7 +104,7 @@ class TransformerEncoder(AbstractEncoder):
         }
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        return self._pooled(self._stack, sentences, [self._pooling], role, progress, batch_size)[0]
+        return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -129,9 +118,7 @@ class TransformerEncoder(AbstractEncoder):
             role: What the sentences are.
         """
         rows = [parse_pooling(spelling) for spelling in poolings]
-        enough = self._folder.depth(rows) <= self._stack.depth and needs_pooler(rows) <= self._stack.pooler
-        stack = self._stack if enough else self._load(rows)
-        return dict(zip(poolings, self._pooled(stack, sentences, rows, role, progress), strict=True))
+        return dict(zip(poolings, self._pooled(sentences, rows, role, progress, None), strict=True))
 
     @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
@@ -235,9 +222,6 @@ class TransformerEncoder(AbstractEncoder):
             self.supervision.write(folder)
         write_json(folder / RECORD_FILE, {"format": 1} | self.describe())
 
-    def _load(self, poolings: Sequence[Pooling]) -> BlockStack:
-        return BlockStack.load(self._folder, poolings, lookup("dtype", DTYPES, self._dtype), self.device)
-
     def _choose_length(self, wanted: int | None, default: int) -> int:
         tokenizer = self._folder.tokenizer
         longest = min(self._stack.longest_input(), tokenizer.model_max_length)
@@ -255,24 +239,22 @@ class TransformerEncoder(AbstractEncoder):
 
     @torch.no_grad()
     def _pooled(
-        self,
-        stack: BlockStack,
-        sentences: Sequence[str],
-        poolings: Sequence[Pooling],
-        role: Role,
-        progress: bool | None,
-        batch_size: int | None = None,
+        self, sentences: Sequence[str], rows: Sequence[Pooling], role: Role, progress: bool | None, most: int | None
     ) -> list[NDArray[np.float32]]:
+        """The embeddings by each of some poolings, in batches of at most ``most`` sentences."""
+        depth, pooler = self._folder.needed(rows)
+        stack = self._stack
+        if depth > stack.depth or pooler > stack.pooler:
+            stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
         text = self.tokenized(sentences, role)
-        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in poolings]
+        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in rows]
         budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
-        batches = text.batches(budget, self._folder.pad_id, batch_size)
         with bar(len(sentences), "encoding", progress) as advance:
-            for batch in batches:
-                for x, embedded in zip(found, self._run(stack, batch.to(self.device), poolings), strict=True):
+            for batch in text.batches(budget, self._folder.pad_id, most):
+                for x, embedded in zip(found, self._run(stack, batch.to(self.device), rows), strict=True):
                     x[batch.rows] = embedded.cpu().numpy()
                 advance(len(batch.rows))
-        for x, pooling in zip(found, poolings, strict=True):
+        for x, pooling in zip(found, rows, strict=True):
             finite = np.isfinite(x).all(1)
             if not finite.all():
                 raise DataError(

@@ -136,7 +136,7 @@ class Parts:
     @cached_property
     def stack(self) -> BlockStack:
         """The blocks, on the CPU, in the encoder's own dtype."""
-        return BlockStack.load(self.checkpoint, [self.pooling], DTYPES[self.dtype])
+        return BlockStack.load(self.checkpoint, [self.pooling], self.dtype)
 
     def head(self) -> PoolingHead:
         """The pooling as a module."""

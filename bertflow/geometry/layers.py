@@ -79,7 +79,7 @@ def read_token_states(
     check_sentences(sentences)
     folder, place = open_model(model, revision), resolve_device(device)
     layers = tuple(range(folder.config.num_hidden_layers + 1))
-    stack = BlockStack.load(folder, [Pooling(layers)], torch.float32, place)
+    stack = BlockStack.load(folder, [Pooling(layers)], device=place)
     text = tokenize(sentences, folder.tokenizer, min(max_length, stack.longest_input()))
     tokens, rows, parts = [], [], []
     for batch in text.batches(TOKEN_BUDGETS.get(place.type, TOKEN_BUDGETS["cpu"]), folder.pad_id):

@@ -223,7 +223,7 @@ class WordEncoder:
     @functools.cached_property
     def stack(self) -> BlockStack:
         """All blocks of the model; loaded when they are needed."""
-        return BlockStack.load(self._folder, [Pooling((self.blocks,))], torch.float32)
+        return BlockStack.load(self._folder, [Pooling((self.blocks,))])
 
     @functools.cached_property
     def input_sum(self) -> InputSum:
@@ -326,7 +326,7 @@ class WordEncoder:
                 f"The pooling {spelling} is for sentences: {row.tokens} has no meaning for the pieces of one word. "
                 "Use mean, max, cls (the first piece) or last-token, as in mean(3)."
             )
-        self._folder.depth([row])
+        self._folder.needed([row])
         return row
 
 
@@ -344,5 +344,5 @@ def read_static_words(model: str | Path, revision: str | None = None) -> tuple[t
     """
     folder = open_model(model, revision)
     words = whole_words(folder.tokenizer)
-    matrix = embedding_matrix(BlockStack.load(folder, [Pooling((0,))], torch.float32))
+    matrix = embedding_matrix(BlockStack.load(folder, [Pooling((0,))]))
     return tuple(words), matrix[list(words.values())].numpy()
