@@ -18,10 +18,10 @@ import re
 import sysconfig
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -59,6 +59,7 @@ LEFT_OUT = frozenset(
 )
 """Folders that are not read."""
 
+DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WORDS = (4, 60)
 """The fewest and the most words of a sentence."""
 
@@ -93,9 +94,8 @@ _ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|resp|Fig|Eq|Sec|Ref|No|
 
 def docstring_sentences() -> list[str]:
     """Distinct sentences by exact text, in the order of packages, paths and lines."""
-    return list(
-        dict.fromkeys(sentence for prose in _read_prose() for paragraph in prose for sentence in sentences(paragraph))
-    )
+    found = map(sentences, chain.from_iterable(_read_prose()))
+    return list(dict.fromkeys(chain.from_iterable(found)))
 
 
 def docstring_pairs() -> Pairs:
@@ -107,13 +107,9 @@ def docstring_pairs() -> Pairs:
     )
     packages = dict.fromkeys(package for module, package in PACKAGES.items() if find_spec(module))
     versions = ", ".join(f"{package} {version(package)}" for package in packages)
-    return Pairs(
-        "docstrings",
-        tuple(query for query, _ in pairs),
-        tuple(text for _, text in pairs),
-        kind="retrieval",
-        source=f"docstrings of Python {platform.python_version()}, {versions}",
-    )
+    first, second = zip(*pairs, strict=True) if pairs else ((), ())
+    source = f"docstrings of Python {platform.python_version()}, {versions}"
+    return Pairs("docstrings", first, second, kind="retrieval", source=source)
 
 
 def docstring_corpus(n_pairs: int, n_sentences: int | None = None, seed: int = 0) -> tuple[list[str], Pairs]:
@@ -152,12 +148,18 @@ def _read_prose() -> tuple[tuple[str, ...], ...]:
     """The prose paragraphs of every docstring that has any; read once a process."""
     prose: list[tuple[str, ...]] = []
     skipped = 0
-    with _quick_and_quiet():
-        for path in _source_files():
-            try:
-                prose += [found for text in read_docstrings(path) if (found := tuple(paragraphs(text)))]
-            except (SyntaxError, ValueError, RecursionError, OSError):  # ValueError: not decodable, or zero bytes
-                skipped += 1
+    collecting = gc.isenabled()
+    gc.disable()  # trees hold no cycles: a third faster
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            for path in _source_files():
+                try:
+                    prose += [found for text in read_docstrings(path) if (found := tuple(paragraphs(text)))]
+                except (SyntaxError, ValueError, RecursionError, OSError):  # ValueError: not decodable, or zero bytes
+                    skipped += 1
+    finally:
+        if collecting:
+            gc.enable()
     if skipped:
         logger.info("Docstrings: %d files could not be read and are left out.", skipped)
     if not prose:
@@ -165,56 +167,37 @@ def _read_prose() -> tuple[tuple[str, ...], ...]:
     return tuple(prose)
 
 
-def read_docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a Python file, top down: module, classes, functions.
+def read_docstrings(source: Path | ast.AST) -> Iterator[str]:
+    """The docstrings of a Python file, or of a part of its tree, top down: module, classes, functions.
 
     Raises:
         SyntaxError: If the file cannot be parsed.
         ValueError: If it cannot be decoded.
     """
-    return _docstrings(ast.parse(path.read_bytes()))
-
-
-@contextmanager
-def _quick_and_quiet() -> Iterator[None]:
-    """Parse without the garbage collector (trees hold no cycles: a third faster) and without others' warnings."""
-    collecting = gc.isenabled()
-    gc.disable()
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        if collecting:
-            gc.enable()
-
-
-def _docstrings(node: ast.AST) -> Iterator[str]:
-    """Only statements are visited: expressions hold no docstrings and are most of a tree."""
-    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-        text = ast.get_docstring(node, clean=False)
-        if text:
-            yield text
+    node = ast.parse(source.read_bytes()) if isinstance(source, Path) else source
+    if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node, clean=False)):
+        yield text
+    # Only statements are visited: expressions hold no docstrings and are most of a tree.
     for part in ("body", "orelse", "handlers", "finalbody"):
         children = getattr(node, part, ())
         for child in children if isinstance(children, list) else ():
-            yield from _docstrings(child)
+            yield from read_docstrings(child)
 
 
 def _source_files() -> Iterator[Path]:
     """The files of the standard library, then of each package, sorted."""
-    roots = [Path(sysconfig.get_path("stdlib"))]
-    for module in PACKAGES:
-        spec = find_spec(module)
-        roots += [Path(place) for place in (spec.submodule_search_locations or ())] if spec else []
-    for root in roots:
+    specs = [spec for module in PACKAGES if (spec := find_spec(module))]
+    places = chain.from_iterable(spec.submodule_search_locations or () for spec in specs)
+    for root in map(Path, [sysconfig.get_path("stdlib"), *places]):
         yield from sorted(path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
 
 
 def paragraphs(docstring: str) -> Iterator[str]:
     """The paragraphs of a docstring that are prose, one line each, without markup."""
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
-        lines = _without_heading(block.splitlines())
+        lines = block.splitlines()
+        if len(lines) > 1 and _UNDERLINE.match(lines[1].strip()):
+            lines = lines[2:]  # without a heading and its underline
         if lines and not any(line.startswith((" ", "\t")) or _NOT_PROSE.match(line) for line in lines):
             paragraph = plain(" ".join(lines))
             if paragraph and not _LEFTOVER.search(paragraph):
@@ -249,13 +232,6 @@ def plain(text: str) -> str:
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return " ".join(text.split())
-
-
-def _without_heading(lines: list[str]) -> list[str]:
-    """A block without a heading and its underline, if it starts with them."""
-    if len(lines) > 1 and _UNDERLINE.match(lines[1].strip()):
-        return lines[2:]
-    return lines
 
 
 def _cut(paragraph: str) -> Iterator[str]:

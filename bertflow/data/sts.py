@@ -43,6 +43,8 @@ from bertflow.text_keys import text_key
 
 TOP = 5.0
 """The highest score of the STS tasks."""
+OWN = StsTask("", "own", {}, ANY_SCALE)
+"""A task of the user's, of which nothing is known."""
 
 
 def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None) -> tuple[str, ...]:
@@ -57,11 +59,9 @@ def expand_tasks(tasks: str | Sequence[str], data_dir: str | Path | None = None)
     """
     names = [name.strip() for item in ([tasks] if isinstance(tasks, str) else tasks) for name in item.split(",")]
     expanded = dict.fromkeys(task for name in names if name for task in SUITES.get(name, (name,)))
-    for task in expanded:
-        if task not in TASKS and table_suffix(task) is None and _own_table(task, data_dir) is None:
-            raise _unknown_task(task)
-    if not expanded:
-        raise _unknown_task("")
+    for task in expanded or [""]:
+        if table_suffix(task) is None and _own_table(task, data_dir) is None:
+            _require_task(task)
     return tuple(expanded)
 
 
@@ -79,7 +79,7 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
             three, or if all have one score.
     """
     if table_suffix(task):
-        return _load_table(Path(task), Path(task).name.removesuffix(".gz").rpartition(".")[0], None)
+        return _load_table(Path(task), Path(task).name.removesuffix(".gz").rpartition(".")[0], OWN)
     if str(data_dir) == "hub" or str(data_dir).startswith("hub:"):
         return _load_hub(task, str(data_dir).partition(":")[2])
     folder = Path(data_dir).expanduser()
@@ -89,7 +89,7 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
             "Give one that holds STS12/, ..., STSB/, SICK/ or tables <task>.tsv."
         )
     if table := _own_table(task, folder):
-        return _load_table(table, task, TASKS.get(task))
+        return _load_table(table, task, TASKS.get(task, OWN))
     row = _require_task(task)
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
 
@@ -136,18 +136,14 @@ def pair_keys(pairs: Pairs) -> Iterable[frozenset[str]]:
     return map(pair_key, pairs.first, pairs.second)
 
 
-def _unknown_task(task: str) -> UnknownNameError:
+def _require_task(task: str) -> StsTask:
+    if task in TASKS:
+        return TASKS[task]
     known = ", ".join((*TASKS, *SUITES))
-    return UnknownNameError(
+    raise UnknownNameError(
         f"Unknown task {task!r}. Known: {known}; and any table of your own with sentence1, sentence2, score: "
         "its path, or its name in the data folder."
     )
-
-
-def _require_task(task: str) -> StsTask:
-    if task not in TASKS:
-        raise _unknown_task(task)
-    return TASKS[task]
 
 
 def _own_table(task: str, data_dir: str | Path | None) -> Path | None:
@@ -168,9 +164,8 @@ def scored_pairs(table: TextTable, scale: Scale = ANY_SCALE) -> Pairs:
     return pairs_of_table(table, table.require(COLUMNS["graded"]), scale=scale)
 
 
-def _load_table(path: Path, task: str, row: StsTask | None) -> Pairs:
-    pairs = scored_pairs(open_table(path), row.scale if row else ANY_SCALE)
-    return _checked(replace(pairs, task=task), row, path.name, place=str(path))
+def _load_table(path: Path, task: str, row: StsTask) -> Pairs:
+    return _checked(task, scored_pairs(open_table(path), row.scale), row, path.name, place=str(path))
 
 
 def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
@@ -181,7 +176,7 @@ def _load_package(task: str, row: StsTask, data_dir: Path) -> Pairs:
             "but neither is there. Complete the folder, or leave the task out."
         )
     pairs = joined([scored_pairs(LAYOUTS[row.layout](folder, name), row.scale) for name in row.files])
-    return _checked(replace(pairs, task=task), row, folder.name, place=str(folder))
+    return _checked(task, pairs, row, folder.name, place=str(folder))
 
 
 def _load_mix(task: str, row: StsTask, data_dir: Path) -> Pairs:
@@ -192,7 +187,7 @@ def _load_mix(task: str, row: StsTask, data_dir: Path) -> Pairs:
         kept = loaded.taken([at for at, key in enumerate(pair_keys(loaded)) if key not in shown])
         parts.append(replace(kept, subsets=(part.subset,) * len(kept)))
     sources = " + ".join(dict.fromkeys(part.source for part in parts))
-    return _checked(replace(joined(parts), task=task), row, sources, place=str(data_dir))
+    return _checked(task, joined(parts), row, sources, place=str(data_dir))
 
 
 def _load_hub(task: str, root: str) -> Pairs:
@@ -201,30 +196,25 @@ def _load_hub(task: str, root: str) -> Pairs:
         known = ", ".join(name for name, other in TASKS.items() if other.hub)
         raise DataError(f"The task {task} is not on the hub. On it are: {known}. Give a folder of the data instead.")
     # mteb states 0 to 5 for all of them, SICK-R included.
-    pairs = replace(scored_pairs(load_hub_table(row.hub, root), (0.0, TOP)), task=task, subsets=())
-    return replace(_checked(pairs, row, f"hub:{row.hub}", place=row.hub), text_form=row.hub_form)
+    pairs = replace(scored_pairs(load_hub_table(row.hub, root), (0.0, TOP)), subsets=())
+    return replace(_checked(task, pairs, row, f"hub:{row.hub}", place=row.hub), text_form=row.hub_form)
 
 
-def _checked(pairs: Pairs, row: StsTask | None, source: str, place: str) -> Pairs:
+def _checked(task: str, pairs: Pairs, row: StsTask, source: str, place: str) -> Pairs:
     """The pairs with what the task says of them, once they are known to be complete and fit for a correlation."""
     counts = Counter(pairs.subsets)
-    wanted = {} if row is None else {"all": row.n} if set(counts) == {"all"} else row.pairs
-    for subset in dict.fromkeys((*wanted, *counts)) if row else ():
+    wanted = {"all": row.n} if set(counts) == {"all"} else row.pairs
+    for subset in dict.fromkeys((*wanted, *counts)) if row.pairs else ():
         if wanted.get(subset, 0) != counts[subset]:
-            what = f"The task {pairs.task}" if subset == "all" else f"The sub-set {subset} of the task {pairs.task}"
+            what = f"The task {task}" if subset == "all" else f"The sub-set {subset} of the task {task}"
             raise DataError(
                 f"{what} has {wanted.get(subset, 0)} pairs, but {place} gives {counts[subset]}. Fetch it again."
             )
     checked(pairs, place)
     # SentEval's copies have the files and names of the originals, but not one upper-case letter.
-    lowered = row and not any(character.isupper() for text in pairs.first for character in text)
-    return replace(
-        pairs,
-        split=row.split if row else "own",
-        tasks=(pairs.task,),
-        source=source,
-        text_form="senteval" if lowered else "raw",
-    )
+    lowered = row.pairs and not any(character.isupper() for text in pairs.first for character in text)
+    form = "senteval" if lowered else "raw"
+    return replace(pairs, task=task, tasks=(task,), split=row.split, source=source, text_form=form)
 
 
 def semeval_table(folder: Path, subset: str) -> TextTable:
@@ -253,15 +243,10 @@ def stsb_table(folder: Path, name: str) -> TextTable:
     return _placed(str(folder / name), split_tsv(folder / name), score=4, sentence1=5, sentence2=6)
 
 
-def sick_table(folder: Path, name: str) -> TextTable:
-    """One split of SICK: pair_ID, sentence_A, sentence_B, relatedness_score, entailment_judgment, under a header."""
-    return open_table(folder / name, suffix=".tsv")
-
-
 LAYOUTS: Mapping[str, Callable[[Path, str], TextTable]] = {
     "semeval": semeval_table,
     "stsb": stsb_table,
-    "sick": sick_table,
+    "sick": lambda folder, name: open_table(folder / name, suffix=".tsv"),
 }
 """A row is how a package lays out its pairs; the function takes the folder, and the sub-set or file."""
 
