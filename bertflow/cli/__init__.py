@@ -1,6 +1,6 @@
 """The command line: ``bertflow COMMAND ...``. Each command is one file, loaded when it is called.
 
-Whatever bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data, 4 a
+What bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data, 4 a
 threshold was missed.
 """
 
@@ -11,29 +11,32 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import TextIO
+from typing import TYPE_CHECKING
 
 from bertflow.errors import BertflowError
 
+if TYPE_CHECKING:
+    from bertflow.results import AbstractResult
+
 COMMANDS: Mapping[str, str] = {
-    "demo": "calibrate the embedded encoder on embedded text and show what it bought",
-    "fix": "all my cosines are 0.9: measure, decide, write an encoder that is better",
-    "train": "fit a flow to your encoder and text",
+    "demo": "calibrate the embedded encoder on embedded text, and show what improves",
+    "fix": "find out why all cosines are high, and write an encoder that is better",
+    "train": "fit a flow to the embeddings of an encoder",
     "finetune": "fine-tune an encoder on labelled pairs, as SBERT does",
     "embed": "embed a corpus once, into a store that can be resumed",
-    "fit": "fit a calibrator to a store, or to plain vectors",
-    "transform": "calibrate a store or plain vectors, at the speed of the disk",
+    "fit": "fit a calibrator to a store, or to a file of vectors",
+    "transform": "calibrate a store, or a file of vectors",
     "evaluate": "score encoders and calibrated encoders on the STS tasks",
-    "sweep": "find the layer and pooling for your encoder and data",
-    "verify-paper": "compute the published figures of bert-base-uncased again",
-    "inspect": "one report on the geometry of an encoder, before and after calibration",
-    "tokens": "show how text becomes tokens, and what their input embeddings are made of",
+    "sweep": "find the best layer and pooling for an encoder and your data",
+    "verify-paper": "reproduce the published figures of bert-base-uncased",
+    "inspect": "report the geometry of an encoder, before and after calibration",
+    "tokens": "show how text is split into tokens, and what their input embeddings are made of",
     "words": "compare static and contextual vectors of words",
-    "export": "write a sentence-transformers folder, an ONNX graph, a model card",
-    "score": "give pairs of sentences scores that mean something",
+    "export": "write a sentence-transformers folder, an ONNX graph or a safetensors folder",
+    "score": "score pairs of sentences by percentiles and probabilities, and detect text out of domain",
     "search": "rank known answers for a question",
-    "serve": "answer requests for embeddings over HTTP",
-    "doctor": "find out why a server's embeddings differ from yours",
+    "serve": "serve embeddings over HTTP",
+    "doctor": "find out why the embeddings of a server differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
@@ -65,7 +68,7 @@ def load(name: str) -> Callable[[list[str]], int]:
 
 def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
     """Run one command; what it refuses becomes one line and an exit code."""
-    warnings.showwarning = _show_warning
+    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         with notes_on_stderr():
             return command(list(sys.argv[1:] if argv is None else argv))
@@ -101,17 +104,37 @@ def notes_on_stderr() -> Iterator[None]:
 
 
 def _help() -> str:
-    width = max(map(len, COMMANDS))
-    rows = "\n".join(f"  {name:<{width}}  {what}" for name, what in COMMANDS.items())
+    rows = listed(COMMANDS)
     return f"usage: bertflow COMMAND [options]\n\n{rows}\n\n`bertflow COMMAND --help` lists the options of one."
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    print(f"note: {message}", file=file or sys.stderr)
+def listed(summaries: Mapping[str, str]) -> str:
+    """A line a name, with what it does."""
+    width = max(map(len, summaries))
+    return "\n".join(f"  {name:<{width}}  {summary}" for name, summary in summaries.items())
+
+
+def print_result(result: "AbstractResult") -> None:
+    """Print what a person reads of a result: lines as they are, and tables, never with cells cut off."""
+    from rich import box
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table as RichTable
+
+    from bertflow.tables import Section, Table
+
+    out = Console()
+    for part in result.parts():
+        pieces: tuple[Table | str, ...]
+        pieces = (part.title, part.table, *part.lines) if isinstance(part, Section) else (part,)
+        for one in pieces:
+            if isinstance(one, str):
+                print(one)
+                continue
+            printed = RichTable(box=box.SIMPLE_HEAD, pad_edge=False)
+            for at, title in enumerate(one.header):
+                printed.add_column(title, justify="right" if at else "left", no_wrap=True)
+            for line in one.lines:
+                printed.add_row(*map(escape, line))
+            out.width = max(out.width, one.width)
+            out.print(printed, soft_wrap=True)

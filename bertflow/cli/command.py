@@ -34,10 +34,8 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
     set_parsing_settings,
 )
 
-from bertflow.cli import is_first_process
-from bertflow.cli.annotations import command_line_type, members
-from bertflow.cli.help_text import PRINT, HelpFormatter, plain
-from bertflow.cli.spelling import Spelling
+from bertflow.cli import is_first_process, print_result
+from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_type, members, plain
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import write_json
 from bertflow.progress import watched
@@ -138,8 +136,6 @@ class Command:
         result = self.function(**arguments)
         if result is None or not is_first_process():
             return 0
-        from bertflow.cli.printing import print_result  # rich: `--help` does without
-
         if as_json:
             print(result.to_json(), end="")
         else:

@@ -1,10 +1,13 @@
 """``bertflow search``: rank known answers for a question; one function an action."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from bertflow.cli.actions import Actions
+from bertflow.cli import listed
 from bertflow.cli.command import Command
+from bertflow.errors import UsageError
+from bertflow.registry import did_you_mean
 from bertflow.retrieval import (
     add_answers,
     build_index,
@@ -26,6 +29,43 @@ EXAMPLES = """\
   bertflow search evaluate faq.index --labels faq/labels.jsonl
   bertflow search recalibrate faq.index --model runs/better"""
 METAVARS = {"answers": "FILE", "labels": "FILE", "ids": "ID"}
+
+
+@dataclass(frozen=True)
+class Actions:
+    """Several commands under one name: ``bertflow search build``."""
+
+    name: str
+    about: str
+    """What they are for."""
+    actions: Mapping[str, Command]
+    """In the order of the help."""
+    examples: str = ""
+
+    def main(self, argv: Sequence[str]) -> int:
+        """Run the action that comes first; returns the exit code.
+
+        Raises:
+            UsageError: If there is none, or none of that name.
+        """
+        action, *rest = argv or [""]
+        if action in ("-h", "--help"):
+            print(self.help())
+            return 0
+        if action not in self.actions:
+            meant = did_you_mean(action, self.actions)
+            got = f"Unknown action {action!r} of bertflow {self.name}." if action else "An action is wanted, got none."
+            raise UsageError(f"{got}{meant} Known: {', '.join(self.actions)}.")
+        return self.actions[action].main(rest)
+
+    def help(self) -> str:
+        """What ``--help`` prints."""
+        rows = listed({name: one.summary for name, one in self.actions.items()})
+        examples = f"\n\nexamples:\n{self.examples}" if self.examples else ""
+        return (
+            f"usage: bertflow {self.name} ACTION [options]\n\n{self.about}\n\n{rows}\n\n"
+            f"`bertflow {self.name} ACTION --help` lists the options of one.{examples}"
+        )
 
 
 def _action(name: str, function: Callable[..., Any], *places: str, **options: Any) -> Command:

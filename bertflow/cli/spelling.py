@@ -1,24 +1,107 @@
-"""From what a person types to ``--name=value``, and from what the parser refuses to one line.
+"""What a person types, from the annotations of a function to ``--name=value``, and how the help shows it.
 
-bertflow score FOLDER --int8 --max-length 64 --in A --in B -k5
---folder=FOLDER --int8=true --max_length=64 --sentences=["A","B"] --k=5
+Annotations say what can be typed:
 
-What has this form needs no positionals, no flags and no counts of words from the parser: types alone are its business.
+    "str | Path | SentenceEncoder"   -> str                 an encoder can only be handed over in Python
+    "Sequence[str] | str | Path"     -> str                 sentences likewise; a file of them can be named
+    list[str] | str | None           -> list[str] | str     None is what was not given
+    Callable[[int], None]            -> nothing             the parameter is for Python alone
+
+They may be strings that name what is imported for the type checker alone: those names are left out, and nothing is
+imported for them. What is typed becomes a form in which the parser needs no positionals, no flags and no counts:
+
+    bertflow score FOLDER --int8 --max-length 64 --in A --in B -k5
+    --folder=FOLDER --int8=true --max_length=64 --sentences=["A","B"] --k=5
 """
 
+import ast
+import collections.abc
 import json
+import operator
 import re
+import types
+import typing
+from argparse import SUPPRESS, Action
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, get_args, get_origin
+from dataclasses import dataclass, field, is_dataclass
+from functools import reduce
+from pathlib import Path
+from typing import Any, ForwardRef, Literal, Union, get_args, get_origin
 
-from bertflow.cli.annotations import members
+from jsonargparse import ActionConfigFile, DefaultHelpFormatter  # type: ignore[attr-defined]  # not in its __all__
+
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
 
+PRINT = "print_config"
+ORDER = (bool, int, float)
+"""Tried first, in this order; a Path and a str, which take anything, come last."""
+PYTHON_ONLY = (collections.abc.Sequence, collections.abc.Mapping)
+CONTAINERS = (list, tuple, dict, collections.abc.Sequence, collections.abc.Mapping)
 TRUTHS = ("true", "false")
 """What a flag may be followed by; anything else after it is a word of its own."""
+
+
+def command_line_type(annotation: Any, namespace: Mapping[str, Any]) -> Any | None:
+    """The part of an annotation that a command line can say; None where it can say nothing.
+
+    Args:
+        annotation: Annotation of a parameter; may be a string.
+        namespace: Names that it may use: the globals of the function.
+    """
+    names = {**vars(typing), **vars(collections.abc), "Path": Path, **namespace}
+    found = [kind for kind in _members(annotation, names) if kind not in (Any, types.NoneType) and _can_be_said(kind)]
+    if str in found or Path in found:  # then a Sequence is one of sentences and a Mapping one of texts, for Python
+        found = [kind for kind in found if get_origin(kind) not in PYTHON_ONLY]
+    if str in found:
+        found = [kind for kind in found if kind is not Path]
+    found = [list[get_args(kind)] if get_origin(kind) is collections.abc.Sequence else kind for kind in found]  # type: ignore[misc]
+    return reduce(operator.or_, sorted(found, key=_place)) if found else None
+
+
+def members(kind: Any) -> tuple[Any, ...]:
+    """The members of a union; of anything else, itself."""
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
+
+
+def _members(annotation: Any, names: Mapping[str, Any]) -> Iterator[Any]:
+    if isinstance(annotation, ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        for leaf in _leaves(ast.parse(annotation, mode="eval").body):
+            try:
+                known = eval(leaf, dict(names))
+            except (NameError, AttributeError):
+                continue  # imported for the type checker alone
+            yield from _members(types.NoneType if known is None else known, names)
+    elif get_origin(annotation) in (Union, types.UnionType):
+        for member in get_args(annotation):
+            yield from _members(member, names)
+    else:
+        yield annotation
+
+
+def _leaves(node: ast.expr) -> Iterator[str]:
+    """The source of each member of ``A | B | C``."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
+        yield from _leaves(node.left)
+        yield from _leaves(node.right)
+    else:
+        yield ast.unparse(node)
+
+
+def _can_be_said(kind: Any) -> bool:
+    if kind in (str, Path, Any, types.NoneType, Ellipsis, *ORDER, *CONTAINERS) or is_dataclass(kind):
+        return True
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, types.UnionType):
+        return all(map(_can_be_said, inner))
+    return origin is Literal or (origin in CONTAINERS and all(map(_can_be_said, inner)))
+
+
+def _place(kind: Any) -> int:
+    return ORDER.index(kind) if kind in ORDER else len(ORDER) + (kind in (Path, str))
 
 
 @dataclass(frozen=True)
@@ -143,3 +226,33 @@ def _joined(name: str, values: Sequence[str], kind: Any) -> Iterator[str]:
         yield f"{name}={json.dumps(values, ensure_ascii=False)}"
     else:
         yield from (f"{name}={value}" for value in values)
+
+
+class HelpFormatter(DefaultHelpFormatter):
+    """Help without types: what a value can be is in the text."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return "".join(f"{indent}{line}\n" for line in text.splitlines())
+
+    def _get_help_string(self, action: Action) -> str:
+        text, default = plain(action.help), action.default
+        is_nothing = default is None or default is False or default in ("", SUPPRESS)
+        if is_nothing or isinstance(action, ActionConfigFile) or "(default" in text:
+            return text
+        shown = "true" if default is True else default
+        return f"{text} (default: {shown})".lstrip()
+
+    def _format_action_invocation(self, action: Action) -> str:
+        if getattr(action, "placed", False):
+            return str(action.metavar)
+        if getattr(action, "_typehint", None) is bool and action.default is False:
+            return ", ".join(action.option_strings)
+        if action.dest == PRINT:
+            return f"--{PRINT}"
+        action.option_strings = [typed for typed in action.option_strings if not typed.endswith("+")]
+        return super()._format_action_invocation(action)
+
+
+def plain(text: str | None) -> str:
+    """Prose of a docstring for a terminal."""
+    return (text or "").replace("``", "")

@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from bertflow.cli import COMMANDS, load, run
-from bertflow.cli.actions import Actions
-from bertflow.cli.annotations import command_line_type
 from bertflow.cli.command import Command
+from bertflow.cli.search import Actions
+from bertflow.cli.spelling import command_line_type
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
