@@ -38,6 +38,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts import pair_keys
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.figures import members_of
 from bertflow.evaluation.rows import SystemFacts, number, task_title
 from bertflow.evaluation.systems import encode_sets, row_numbers
 from bertflow.files import to_json
@@ -311,9 +312,9 @@ def _groups(pairs: Pairs, scored: Sequence[Pairs]) -> list[Tensor]:
     """The pairs of each sub-set, without those that are scored."""
     taken = {key for one in scored for key in pair_keys(one)}
     kept = np.array([key not in taken for key in pair_keys(pairs)])
-    subsets, groups = np.array(pairs.subsets), []
-    for name in dict.fromkeys(pairs.subsets):
-        group = np.flatnonzero(kept & (subsets == name))
+    groups = []
+    for name, members in members_of(pairs.subsets).items():
+        group = members[kept[members]]
         if len(group) < FEWEST_PAIRS or np.ptp(pairs.target[group]) == 0:
             raise DataError(
                 f"The ceiling needs at least {FEWEST_PAIRS} pairs of different scores in the sub-set {name} of "

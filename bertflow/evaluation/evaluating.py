@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from typing_extensions import Unpack
+from typing_extensions import TypedDict, Unpack
 
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import load_pairs, unique_sentences
@@ -27,6 +27,24 @@ if TYPE_CHECKING:
 
 LABELLED = "tuning"
 """The labelled pairs that the supervised ceiling is trained on."""
+
+
+class ScoreOptions(TypedDict, total=False):
+    """How systems are scored.
+
+    Attributes:
+        similarity: cosine, dot, euclidean or manhattan (default: cosine).
+        resamples: Number of bootstrap resamples for the intervals; 0 for none (default: 1000).
+        seed: Random seed for the bootstrap (default: 0).
+        force: Score, and mark, systems that were trained on labels of the scored pairs.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+    """
+
+    similarity: str
+    resamples: int
+    seed: int
+    force: bool
+    progress: bool | None
 
 
 def evaluate(
@@ -137,11 +155,7 @@ def evaluate_sts(
     systems: "Mapping[str, SentenceEncoder]",
     tasks: str | Sequence[str] = "sts7",
     data_dir: str | Path = "hub",
-    similarity: str = "cosine",
-    resamples: int = 1000,
-    seed: int = 0,
-    force: bool = False,
-    progress: bool | None = None,
+    **options: Unpack[ScoreOptions],
 ) -> "Report":
     """Score systems on STS tasks.
 
@@ -150,11 +164,7 @@ def evaluate_sts(
             its pass over the distinct sentences of all tasks.
         tasks: Tasks and suites, as ``"sts7"``, ``"sts12,stsb"`` or a list; also tables of your own.
         data_dir: The folder of the data, or ``hub``.
-        similarity: A row of ``SIMILARITIES``: cosine, dot, euclidean or manhattan.
-        resamples: Number of bootstrap resamples for the intervals; 0 for none.
-        seed: Random seed for the bootstrap.
-        force: Score, and mark, systems that were trained on labels of the scored pairs.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``ScoreOptions``.
 
     Raises:
         UnknownNameError: For an unknown task or similarity.
@@ -165,26 +175,18 @@ def evaluate_sts(
 
     require_named(systems)
     sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
-    return score_sets(systems, sets, similarity, resamples, seed, force, progress)
+    return score_sets(systems, sets, **options)
 
 
 def evaluate_retrieval(
-    systems: "Mapping[str, SentenceEncoder]",
-    pairs: "Pairs",
-    similarity: str = "cosine",
-    resamples: int = 1000,
-    seed: int = 0,
-    progress: bool | None = None,
+    systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs", **options: Unpack[ScoreOptions]
 ) -> "Report":
     """Rank all texts for each query, by every system.
 
     Args:
         systems: Encoders, raw or calibrated, by the name they have in the report.
         pairs: Queries, each with its one right text.
-        similarity: A row of ``SIMILARITIES``.
-        resamples: Number of bootstrap resamples of the queries, for the intervals; 0 for none.
-        seed: Random seed for the bootstrap and the random pairs.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``ScoreOptions``; resamples are drawn among the queries.
 
     Raises:
         UnknownNameError: For an unknown similarity.
@@ -192,20 +194,13 @@ def evaluate_retrieval(
     """
     from bertflow.evaluation.report import score_sets
 
-    ranked = replace(pairs, kind="retrieval")
-    return score_sets(systems, [ranked], similarity, resamples, seed, progress=progress)
+    return score_sets(systems, [replace(pairs, kind="retrieval")], **options)
 
 
 def evaluate_binary(
-    systems: "Mapping[str, SentenceEncoder]",
-    pairs: "Pairs",
-    similarity: str = "cosine",
-    resamples: int = 1000,
-    seed: int = 0,
-    force: bool = False,
-    progress: bool | None = None,
+    systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs", **options: Unpack[ScoreOptions]
 ) -> "Report":
-    """ROC AUC of the similarity, by every system; the arguments are those of ``evaluate_sts``.
+    """ROC AUC of the similarity, by every system; the options are those of ``evaluate_sts``.
 
     Resamples are drawn among the positive and among the negative pairs, so that their shares stay.
 
@@ -215,7 +210,7 @@ def evaluate_binary(
     """
     from bertflow.evaluation.report import score_sets
 
-    return score_sets(systems, [replace(pairs, kind="binary")], similarity, resamples, seed, force, progress)
+    return score_sets(systems, [replace(pairs, kind="binary")], **options)
 
 
 def parse_thresholds(spelling: str) -> dict[str, float]:

@@ -56,16 +56,14 @@ class Aggregation:
     Attributes:
         weights: Sizes of the groups -> their weights, which sum to one.
         meaning: What the caption of a table says.
-        by_subset: Whether the groups are the sub-sets, or all pairs together.
     """
 
     weights: Callable[[NDArray[np.intp]], Float64]
     meaning: str
-    by_subset: bool = True
 
 
 AGGREGATIONS: Mapping[str, Aggregation] = {
-    "all": Aggregation(lambda sizes: np.ones(1), "one correlation over all pairs of a task", by_subset=False),
+    "all": Aggregation(lambda sizes: np.ones(1), "one correlation over all pairs of a task"),
     "mean": Aggregation(lambda sizes: np.full(len(sizes), 1 / len(sizes)), "mean over the sub-sets of a task"),
     "wmean": Aggregation(
         lambda sizes: sizes / sizes.sum(), "mean over the sub-sets of a task, weighted by their pairs"
@@ -99,8 +97,8 @@ def partitions(subsets: Sequence[str], named: bool = True, together: bool = True
         named: Whether these names are the task's sub-sets; where they are not, only ``all`` can be read.
         together: Whether all pairs can be ranked together; where sub-sets have different scales they cannot.
     """
-    members = _members(subsets)
-    by_subset = [name for name, row in AGGREGATIONS.items() if row.by_subset]
+    members = members_of(subsets)
+    by_subset = [name for name in AGGREGATIONS if name != "all"]
     n = len(subsets)
     # With a single sub-set all aggregations are one number.
     names = ["all", *by_subset] if named and len(members) == 1 else ["all"]
@@ -115,11 +113,10 @@ def partitions(subsets: Sequence[str], named: bool = True, together: bool = True
     return [whole, split] if together else [split]
 
 
-def _members(subsets: Sequence[str]) -> dict[str, Members]:
+def members_of(subsets: Sequence[str]) -> dict[str, Members]:
     """Which pairs belong to each sub-set, in the order in which the sub-sets first appear."""
-    names, number = np.unique(np.asarray(subsets), return_inverse=True)
-    number_of = {str(name): at for at, name in enumerate(names)}
-    return {name: np.flatnonzero(number == number_of[name]) for name in dict.fromkeys(subsets)}
+    names = np.array(subsets)
+    return {name: np.flatnonzero(names == name) for name in dict.fromkeys(subsets)}
 
 
 @dataclass(frozen=True)

@@ -10,12 +10,9 @@ which it was made on: ``dataset_revision`` is the pinned one for pairs from the 
 there is all 9,927 pairs: our ``sickr`` is another task and has no file.
 """
 
-import csv
 import hashlib
-import io
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from bertflow.data.sts_tasks import STS12_16, TASKS
@@ -23,33 +20,32 @@ from bertflow.data.tables import parse_hub_split
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.files import to_json
+from bertflow.tables import to_csv
 from bertflow.text_keys import digest
 
 LAYOUT_VERSION = "2.26.24"
 """The mteb whose layout and definitions these files follow; it is what they give as ``mteb_version``."""
 DECIMALS = 6
+NOT_IN_NAMES = re.compile(r"[^\w.+()-]+")
+"""Parts of a system's name that are spelled otherwise in a path."""
 PREDICTED_DECIMALS = 8
 """Of a similarity: finer than the float32 it was made from."""
 MAIN_SCORE = "cosine_spearman"
-ENGLISH = ["eng-Latn"]
+UNKNOWN = (
+    *("release_date", "languages", "n_parameters", "memory_usage_mb", "license", "open_weights"),
+    *("public_training_code", "public_training_data"),
+)
+"""Fields of mteb's ``ModelMeta`` that bertflow does not know."""
 
 
-@dataclass(frozen=True)
-class MtebTask:
-    """What mteb calls a task, and the split of it."""
-
-    name: str
-    split: str
-
-
-MTEB_TASKS: Mapping[str, MtebTask] = {
-    **{task: MtebTask(task.upper(), "test") for task in STS12_16},
-    "stsb": MtebTask("STSBenchmark", "test"),
-    "stsb-dev": MtebTask("STSBenchmark", "validation"),
-    "stsb-train": MtebTask("STSBenchmark", "train"),
-    "sickr-all": MtebTask("SICK-R", "test"),
+MTEB_TASKS: Mapping[str, tuple[str, str]] = {
+    **{task: (task.upper(), "test") for task in STS12_16},
+    "stsb": ("STSBenchmark", "test"),
+    "stsb-dev": ("STSBenchmark", "validation"),
+    "stsb-train": ("STSBenchmark", "train"),
+    "sickr-all": ("SICK-R", "test"),
 }
-"""The tasks whose pairs are mteb's."""
+"""The tasks whose pairs are mteb's -> mteb's name of the task, and of its split."""
 PARTS: Mapping[str, tuple[str, ...]] = {
     "sickr": ("SICK-R",),
     "sickr-train": ("SICK-R",),
@@ -57,11 +53,6 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "tuning": ("SICK-R", "STSBenchmark"),
 }
 """Tasks that hold a part of the pairs of mteb's."""
-
-
-def mteb_names(task: str) -> tuple[str, ...]:
-    """The tasks of mteb whose text ``task`` holds; none for a user's own task."""
-    return (MTEB_TASKS[task].name,) if task in MTEB_TASKS else PARTS.get(task, ())
 
 
 def training_datasets(
@@ -78,7 +69,8 @@ def training_datasets(
         None where nothing was found and something is unknown: an empty set would claim that nothing was seen.
     """
     contaminated = [*labels, *(task for task, share in seen.items() if share)]
-    found = {name for task in contaminated for name in mteb_names(task)} | set(of_encoder or ())
+    known = {**PARTS, **{task: (name,) for task, (name, _) in MTEB_TASKS.items()}}
+    found = {name for task in contaminated for name in known.get(task, ())} | set(of_encoder or ())
     unknown = of_encoder is None or None in seen.values()
     return None if unknown and not found else found
 
@@ -100,18 +92,11 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
     """
     description = facts.description
     return {
+        **dict.fromkeys(UNKNOWN),
         "name": name,
         "revision": revision_of(facts),
-        "release_date": None,
-        "languages": None,
-        "n_parameters": None,
-        "memory_usage_mb": None,
         "max_tokens": description.get("max_length"),
         "embed_dim": dim,
-        "license": None,
-        "open_weights": None,
-        "public_training_code": None,
-        "public_training_data": None,
         "framework": ["PyTorch"],
         "similarity_fn_name": "cosine",
         "use_instructions": bool(description.get("prompt")),
@@ -136,7 +121,7 @@ def mteb_files(
     files: dict[str, str] = {}
     for facts in given[0].systems:
         own = [row for row in rows if row.system == facts.name and row.task in TASKS]
-        name = f"{organization}/{_as_name(facts.name)}"
+        name = f"{organization}/{NOT_IN_NAMES.sub('_', facts.name)}"
         folder = f"results/{name.replace('/', '__')}/{revision_of(facts)}"
         trained = training_datasets({row.task: row.seen for row in own}, facts.labels, encoder_datasets)
         card = model_meta(facts, name, None, trained) | {"loader": None}
@@ -150,19 +135,19 @@ def mteb_files(
 def _results(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     """One record a task of mteb; the splits of STS-B share one."""
     results: dict[str, dict[str, Any]] = {}
-    for task, at in MTEB_TASKS.items():
+    for task, (name, split) in MTEB_TASKS.items():
         own = [row for row in rows if row.task == task]
         if not any(row.metric == MAIN_SCORE for row in own):
             continue
         record: dict[str, Any] = {
             "dataset_revision": _dataset_revision(own[0]),
-            "task_name": at.name,
+            "task_name": name,
             "mteb_version": LAYOUT_VERSION,
             "scores": {},
             "evaluation_time": None,
             "kg_co2_emissions": None,
         }
-        results.setdefault(at.name, record)["scores"][at.split] = [_scores(own)]
+        results.setdefault(name, record)["scores"][split] = [_scores(own)]
     return results
 
 
@@ -174,7 +159,7 @@ def _scores(rows: Sequence[Row]) -> dict[str, Any]:
         "pearson": found["cosine_pearson"],
         "main_score": found[MAIN_SCORE],
         "hf_subset": "default",
-        "languages": ENGLISH,
+        "languages": ["eng-Latn"],
         "mteb_version": LAYOUT_VERSION,
     }
 
@@ -185,21 +170,14 @@ def _dataset_revision(row: Row) -> str:
     return pinned or f"local-{row.text_form}"
 
 
-def _as_name(system: str) -> str:
-    """A system's name as it is spelled in a path."""
-    return re.sub(r"[^\w.+()-]+", "_", system)
-
-
 def predictions_csv(report: Report) -> str:
     """One line a pair, one column a system, in the order of the tasks' files."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = [system.name for system in report.systems]
-    writer.writerow(["task", "split", "subset", "sentence1", "sentence2", "gold", *names])
+    header = ["task", "split", "subset", "sentence1", "sentence2", "gold", *(system.name for system in report.systems)]
+    rows = []
     for task in report.tasks:
         pairs = task.pairs
         columns = zip(pairs.subsets, pairs.first, pairs.second, pairs.target, task.similarities.T, strict=True)
         for subset, first, second, gold, similarities in columns:
             scores = [f"{similarity:.{PREDICTED_DECIMALS}f}" for similarity in similarities]
-            writer.writerow([pairs.task, pairs.split, subset, first, second, f"{gold:g}", *scores])
-    return out.getvalue()
+            rows.append([pairs.task, pairs.split, subset, first, second, f"{gold:g}", *scores])
+    return to_csv(header, rows)

@@ -293,8 +293,8 @@ def checked_sides(
     """
     for name, x in embeddings.items():
         first, second = queries.get(name, x)[rows[0]], x[rows[1]]
-        require_usable(name, first, pairs.first, similarity, f"task {pairs.task}")
-        require_usable(name, second, pairs.second, similarity, f"task {pairs.task}")
+        for side, texts in ((first, pairs.first), (second, pairs.second)):
+            _require_usable(name, side, texts, similarity, pairs.task)
         yield name, first, second
 
 
@@ -303,23 +303,20 @@ def row_numbers(sentences: Sequence[str]) -> dict[str, int]:
     return {sentence: row for row, sentence in enumerate(sentences)}
 
 
-def require_usable(system: str, x: Float32, sentences: Sequence[str], similarity: str, where: str) -> None:
+def _require_usable(system: str, x: Float32, sentences: Sequence[str], similarity: str, task: str) -> None:
     """Refuse embeddings that have no similarity.
 
     Raises:
         DataError: For the first one that is not finite, or has length zero where the cosine is asked for.
     """
-    finite = np.isfinite(x).all(1)
+    finite, something = np.isfinite(x).all(1), x.any(1)
     if not finite.all():
-        sentence = sentences[int(np.argmin(finite))]
         raise DataError(
-            f"The system {system} gives an embedding that is not finite for {sentence!r} ({where}). "
-            "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
+            f"The system {system} gives an embedding that is not finite for {sentences[int(np.argmin(finite))]!r} "
+            f"(task {task}). Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
         )
-    something = x.any(1)
     if similarity == "cosine" and not something.all():
-        sentence = sentences[int(np.argmin(something))]
         raise DataError(
-            f"The system {system} gives an embedding of zeros for {sentence!r} ({where}), and "
-            "cosine says nothing about it. Leave the sentence out, or choose another similarity."
+            f"The system {system} gives an embedding of zeros for {sentences[int(np.argmin(something))]!r} "
+            f"(task {task}), and cosine says nothing about it. Leave the sentence out, or choose another similarity."
         )
