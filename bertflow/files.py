@@ -4,11 +4,13 @@ They are written under another name and renamed when they are complete, so a run
 the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
+import gzip
 import hashlib
 import json
 import os
 import shutil
 import tempfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,3 +99,23 @@ def to_json(value: Any) -> str:
 def write_json(path: str | Path, value: Any) -> None:
     """Write ``value`` as JSON, whole or not at all."""
     write_text(path, to_json(value))
+
+
+def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file, also of one that ends in .gz, with their numbers from 1.
+
+    Raises:
+        DataError: If the file is missing or damaged.
+    """
+    path = Path(path)
+    opened = gzip.open if path.suffix == ".gz" else open
+    try:
+        with opened(path, "rb") as file:
+            yield from enumerate(file, start=1)
+    except FileNotFoundError:
+        raise DataError(f"{path} is missing. Give the path of an existing file.") from None
+    except IsADirectoryError:
+        raise DataError(f"{path} is a folder. Name the files in it.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        reason = str(error).rstrip(".")
+        raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None

@@ -113,7 +113,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
 
 
 def _word_vectors(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
-    from bertflow.encoder.word_vectors import WordVectorEncoder
+    from bertflow.encoder.static import WordVectorEncoder
 
     if unused := sorted(options.keys() - {"pooling", "device"}):
         raise UsageError(f"{name} is a file of word vectors, which has no {unused[0]}. Leave that option out.")

@@ -21,8 +21,7 @@ from safetensors.numpy import load_file
 
 import bertflow
 from bertflow.cli import main
-from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.errors import DataError
 from bertflow.export.golden import Golden
 from bertflow.export.onnx_encoder import OnnxEncoder

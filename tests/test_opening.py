@@ -11,9 +11,8 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import AllButTheTop, Center
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import encode_pairs, encode_sets, open_system
 from bertflow.files import write_json

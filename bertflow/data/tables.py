@@ -16,16 +16,15 @@ All but parquet may be compressed (``.gz``).
 """
 
 import csv
-import gzip
 import itertools
 import json
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError
+from bertflow.files import read_raw_lines
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
@@ -68,25 +67,16 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: If the file is missing, is damaged or is not UTF-8; the message gives line and byte, both from 1.
     """
-    path, number = Path(path), 0
-    opened = gzip.open if path.suffix == ".gz" else open
+    number = 0
     try:
-        with opened(path, "rb") as file:
-            for number, raw in enumerate(file, start=1):
-                text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
-                yield number, text.removeprefix("\ufeff") if number == 1 else text
+        for number, raw in read_raw_lines(path):
+            text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
+            yield number, text.removeprefix("\ufeff") if number == 1 else text
     except UnicodeDecodeError as error:
         at, byte = error.start, error.object[error.start]
         raise DataError(
             f"{path}, line {number}, byte {at + 1}: 0x{byte:02x} is not UTF-8. Save the file as UTF-8."
         ) from None
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing. Give the path of an existing file.") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder. Name the files in it.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        reason = str(error).rstrip(".")
-        raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None
 
 
 @dataclass(frozen=True)

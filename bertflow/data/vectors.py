@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from bertflow.errors import DataError, UsageError
 
+LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+"""Types of a column that may hold vectors."""
 BLOCK = 8192
 """Rows in memory at a time."""
-Read = Callable[[int, int, int], Iterator[NDArray[np.floating]]]
-"""Blocks of at most so many rows, from a first row, to before a last one."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Vectors:
         dim: Width of a row.
         dtype: Type of the numbers.
         column: Their column in a parquet file; None for npy.
-        read: Gives the rows as they are; ``blocks`` checks them.
+        read: Gives the rows as they are, in blocks of at most so many, from a first to before a last one.
     """
 
     path: Path
@@ -45,7 +45,7 @@ class Vectors:
     dim: int
     dtype: np.dtype[Any]
     column: str | None
-    read: Read
+    read: Callable[[int, int, int], Iterator[NDArray[np.floating]]]
 
     def __len__(self) -> int:
         return self.n
@@ -58,13 +58,11 @@ class Vectors:
         """
         row = start
         for block in self.read(size, start, self.n if stop is None else min(stop, self.n)):
-            finite = np.isfinite(block).all(1)
-            if not finite.all():
-                bad = int(np.argmin(finite))
-                found = block[bad][~np.isfinite(block[bad])][0]
-                raise DataError(
-                    f"{self.path}, row {row + bad}: vectors must be finite, got {found}. Leave the row out."
-                )
+            infinite = np.argwhere(~np.isfinite(block))
+            if len(infinite):
+                bad = tuple(infinite[0])
+                what = f"vectors must be finite, got {block[bad]}. Leave the row out."
+                raise DataError(f"{self.path}, row {row + bad[0]}: {what}")
             yield block.astype(np.float64 if self.dtype.itemsize == 8 else np.float32, copy=False)
             row += len(block)
 
@@ -113,13 +111,11 @@ def _npy(path: Path, column: str | None) -> Vectors:
 def _parquet(path: Path, column: str | None) -> Vectors:
     with _readable(path):
         file = pq.ParquetFile(path, memory_map=True)
-        schema = file.schema_arrow
-        column = _choose_column(path, schema, column)
-        kind = schema.field(column).type
-        _require_floats(path, np.dtype(kind.value_type.to_pandas_dtype()))
+        column = _choose_column(path, file.schema_arrow, column)
+        dtype = np.dtype(file.schema_arrow.field(column).type.value_type.to_pandas_dtype())
+        _require_floats(path, dtype)
         first = next(file.iter_batches(1, columns=[column]), None)
-    n = file.metadata.num_rows
-    dim = 0 if first is None else _dim_of_first(path, first.column(0))
+    dim = 0 if first is None else _matrix(first.column(0), path, 0).shape[1]
 
     def read(size: int, start: int, stop: int) -> Iterator[NDArray[np.floating]]:
         row = start
@@ -127,7 +123,7 @@ def _parquet(path: Path, column: str | None) -> Vectors:
             yield _matrix(batch.column(0), path, row, dim)
             row += len(batch)
 
-    return Vectors(path, n, dim, np.dtype(kind.value_type.to_pandas_dtype()), column, read)
+    return Vectors(path, file.metadata.num_rows, dim, dtype, column, read)
 
 
 def parquet_batches(
@@ -137,9 +133,9 @@ def parquet_batches(
     with _readable(path):
         file = pq.ParquetFile(path, memory_map=True)
         ends = np.cumsum([file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)])
-        group = int(np.searchsorted(ends, start, side="right"))
-        row = int(ends[group - 1]) if group else 0
-        for batch in file.iter_batches(size, row_groups=list(range(group, len(ends))), columns=columns):
+        groups = range(int(np.searchsorted(ends, start, side="right")), len(ends))
+        row = int(ends[groups.start - 1]) if groups.start else 0
+        for batch in file.iter_batches(size, row_groups=groups, columns=columns):
             wanted = batch.slice(max(0, start - row), max(0, min(stop, row + len(batch)) - max(start, row)))
             row += len(batch)
             if len(wanted):
@@ -149,7 +145,7 @@ def parquet_batches(
 
 
 def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
-    lists = [field.name for field in schema if _is_list(field.type)]
+    lists = [field.name for field in schema if any(is_kind(field.type) for is_kind in LISTS)]
     if column is None:
         if len(lists) == 1:
             return lists[0]
@@ -168,37 +164,24 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
     return column
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
-
-
-def _dim_of_first(path: Path, rows: pa.Array) -> int:
-    if rows.null_count:
-        raise _no_vector(path, 0)
-    return len(rows[0])
-
-
-def _matrix(rows: pa.Array, path: Path, first_row: int, dim: int) -> NDArray[np.floating]:
-    """A block (n, dim) of a column of lists."""
-    if rows.null_count:
-        raise _no_vector(path, first_row + int(np.argmin(rows.is_valid().to_numpy(zero_copy_only=False))))
-    lengths = pc.list_value_length(rows).to_numpy(zero_copy_only=False)
-    if (lengths != dim).any():
-        bad = int(np.argmax(lengths != dim))
-        raise DataError(
-            f"{path}, row {first_row + bad}: {dim} numbers are wanted, as in row 0, got {lengths[bad]}. "
-            "Leave the row out, or embed it again."
-        )
+def _matrix(rows: pa.Array, path: Path, first_row: int, dim: int | None = None) -> NDArray[np.floating]:
+    """A block (n, dim) of a column of lists; ``dim`` is that of its first row by default."""
+    there = rows.is_valid().to_numpy(zero_copy_only=False)
+    lengths = np.where(there, pc.list_value_length(rows).fill_null(0).to_numpy(zero_copy_only=False), -1)
+    wrong = (lengths < 0) | (lengths != (lengths[0] if dim is None else dim))
     values = rows.flatten()
-    if values.null_count:
-        bad = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False))) // dim
-        raise DataError(f"{path}, row {first_row + bad}: a number is missing in the vector. Leave the row out.")
-    matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
-    return matrix
-
-
-def _no_vector(path: Path, row: int) -> DataError:
-    return DataError(f"{path}, row {row}: a vector is wanted, but there is none. Leave the row out.")
+    if wrong.any():
+        bad = int(np.argmax(wrong))
+        what = f"{dim} numbers are wanted, as in row 0, got {lengths[bad]}. Leave the row out, or embed it again."
+        if lengths[bad] < 0:
+            what = "a vector is wanted, but there is none. Leave the row out."
+    elif values.null_count:
+        bad = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False))) // lengths[0]
+        what = "a number is missing in the vector. Leave the row out."
+    else:
+        matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, lengths[0])
+        return matrix
+    raise DataError(f"{path}, row {first_row + bad}: {what}")
 
 
 def _require_floats(path: Path, dtype: np.dtype[Any]) -> None:
@@ -223,20 +206,18 @@ def write_parquet(path: Path, z: NDArray[np.floating], beside: Vectors | None = 
         beside: A parquet file whose other columns are kept, row by row, and whose vectors these take the place of.
         column: What the column is called, unless ``beside`` says.
     """
-    tables = _plain_tables(z, column) if beside is None else _replaced_tables(z, beside)
+    tables = _tables(z, beside, column)
     first = next(tables)
-    # Numbers of vectors hardly repeat: a dictionary or a compression would cost time and buy nothing.
+    # Numbers of vectors hardly repeat: a dictionary or a compression would cost time and gain nothing.
     with pq.ParquetWriter(path, first.schema, compression="none", use_dictionary=False) as writer:
         for table in chain([first], tables):
             writer.write_table(table)
 
 
-def _plain_tables(z: NDArray[np.floating], column: str) -> Iterator[pa.Table]:
-    for row in range(0, len(z), BLOCK):
-        yield pa.table({column: _lists(z[row : row + BLOCK])})
-
-
-def _replaced_tables(z: NDArray[np.floating], beside: Vectors) -> Iterator[pa.Table]:
+def _tables(z: NDArray[np.floating], beside: Vectors | None, column: str) -> Iterator[pa.Table]:
+    if beside is None:
+        yield from (pa.table({column: _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
+        return
     row = 0
     for batch in parquet_batches(beside.path, BLOCK, 0, beside.n):
         table = pa.Table.from_batches([batch])

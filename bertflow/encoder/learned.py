@@ -30,7 +30,7 @@ from transformers import PreTrainedTokenizerBase
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import RECORD_FILE
 from bertflow.encoder.model import TokenizedText, chunks
-from bertflow.encoder.pooling import COUNTED
+from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
 from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.records import read_record
@@ -85,32 +85,21 @@ class TokenCounts:
         return cls(counts, hashes)
 
     @classmethod
-    def of_words(cls, words: Mapping[str, int], tokenizer: PreTrainedTokenizerBase) -> "TokenCounts":
-        """Counts of words given to the tokens that each is made of.
-
-        Raises:
-            DataError: If there are no words, or a count is negative.
-        """
-        if min(words.values(), default=-1) < 0 or not any(words.values()):
-            raise DataError("Token counts need words with counts above zero, got none, or a negative one. Count again.")
-        counts = np.zeros(vocabulary_size(tokenizer), dtype=np.int64)
-        # Inside a sentence a word follows a space, and byte-level vocabularies make that a part of its first token.
-        pieces = tokenizer([f" {word}" for word in words], add_special_tokens=False, verbose=False)["input_ids"]
-        for ids, count in zip(pieces, words.values(), strict=True):
-            np.add.at(counts, ids, count)
-        return cls(counts)
-
-    @classmethod
     def given(cls, value: "Mapping[str, int] | NDArray[Any]", tokenizer: PreTrainedTokenizerBase) -> "TokenCounts":
-        """Counts by word, or by token id.
+        """Counts by token id, or by word: these are given to the tokens that each word is made of.
 
         Raises:
             DataError: If they are neither, or do not fit the tokenizer.
         """
-        if isinstance(value, Mapping):
-            return cls.of_words(value, tokenizer)
-        counts = np.asarray(value)
         wanted = (vocabulary_size(tokenizer),)
+        if isinstance(value, Mapping):
+            counts, words = np.zeros(wanted, dtype=np.int64), WordCounts(value).counts
+            # Inside a sentence a word follows a space, and byte-level vocabularies make that a part of its first token.
+            pieces = tokenizer([f" {word}" for word in words], add_special_tokens=False, verbose=False)["input_ids"]
+            for ids, count in zip(pieces, words.values(), strict=True):
+                np.add.at(counts, ids, count)
+            return cls(counts)
+        counts = np.asarray(value)
         if counts.shape != wanted or counts.dtype.kind not in "iu" or counts.min() < 0 or not counts.any():
             raise DataError(
                 f"Token counts by id need whole numbers of zero or more, shape {wanted}, not all zero; "
@@ -153,6 +142,43 @@ class TokenCounts:
         except SafetensorError as error:
             raise DataError(f"{path} is damaged: {error}. Save the encoder again.") from error
         return cls(arrays["counts"], arrays.get("text_hashes"))
+
+
+@dataclass(frozen=True)
+class WordCounts:
+    """Occurrences by word, in lower case, and the text they were counted on; None where the counts were given.
+
+    Raises:
+        DataError: If no count is above zero, or one is negative.
+    """
+
+    counts: Mapping[str, int]
+    text_hashes: NDArray[np.uint64] | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.counts.values(), default=-1) < 0 or not any(self.counts.values()):
+            raise DataError("Word counts need words with counts above zero, got none, or a negative one. Count again.")
+
+    @functools.cached_property
+    def total(self) -> int:
+        """All occurrences."""
+        return sum(self.counts.values())
+
+    def weight(self, word: str) -> float:
+        """Weight of a word for ``sif``, in (0, 1]."""
+        return SIF_A / (SIF_A + self.counts.get(word.lower(), 0) / self.total)
+
+    def digest(self) -> str:
+        """One fingerprint for equal counts."""
+        lines = (f"{word} {self.counts[word]}" for word in sorted(self.counts))
+        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def describe_counts(pooling: Pooling, counts: TokenCounts | WordCounts | None) -> dict[str, Any]:
+    """What an encoder's ``describe()`` says of its counts, where its pooling needs them."""
+    if not pooling.counted:
+        return {}
+    return {"sif_a": COUNTED[pooling.tokens], "token_counts": counts.digest() if counts else None}
 
 
 HASHES_FILE = "labelled_text.safetensors"

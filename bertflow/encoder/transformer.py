@@ -18,9 +18,9 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
 from bertflow.encoder.folders import RECORD_FILE, Prompts, open_model, quiet_transformers, shown_prompts
-from bertflow.encoder.learned import Supervision, TokenCounts, vocabulary_size
+from bertflow.encoder.learned import Supervision, TokenCounts, describe_counts, vocabulary_size
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
-from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.progress import bar
@@ -196,11 +196,7 @@ class TransformerEncoder(AbstractEncoder):
         }
         if self._prompts["query"] != self._prompts["document"]:
             recipe["query_prompt"] = self._prompts["query"]
-        if self._pooling.counted:
-            recipe |= {
-                "sif_a": COUNTED[self._pooling.tokens],
-                "token_counts": self._token_counts.digest() if self._token_counts else None,
-            }
+        recipe |= describe_counts(self._pooling, self._token_counts)
         return recipe | (self.supervision.describe() if self.supervision else {})
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:

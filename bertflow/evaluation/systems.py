@@ -20,9 +20,8 @@ from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
-from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.word_vectors import WordVectorEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
 from bertflow.registry import lookup

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.encoder.word_vectors import words_of
+from bertflow.encoder.static import words_of
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, Float64, nearest
 from bertflow.geometry.report import GeometrySection, listed

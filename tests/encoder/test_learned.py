@@ -53,7 +53,7 @@ def test_words_without_counts_are_refused(tokenizer, words):
     with pytest.raises(DataError) as caught:
         TokenCounts.given(words, tokenizer)
     assert str(caught.value) == (
-        "Token counts need words with counts above zero, got none, or a negative one. Count again."
+        "Word counts need words with counts above zero, got none, or a negative one. Count again."
     )
 
 

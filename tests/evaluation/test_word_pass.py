@@ -3,8 +3,7 @@ import pytest
 
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.static import StaticEncoder
-from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.evaluation.analyses import ceiling_system
 from bertflow.evaluation.systems import build_systems, open_system

@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.static import StaticEncoder
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder, words_of
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.encoder.word_vectors import WordVectorEncoder, words_of
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.text_keys import hash_texts
 
@@ -178,7 +177,9 @@ def test_sif_without_counts_is_refused(write):
 def test_counts_of_nothing_are_refused(counts, write):
     with pytest.raises(DataError) as error:
         WordVectorEncoder(write(lines()), "sif", counts)
-    assert str(error.value) == "Word counts need counts above zero, got none, or a negative one. Count again."
+    assert (
+        str(error.value) == "Word counts need words with counts above zero, got none, or a negative one. Count again."
+    )
 
 
 @pytest.mark.parametrize("pooling", ["mean", "sif"])
@@ -201,7 +202,7 @@ def test_another_file_is_another_recipe(write):
 
 MEMORY = """
 import resource, sys
-from bertflow.encoder.word_vectors import WordVectorEncoder
+from bertflow.encoder.static import WordVectorEncoder
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 x = WordVectorEncoder(sys.argv[1]).encode([f"word{k}" for k in range(0, 60000, 600)])
 print(x.shape, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
