@@ -64,6 +64,7 @@ _.use_cache
 
 # scikit-learn.
 _._n_features_out
+_.n_features_out_
 _.inverse_transform
 _.n_features_in_
 _.one_d_array

@@ -1,6 +1,6 @@
 """``export_encoder``: write an encoder for other tools, check it, and push it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -17,10 +17,7 @@ if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.export.approximation import Int8Loss
 
-APPROXIMATIONS: Mapping[str, tuple[str, ...]] = {
-    "int8": ("onnx",),
-    "linearize": ("sentence-transformers", "onnx"),
-}
+APPROXIMATIONS: Mapping[str, tuple[str, ...]] = {"int8": ("onnx",), "linearize": ("sentence-transformers", "onnx")}
 """An option -> the targets that it applies to."""
 TASKS = "tuning"
 """STS tasks by default: choices are not made on test sets."""
@@ -53,36 +50,29 @@ class Exported(AbstractResult):
     distance: float | None = None
     commit: str = ""
 
-    def parts(self) -> list[str]:
+    def parts(self) -> Iterator[str]:
         """What a person reads."""
-        what = self.describe
+        what, facts = self.describe, self.facts
         names = ", ".join(sorted(path.name for path in self.folder.iterdir()))
-        lines = [
-            *self.stand_in,
-            f"encoder   {what['encoder']}, {what['pooling']}, {what.get('calibrator', 'as it comes')}",
-            f"written   {self.folder} ({names})",
-        ]
-        if "modules" in self.facts:
-            lines.append(f"modules   {' -> '.join(['Transformer', *self.facts['modules']])}")
+        yield from self.stand_in
+        yield f"encoder   {what['encoder']}, {what['pooling']}, {what.get('calibrator', 'as it comes')}"
+        yield f"written   {self.folder} ({names})"
+        if "modules" in facts:
+            yield f"modules   {' -> '.join(['Transformer', *facts['modules']])}"
         if self.ours:
-            lines.append(
-                f"load      bertflow.load_sentence_transformer({str(self.folder)!r}); SentenceTransformer asks for "
-                f"trust_remote_code=True, as {' and '.join(self.ours)} is bertflow's"
-            )
-        if "largest_difference_from_torch" in self.facts:
-            difference = self.facts["largest_difference_from_torch"]
-            lines.append(f"checked   within {difference:.1e} of torch on unseen shapes")
+            flag = f"trust_remote_code=True, as {' and '.join(self.ours)} is bertflow's"
+            call = f"bertflow.load_sentence_transformer({str(self.folder)!r})"
+            yield f"load      {call}; SentenceTransformer asks for {flag}"
+        if "largest_difference_from_torch" in facts:
+            yield f"checked   within {facts['largest_difference_from_torch']:.1e} of torch on unseen shapes"
         if self.int8:
-            lines.append(f"int8      {self.int8}")
+            yield f"int8      {self.int8}"
         if self.distance is not None:
-            lines.append(
-                f"checked   sentence-transformers gives the golden vectors within {self.distance:.1e} of their length"
-            )
+            yield f"checked   sentence-transformers gives the golden vectors within {self.distance:.1e} of their length"
         elif self.target == "sentence-transformers":
-            lines.append(
-                "checked   not yet: sentence-transformers is not installed here; run `bertflow doctor` elsewhere"
-            )
-        return [*lines, *([f"pushed    {self.commit}"] if self.commit else [])]
+            yield "checked   not yet: sentence-transformers is not installed here; run `bertflow doctor` elsewhere"
+        if self.commit:
+            yield f"pushed    {self.commit}"
 
 
 def export_encoder(
@@ -134,21 +124,10 @@ def export_encoder(
         MissingExtraError: If the target needs a package that is not installed.
     """
     from bertflow.data.sts import expand_tasks, load_sts
-    from bertflow.export.approximation import add_int8
-    from bertflow.export.approximation import linearize as linearized
-    from bertflow.export.onnx_encoder import require_onnx
-    from bertflow.export.targets import (
-        TARGETS,
-        golden_distance,
-        push_export,
-        read_results,
-        require_name,
-        require_replaceable,
-        write_export,
-    )
+    from bertflow.export import approximation, onnx_encoder, targets
 
     folder, scored = Path(output), bool(tasks or data_dir)
-    lookup("target", TARGETS, target)
+    lookup("target", targets.TARGETS, target)
     for option, asked in (("int8", int8), ("linearize", linearize)):
         if asked and target not in APPROXIMATIONS[option]:
             fitting = " or ".join(APPROXIMATIONS[option])
@@ -160,10 +139,10 @@ def export_encoder(
     if private and not push:
         raise UsageError("--private is for --push. Add --push OWNER/NAME, or leave it out.")
     if push:
-        require_name(push)
+        targets.require_name(push)
     if target == "onnx":
-        require_onnx()
-    require_replaceable(folder)
+        onnx_encoder.require_onnx()
+    targets.require_replaceable(folder)
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []
@@ -172,18 +151,18 @@ def export_encoder(
         model = load(model, **options)
     cost: list[str] = []
     if linearize:
-        model, cost = linearized(model, text, sets, progress)
-    written = write_export(
+        model, cost = approximation.linearize(model, text, sets, progress)
+    written = targets.write_export(
         model,
         folder,
         target,
         layout=layout,
         name=push or name or "",
-        results=read_results(Path(results), model.describe()) if results else (),
+        results=targets.read_results(Path(results), model.describe()) if results else (),
         license=license,
         notes=[f"It stands in for a flow: {line}" for line in cost],
-        int8=partial(add_int8, sets=sets, progress=progress) if int8 else None,
+        int8=partial(approximation.add_int8, sets=sets, progress=progress) if int8 else None,
     )
-    distance = golden_distance(folder) if target == "sentence-transformers" else None
-    commit = push_export(folder, push, private) if push else ""
+    distance = targets.golden_distance(folder) if target == "sentence-transformers" else None
+    commit = targets.push_export(folder, push, private) if push else ""
     return replace(written, stand_in=tuple(cost), distance=distance, commit=commit)

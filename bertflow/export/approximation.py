@@ -59,10 +59,7 @@ class LinearStandIn(AbstractLinearCalibrator):
 
 
 def linearize(
-    system: SentenceEncoder,
-    text: str | Path | None = None,
-    sets: Sequence[Pairs] = (),
-    progress: bool | None = None,
+    system: SentenceEncoder, text: str | Path | None = None, sets: Sequence[Pairs] = (), progress: bool | None = None
 ) -> tuple[CalibratedEncoder, list[str]]:
     """The same encoder with an affine map instead of its flow.
 
@@ -143,13 +140,10 @@ class Int8Loss:
 
     def __str__(self) -> str:
         """One line."""
-        scores = [
-            f"; {name} {100 * row['float32']:.2f} -> {100 * row['int8']:.2f}" for name, row in self.scores.items()
-        ]
-        return (
-            f"cosine to float32 {self.mean_cosine:.4f} on average and {self.min_cosine:.4f} at worst, on "
-            f"{self.sentences} sentences; {self.bytes_int8 / 1e6:.1f} MB instead of {self.bytes_float32 / 1e6:.1f} MB"
-        ) + "".join(scores)
+        cosine = f"cosine to float32 {self.mean_cosine:.4f} on average and {self.min_cosine:.4f} at worst"
+        size = f"{self.bytes_int8 / 1e6:.1f} MB instead of {self.bytes_float32 / 1e6:.1f} MB"
+        scores = [f"{name} {100 * row['float32']:.2f} -> {100 * row['int8']:.2f}" for name, row in self.scores.items()]
+        return "; ".join([f"{cosine}, on {self.sentences} sentences", size, *scores])
 
 
 def add_int8(folder: Path, sets: Sequence[Pairs] = (), progress: bool | None = None) -> Int8Loss:

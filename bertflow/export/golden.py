@@ -9,7 +9,7 @@ Each explanation is tried. The one that leaves the smallest distance is named, i
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from operator import itemgetter
@@ -237,12 +237,7 @@ def _embed_locally(folder: Path, sentences: list[str]) -> Float32:
     from bertflow.export.st_folder import load_sentence_transformer
 
     ours, theirs = partial(load, device="cpu"), partial(load_sentence_transformer, device="cpu")
-    kinds: Mapping[str, Callable[[Path], Any]] = {
-        str(GRAPH): OnnxEncoder,
-        RECORD: ours,
-        RECORD_FILE: ours,
-        "modules.json": theirs,
-    }
+    kinds: dict[str, Any] = {str(GRAPH): OnnxEncoder, RECORD: ours, RECORD_FILE: ours, "modules.json": theirs}
     for name, opened in kinds.items():
         if (folder / name).is_file():
             return np.asarray(opened(folder).encode(sentences), np.float32)

@@ -60,10 +60,8 @@ class ExportRecord(TypedDict):
     """What is read of the record of an export."""
 
     format: Literal[1]
-    target: str
     describe: dict[str, Any]
     dim: int
-    facts: dict[str, Any]
 
 
 def read_export(folder: Path) -> ExportRecord:

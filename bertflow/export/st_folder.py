@@ -23,7 +23,7 @@ import json
 import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -93,15 +93,6 @@ class StModule:
     config: Mapping[str, Mapping[str, Any]]
     tensors: Mapping[str, Tensor] | None = None
 
-    @property
-    def builtin(self) -> bool:
-        """Whether it belongs to sentence-transformers."""
-        return self.name in TYPES["legacy"]
-
-    def type(self, layout: str) -> str:
-        """Its class with its path."""
-        return TYPES[layout][self.name] if self.builtin else PATH + self.name
-
     def write(self, folder: Path, layout: str) -> None:
         """Write its folder."""
         folder.mkdir()
@@ -132,9 +123,9 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
     shutil.copytree(parts.files, folder, ignore=shutil.ignore_patterns(RECORD_FILE, COUNTS_FILE), dirs_exist_ok=True)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, module in enumerate(modules, start=1):
-        path = f"{index}_{module.name}"
+        path, kind = f"{index}_{module.name}", types.get(module.name, PATH + module.name)
         module.write(folder / path, layout)
-        rows.append({"idx": index, "name": str(index), "path": path, "type": module.type(layout)})
+        rows.append({"idx": index, "name": str(index), "path": path, "type": kind})
     _write(folder / "modules.json", rows)
     _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
     _write(folder / "sentence_bert_config.json", _transformer_config(parts, modules))
@@ -160,7 +151,7 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
         "default_prompt_name": next(iter(default), None),
         "similarity_fn_name": "cosine",
     }
-    if ours := [module.name for module in modules if not module.builtin]:
+    if ours := [module.name for module in modules if module.name in OURS]:
         written_by = version("bertflow")
         versions = f">={written_by},<{int(written_by.split('.')[0]) + 1}"
         reason = f"provides the module {' and '.join(ours)}"
@@ -170,7 +161,7 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
 
 def _transformer_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
     config: dict[str, Any] = {"max_seq_length": parts.max_length, "do_lower_case": False}
-    if not modules[0].builtin:
+    if modules[0].name in OURS:
         config["unpad_inputs"] = False  # our pooling reads padded batches, which flash attention may not give
     model_class: Any = MODEL_MAPPING[type(parts.checkpoint.config)]
     if "add_pooling_layer" in inspect.signature(model_class).parameters and parts.pooling.tokens != "pooler":
@@ -282,8 +273,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
             kind = _class(row.type, folder)
             where = {"subfolder": row.path, "local_files_only": True}
             modules[row.name] = kind.load(str(folder), **where, **(options if not modules else {}))
-    carried: Mapping[str, Any] = asdict(config)
-    return SentenceTransformer(modules=modules, device=device, **carried)
+    return SentenceTransformer(modules=modules, device=device, **vars(config))
 
 
 def _folder(path: str | Path) -> Path:

@@ -93,10 +93,8 @@ class RayManifest:
             changed = [f"the encoder's {one.key}" for one in others]
             changed += [name for name in ("column", "pieces") if getattr(before, name) != getattr(self, name)]
             if changed:
-                raise DataError(
-                    f"{output} holds vectors of something else: {', '.join(changed)} "
-                    f"differ{'s' if len(changed) == 1 else ''}. Choose another folder."
-                )
+                what = f"{', '.join(changed)} differ{'s' if len(changed) == 1 else ''}"
+                raise DataError(f"{output} holds vectors of something else: {what}. Choose another folder.")
         else:
             write_json(path, asdict(self))
         for folder in (output / "vectors", output / "done"):
@@ -143,12 +141,11 @@ def embed_with_ray(
     left = [each for each in pieces if not _done(output, each).exists()]
     if left:
         rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
-        options: dict[str, Any] = dict(resources or {"num_cpus": 1})
         embedded = rows.map(
             cast(Callable[[dict[str, Any]], dict[str, Any]], _Worker),  # Ray calls the class, then what it gives
             fn_constructor_args=(make, str(output), column),
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(left))),
-            **options,
+            **cast(dict[str, Any], resources or {"num_cpus": 1}),
         )
         for _ in embedded.iter_rows():
             pass  # a worker returns the name of the file that it has written

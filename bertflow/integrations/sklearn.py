@@ -68,7 +68,8 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """``fit`` and ``transform`` in one pass of the encoder."""
         x = self._embedded(X)
         self.calibrator_ = None if self.calibrator is None else clone(self.calibrator).fit(x)
-        self.n_features_out_ = self.encoder.dim if self.calibrator_ is None else self.calibrator_.dim_out
+        dim = self.encoder.dim if self.calibrator_ is None else self.calibrator_.dim_out
+        self._n_features_out = self.n_features_out_ = dim
         return x if self.calibrator_ is None else self.calibrator_.transform(x)
 
     def transform(self, X: Iterable[str]) -> NDArray[Any]:
@@ -82,10 +83,6 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if isinstance(X, str):
             raise DataError("Texts should be a list, got a single text. Put it in a list.")
         return self.encoder.encode(X)
-
-    @property
-    def _n_features_out(self) -> int:
-        return int(self.n_features_out_)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -59,8 +59,7 @@ def serve_encoder(
     from bertflow.serve.server import ServedModel, build_server, no_prefix
 
     limits = Limits(max_texts, max_body, batch, waiting, timeout)
-    folder = Path(model)
-    name = name or (folder.resolve().name if folder.exists() else model)
+    name = name or (Path(model).resolve().name if Path(model).exists() else model)
     open_model = partial(ServedModel, model, device, truncate)
     # Opened here as well, so that what cannot be served is refused in one line before a process is started.
     encoder = open_model().encoder

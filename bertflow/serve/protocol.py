@@ -31,18 +31,17 @@ class RequestError(Exception):
         param: The part of the request that is wrong.
         status: HTTP status.
         code: The error as a word that programs can test.
-        kind: Type of the error, as OpenAI names it.
     """
 
     message: str
     param: str | None = None
     status: int = 400
     code: str | None = None
-    kind: str = "invalid_request_error"
 
     def body(self) -> bytes:
         """OpenAI's error object."""
-        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        kind = "server_error" if self.status >= 500 else "invalid_request_error"
+        error = {"message": self.message, "type": kind, "param": self.param, "code": self.code}
         return json.dumps({"error": error}).encode()
 
 

@@ -176,8 +176,7 @@ class EmbeddingSpec(LitSpec):
     async def _answer(self, wanted: Wanted) -> Found:
         limits = self._served.limits
         if len(self.response_buffer) >= limits.waiting:
-            busy = "The server is overloaded. Try again in a second."
-            raise RequestError(busy, status=503, code="overloaded", kind="server_error")
+            raise RequestError("The server is overloaded. Try again in a second.", status=503, code="overloaded")
         name, event = uuid.uuid4(), asyncio.Event()
         self.response_buffer[name] = ResponseBufferItem(event=event)
         try:
@@ -194,9 +193,8 @@ class EmbeddingSpec(LitSpec):
             found: Found = response
             return found
         if response is None or isinstance(response, HTTPException):
-            late = f"No answer within {limits.seconds:g} seconds."
-            raise RequestError(late, status=504, code="timeout", kind="server_error")
-        raise RequestError("The model failed; the server's log says why.", status=500, kind="server_error")
+            raise RequestError(f"No answer within {limits.seconds:g} seconds.", status=504, code="timeout")
+        raise RequestError("The model failed; the server's log says why.", status=500)
 
 
 class EmbeddingApi(LitAPI):
@@ -248,12 +246,11 @@ async def _failed(request: Request, error: Exception) -> Response:
     where = f"{request.method} {request.url.path}"
     if isinstance(error, HttpError):
         return _refusal(RequestError(f"{where}: {error.detail}.", status=error.status_code), error.headers)
-    return _refusal(RequestError(f"{where} failed; the server's log says why.", status=500, kind="server_error"))
+    return _refusal(RequestError(f"{where} failed; the server's log says why.", status=500))
 
 
 def _refusal(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
-    retry = {"Retry-After": "1"} if error.status == 503 else {}
-    return _json(error.body(), error.status, {**retry, **(headers or {})})
+    return _json(error.body(), error.status, headers or ({"Retry-After": "1"} if error.status == 503 else None))
 
 
 def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

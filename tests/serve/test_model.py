@@ -82,7 +82,7 @@ def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch)
 
 
 def test_a_refusal_comes_back_from_another_process_whole():
-    error = RequestError("why", "input", 404, code="code", kind="kind")
+    error = RequestError("why", "input", 404, code="code")
     assert vars(pickle.loads(pickle.dumps(error))) == vars(error)
 
 
