@@ -16,7 +16,7 @@ from folding import fold
 from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import FlowMap, Glow, build_glow
 from bertflow.flow.transforms import LULinear
 from bertflow.training.module import OPTIMIZERS

@@ -33,8 +33,8 @@ from torch import Tensor, nn
 
 from bertflow.affine import AffineMap
 from bertflow.errors import DataError, UsageError
+from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import STARTS, ActNorm
-from bertflow.flow.config import GlowConfig
 from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS, Network
 from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split, of_rows
 from bertflow.registry import lookup

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import UsageError
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.registry import lookup
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bertflow.affine import AffineMap
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import FlowMap, Glow, build_glow
 from bertflow.training.recipe import RELEASED_GLOW
 

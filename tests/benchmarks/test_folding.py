@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from bertflow.affine import whitening_map
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 from bertflow.training.recipe import RELEASED_GLOW

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from bertflow.errors import UsageError
+from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import initialize
-from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import bits_per_dim, build_glow
 
 RELEASED = {

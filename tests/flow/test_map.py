@@ -11,8 +11,8 @@ from torch.func import jacrev, vmap
 
 from bertflow.affine import whitening_map
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import initialize
-from bertflow.flow.config import GlowConfig
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 

@@ -13,7 +13,7 @@ from nflows.transforms import ActNorm, AffineCouplingTransform, CompositeTransfo
 from nflows.transforms.base import Transform
 from nflows.transforms.permutations import Permutation
 
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import Glow, build_glow
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import Glow, bits_per_dim, build_glow
 from bertflow.training.module import ReleasedAdamW
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import build_glow
 
 RELEASED = {

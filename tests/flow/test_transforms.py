@@ -7,8 +7,8 @@ import torch
 from torch.func import jacrev, vmap
 
 from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import ActNorm, initialize
-from bertflow.flow.config import GlowConfig
 from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network
 from bertflow.flow.glow import build_glow
 from bertflow.flow.transforms import MIXINGS, Chain, LULinear, Split, added, of_rows

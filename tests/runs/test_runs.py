@@ -16,7 +16,7 @@ from bertflow.cli.train import command as train_command
 from bertflow.data.pairs import load_pairs
 from bertflow.errors import DataError, UsageError
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.runs.folder import ModelOptions
 from bertflow.training.recipe import Recipe
 

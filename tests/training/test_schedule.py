@@ -5,7 +5,7 @@ import torch
 
 from bertflow.affine import whitening_map
 from bertflow.errors import UsageError
-from bertflow.flow.config import GlowConfig
+from bertflow.flow import GlowConfig
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.moments import Moments
 from bertflow.training.module import DECAYS, build_optimizer, learning_rate_factor
