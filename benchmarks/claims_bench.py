@@ -29,7 +29,7 @@ from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.figures import Figure, ScoredTask, right_ranks, suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.geometry.layers import LayerGeometry, contextuality, read_token_states
+from bertflow.geometry.contexts import LayerGeometry, contextuality, read_token_states
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.training.fitting import FittedFlow, fit_flow
@@ -190,7 +190,7 @@ class Bench:
         sentences = self.material.sentences
         chosen = generator(self.seed, "groups").permutation(len(sentences))[: GROUPS * IN_GROUP]
         return [
-            contextuality(read_token_states(self.folders[encoder], [sentences[row] for row in rows]), self.seed)
+            contextuality(*read_token_states(self.folders[encoder], [sentences[row] for row in rows]), seed=self.seed)
             for rows in np.split(chosen, GROUPS)
         ]
 

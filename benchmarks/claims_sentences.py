@@ -13,10 +13,8 @@ from closed_forms import applied
 from numpy.typing import NDArray
 
 from bertflow.evaluation.figures import Figure
-from bertflow.geometry.cloud import Cloud, hubness, nearest
+from bertflow.geometry.cloud import Cloud, hub_skewness, iso_score, mean_cosine, nearest
 from bertflow.geometry.frequency import explained_by, fifths, log_frequencies, plane
-from bertflow.geometry.measures import cosine_by_coordinate, mean_cosine, uniformity
-from bertflow.geometry.spectrum import iso_score
 from bertflow.moments import Moments
 
 LOOKED_AT, ALL_PAIRS = 3_000, 1_500
@@ -71,7 +69,7 @@ def cone_without_mean(bench: Bench, part: str) -> Measured:
 def outliers(bench: Bench, part: str) -> Measured:
     """Share of the mean cosine in its largest coordinates, which are chosen on the whole sample."""
     _, cloud = looked_at(bench, part)
-    by_coordinate = cosine_by_coordinate(cloud)
+    by_coordinate = cloud.cosine_by_coordinate
     top = np.argsort(-by_coordinate)[:OUTLIERS]
 
     def share(weights: Float64) -> Float64:
@@ -85,13 +83,14 @@ def outliers(bench: Bench, part: str) -> Measured:
 
 def hubs(bench: Bench, part: str) -> Measured:
     """Hub skewness of raw less that of whitened embeddings."""
-    found = {form: hubness(looked_at(bench, part, form)[1]) for form in ("raw", "whitening")}
+    clouds = {form: looked_at(bench, part, form)[1] for form in ("raw", "whitening")}
+    counts = {form: cloud.occurrences for form, cloud in clouds.items()}
 
     def fall(weights: Float64) -> Float64:
-        return _skewness(found["raw"].counts, weights) - _skewness(found["whitening"].counts, weights)
+        return _skewness(counts["raw"], weights) - _skewness(counts["whitening"], weights)
 
-    skewness = {form: one.skewness for form, one in found.items()}
-    n = found["raw"].n
+    skewness = {form: hub_skewness(cloud) for form, cloud in clouds.items()}
+    n = len(counts["raw"])
     drawn = bench.replicates("hubs", n, fall)
     return estimated(skewness["raw"] - skewness["whitening"], drawn, n, "sentences", skewness)
 
@@ -113,7 +112,7 @@ def spread_on_sphere(bench: Bench, part: str) -> Measured:
         pairs = {form: np.einsum("rn,rn->r", weights @ kernel, weights) - squares for form, kernel in kernels.items()}
         return np.log(pairs["whitening"] / pairs["raw"])
 
-    values = {form: uniformity(cloud) for form, cloud in clouds.items()}
+    values = {form: cloud.uniformity for form, cloud in clouds.items()}
     drawn = bench.replicates("sphere", ALL_PAIRS, change)
     return estimated(values["whitening"] - values["raw"], drawn, ALL_PAIRS, "sentences", values)
 
@@ -135,7 +134,7 @@ def rare_sentences_sparser(bench: Bench, part: str) -> Measured:
     found = bench.material.sentences
     groups = fifths(log_frequencies([found[row] for row in rows], bench.counts))
     x = cloud.rows(np.arange(cloud.n))
-    near = np.sqrt(np.maximum(-nearest(x, NEIGHBORS, "euclidean")[1], 0)).mean(1)
+    near = -nearest(x, NEIGHBORS, "euclidean")[1].mean(1)
     rarest, frequent = (near[members] for members in (groups["rarest fifth"], groups["most frequent fifth"]))
     drawn = bench.means("rarest", rarest) - bench.means("most frequent", frequent)
     value = (rarest.mean() - frequent.mean()) / near.mean()

@@ -11,9 +11,14 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from bertflow.geometry.cloud import nearest
+from bertflow.geometry.contexts import (
+    DotProductParts,
+    LayerGeometry,
+    MaskedWords,
+    dot_product_parts,
+    read_masked_words,
+)
 from bertflow.geometry.frequency import LOOKED_AT, RANKS
-from bertflow.geometry.layers import LayerGeometry
-from bertflow.geometry.masked_words import DotProductParts, MaskedWords, dot_product_parts, read_masked_words
 from bertflow.training.rows import seeded_order
 from bertflow.words.study import STATIC
 
@@ -26,25 +31,25 @@ ROYAL, LEVEL = ("king", "queen"), "mean(0)"
 
 def words_by_frequency(bench: Bench, part: str) -> dict[str, NDArray[np.int64]]:
     """Rows of the vocabulary by the paper's bins of frequency rank."""
-    words = bench.vocabulary(PARTS[part].encoder)[0]
+    words = bench.vocabulary(PARTS[part].encoder).words
     known = [row for row, word in enumerate(words) if bench.counts.get(word)]
     ranked = np.array(sorted(known, key=lambda row: -bench.counts[words[row]]))
     return {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS if len(ranked) > first}
 
 
 def _lengths(bench: Bench, part: str) -> dict[str, Float64]:
-    lengths = np.linalg.norm(bench.vocabulary(PARTS[part].encoder)[1].astype(np.float64), axis=1)
+    lengths = np.linalg.norm(bench.vocabulary(PARTS[part].encoder).vectors.astype(np.float64), axis=1)
     return {name: lengths[rows] for name, rows in words_by_frequency(bench, part).items()}
 
 
 def _neighborhood(bench: Bench, part: str, by: str) -> dict[str, Float64]:
     """Mean closeness of each of some words of a bin to its nearest, among all words."""
-    x = bench.vocabulary(PARTS[part].encoder)[1].astype(np.float64)
+    x = bench.vocabulary(PARTS[part].encoder).vectors.astype(np.float64)
     found = {}
     for name, rows in words_by_frequency(bench, part).items():
         chosen = rows[np.sort(seeded_order(len(rows), bench.seed)[:LOOKED_AT])]
         near = nearest(x, NEIGHBORS, by, chosen)[1]
-        found[name] = (np.sqrt(np.maximum(-near, 0)) if by == "euclidean" else near).mean(1)
+        found[name] = (-near if by == "euclidean" else near).mean(1)
     return found
 
 

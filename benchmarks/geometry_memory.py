@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from bertflow.geometry.cloud import ROWS, Cloud
 from bertflow.geometry.measures import MEASURES
+from bertflow.store.store import EmbeddingStore
 
 
-class GeneratedRows:
+class GeneratedRows(EmbeddingStore):
     """A store of n rows (n, dim) of a narrow, stretched cloud, none of which is kept."""
 
     def __init__(self, n: int, dim: int) -> None:

@@ -1,13 +1,12 @@
-"""The one door to matplotlib: numbers in, a Figure out; the caller saves it.
+"""The only module that imports matplotlib. Each function takes numbers and returns a Figure; the caller saves it.
 
-Figures are made without pyplot, so no display, no window and no state. Colors are from palettes that color-blind
-readers can read (Okabe and Ito's for systems, which also differ in their dashes; cividis for a scale), and every cell
-of a heatmap has its number.
+Figures are made without pyplot, so they need no display and keep no global state. The colors suit color-blind readers:
+Okabe and Ito's palette for systems, which also differ in their dashes, and cividis for scales. Every cell of a heatmap
+shows its number.
 """
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,35 +23,20 @@ with needs("matplotlib", "plots"):
 Float64 = NDArray[np.float64]
 PALETTE = "cividis"
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's, those that stand out on white first."""
+"""Okabe and Ito's palette; the colors with most contrast on white come first."""
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 GREY = "#666666"
+LEGEND: dict[str, Any] = {"loc": "outside upper left", "ncols": 3, "frameon": False, "fontsize": 9}
 CELL = (0.75, 0.42)
-"""Inches: width and height of a cell."""
+"""Width and height of a cell, in inches."""
 DARK = 0.5
 """Below this share of the color scale a number is white."""
 WIDTH = 8.6
-"""Inches: width of a figure of a report."""
-HEIGHT = 3.6
+"""Width of a figure of the report, in inches."""
 COLUMNS = 3
-"""Panels of points in a row."""
+"""Panels of points side by side."""
 BINS = 60
-"""Of a histogram."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """How an axis of a figure is drawn.
-
-    Attributes:
-        label: What it shows.
-        log: Whether it is logarithmic.
-        ticks: Names at 0, 1, 2, ... instead of numbers.
-    """
-
-    label: str
-    log: bool = False
-    ticks: tuple[str, ...] = ()
+"""Bins of a histogram."""
 
 
 def heatmaps(
@@ -67,7 +51,7 @@ def heatmaps(
     Args:
         panels: A matrix (rows, columns) by its title.
         rows: Their labels, from the top.
-        columns: Their labels.
+        columns: Their labels, from the left.
         title: Title of the figure: what the numbers are.
         decimals: Decimals of the numbers in the cells.
     """
@@ -91,7 +75,7 @@ def shade(
     """Draw matrices of one shape on one color scale, each cell with its number.
 
     Args:
-        figure: Which also gets the scale.
+        figure: The figure, which also gets the color scale.
         axes: One for each matrix.
         panels: A matrix (rows, columns) by its title; a NaN is an empty cell.
         rows: Row labels, from the top.
@@ -115,121 +99,124 @@ def shade(
 
 
 def curves(
-    lines: Mapping[str, tuple[Float64, Float64]], x: Axis, y: Axis, reference: str = "", order: Sequence[str] = ()
+    lines: Mapping[str, tuple[Float64, Float64]],
+    x: str,
+    y: str,
+    log: str = "",
+    ticks: Sequence[str] = (),
+    reference: str = "",
+    order: Sequence[str] = (),
 ) -> Figure:
-    """Lines in the same axes, each by its name.
+    """Lines in the same axes, each with its name.
 
     Args:
         lines: Points (x, y) by name.
-        x: The horizontal axis.
-        y: The vertical axis.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+        log: The logarithmic axes: "", "x", "y" or "xy".
+        ticks: Names at x = 0, 1, 2, ... instead of numbers.
         reference: Name of a thin grey line where x equals y; none if empty.
-        order: Names in the order of the colors, so that a system has one color throughout a report; by default lines'.
+        order: Names in the order of the colors, so that a system keeps its color throughout a report (default: the
+            order of ``lines``).
     """
-    figure, axis = _one(x, y)
-    places = {name: at for at, name in enumerate(order or lines)}
+    figure, (axis,) = _panels()
+    axis.set(xlabel=x, ylabel=y, **{f"{name}scale": "log" for name in log})
+    if ticks:
+        axis.set_xticks(range(len(ticks)), ticks)
     for name, (across, up) in lines.items():
-        at = places[name]
-        marker = "o" if len(across) <= 20 else None
-        axis.plot(across, up, color=_color(at), linestyle=_dashes(at), marker=marker, markersize=4, label=name)
+        look = _look(list(order or lines).index(name))
+        axis.plot(across, up, marker="o" if len(across) <= 20 else None, markersize=4, label=name, **look)
     if reference:
         ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])]
         axis.plot(ends, ends, color=GREY, linewidth=0.8, label=reference, zorder=0)
     # Above the axes, where it covers no line.
-    figure.legend(loc="outside upper left", ncols=3, frameon=False, fontsize=9)
+    figure.legend(**LEGEND)
     return figure
 
 
-def histograms(panels: Mapping[str, Mapping[str, Float64]], x: Axis) -> Figure:
-    """Densities of some samples, a panel below the other, in equal axes.
+def histograms(panels: Mapping[str, Mapping[str, Float64]], x: str) -> Figure:
+    """Densities of samples, in panels of equal axes, one below the other.
 
     Args:
-        panels: By the name of the panel, samples by their own names; equal names in every panel have equal colors.
-        x: The horizontal axis of all panels.
+        panels: Samples by name, by the title of the panel. Every panel has the same names, in the same order.
+        x: Label of the horizontal axis.
     """
-    figure = Figure(figsize=(WIDTH, 0.9 + 1.5 * len(panels)), layout="constrained")
-    axes = figure.subplots(len(panels), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    figure, axes = _panels(0.9 + 1.5 * len(panels), rows=len(panels))
     everything = np.concatenate([sample for samples in panels.values() for sample in samples.values()])
     edges = np.linspace(everything.min(), everything.max() + 1e-9, BINS + 1)
     for axis, (panel, samples) in zip(axes, panels.items(), strict=True):
         for at, (name, sample) in enumerate(samples.items()):
-            look = {"color": _color(at), "linestyle": _dashes(at)}
-            axis.hist(sample, edges, density=True, histtype="stepfilled", alpha=0.25, color=_color(at))
-            axis.hist(sample, edges, density=True, histtype="step", label=name, linewidth=1.4, **look)
+            axis.hist(sample, edges, density=True, histtype="stepfilled", alpha=0.25, color=_look(at)["color"])
+            axis.hist(sample, edges, density=True, histtype="step", label=name, linewidth=1.4, **_look(at))
         axis.set_title(panel, fontsize=10, loc="left")
         axis.set_yticks([])
-        _plain(axis)
-    names = axes[0].get_legend_handles_labels()
-    figure.legend(*names, loc="outside upper left", ncols=3, frameon=False, fontsize=9)
-    axes[-1].set_xlabel(x.label)
+    figure.legend(*axes[0].get_legend_handles_labels(), **LEGEND)
+    axes[-1].set_xlabel(x)
     figure.supylabel("density", fontsize=10)
     return figure
 
 
 def scatters(
     panels: Mapping[str, Float64],
-    x: Axis,
-    y: Axis,
+    x: str,
+    y: str,
     color: Float64 | None = None,
     scale: str = "",
     frame: Float64 | None = None,
 ) -> Figure:
-    """Points side by side in equal axes, at most ``COLUMNS`` in a row.
+    """Points in panels of equal axes, at most ``COLUMNS`` side by side.
 
     Args:
-        panels: Points (n, 2) by the name of the panel; the same n points in each.
-        x: The horizontal axis.
-        y: The vertical axis.
-        color: Of each point (n,), on a scale; a NaN is not drawn. One color if None.
-        scale: What the colors mean.
-        frame: Lower left and upper right corner (2, 2) of what is shown, in which (0, 0) is marked; all points if None.
+        panels: Points (n, 2) by the title of the panel; row i is the same point in every panel.
+        x: Label of the horizontal axis.
+        y: Label of the vertical axis.
+        color: Value (n,) that decides the color of each point; a point whose value is NaN is not drawn. By default all
+            points have one color.
+        scale: Label of the color scale.
+        frame: Lower left and upper right corner (2, 2) of the part that is shown, with the origin marked (default: all
+            points, without a mark).
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(WIDTH, 0.6 + rows * WIDTH / max(2, columns)), layout="constrained")
-    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    figure, grid = _panels(0.6 + rows * WIDTH / max(2, columns), rows, columns)
     axes = grid[: len(panels)]
     for unused in grid[len(panels) :]:
         unused.remove()
     for lowest in axes[-columns:]:
-        lowest.tick_params(labelbottom=True)  # also where the row below is not full
+        lowest.tick_params(labelbottom=True)  # also above the gaps of a last row that is not full
+    look = {"c": COLORS[0]} if color is None else {"c": color, "cmap": PALETTE}
     for axis, (panel, points) in zip(axes, panels.items(), strict=True):
-        shown = np.ones(len(points), dtype=bool) if color is None else np.isfinite(color)
-        values = COLORS[0] if color is None else color[shown]
-        dots = axis.scatter(*points[shown].T, c=values, cmap=None if color is None else PALETTE, s=7, rasterized=True)
+        dots = axis.scatter(*points.T, **look, s=7, rasterized=True)
         if frame is not None:
             axis.plot(0, 0, marker="+", markersize=14, markeredgewidth=2, color=COLORS[1])
             axis.set(xlim=frame[:, 0], ylim=frame[:, 1])
         axis.set_title(panel, fontsize=10)
-        _plain(axis)
-    figure.supxlabel(x.label, fontsize=10)
-    figure.supylabel(y.label, fontsize=10)
+    figure.supxlabel(x, fontsize=10)
+    figure.supylabel(y, fontsize=10)
     if color is not None:
         figure.colorbar(dots, ax=list(axes), label=scale, shrink=0.8)
     return figure
 
 
-def intervals(rows: Mapping[str, tuple[float, float, float]], x: Axis) -> Figure:
+def intervals(rows: Mapping[str, tuple[float, float, float]], x: str) -> Figure:
     """A dot with its interval for each name, from the top.
 
     Args:
         rows: Value, lower and upper end by name.
-        x: The horizontal axis.
+        x: Label of the horizontal axis.
     """
-    figure = Figure(figsize=(WIDTH, 0.9 + 0.42 * len(rows)), layout="constrained")
-    axis = figure.subplots()
+    figure, (axis,) = _panels(0.9 + 0.42 * len(rows))
     for at, (value, low, high) in enumerate(rows.values()):
-        axis.plot([low, high], [-at, -at], color=_color(at), linewidth=3, alpha=0.5, solid_capstyle="butt")
-        axis.plot(value, -at, marker="o", color=_color(at))
+        color = _look(at)["color"]
+        axis.plot([low, high], [-at, -at], color=color, linewidth=3, alpha=0.5, solid_capstyle="butt")
+        axis.plot(value, -at, marker="o", color=color)
     axis.set_yticks([-at for at in range(len(rows))], list(rows))
-    axis.set_ylim(-len(rows) + 0.4, 0.6)
-    axis.set_xlabel(x.label)
-    _plain(axis)
+    axis.set(xlabel=x, ylim=(-len(rows) + 0.4, 0.6))
     return figure
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as SVG or PNG, as the name ends, whole or not at all; equal figures are equal bytes."""
+    """Write a figure as SVG or PNG, by the ending of the path. Equal figures give equal bytes."""
     with atomic_file(path) as aside:
         if Path(path).suffix == ".svg":
             aside.write_bytes(to_svg(figure))
@@ -238,37 +225,22 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 
 
 def to_svg(figure: Figure) -> bytes:
-    """A figure as SVG, its letters as shapes, so that it needs no font; equal figures are equal bytes."""
+    """A figure as SVG. Letters are drawn as shapes, so no font is needed. Equal figures give equal bytes."""
     drawn = io.BytesIO()
     with rc_context({"svg.hashsalt": "bertflow", "svg.fonttype": "path"}):
         figure.savefig(drawn, format="svg", dpi=130, metadata={"Date": None, "Creator": None})
     return drawn.getvalue()
 
 
-def _one(x: Axis, y: Axis) -> tuple[Figure, Any]:
-    figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
-    axis = figure.subplots()
-    axis.set_xlabel(x.label)
-    axis.set_ylabel(y.label)
-    if x.log:
-        axis.set_xscale("log")
-    if y.log:
-        axis.set_yscale("log")
-    if x.ticks:
-        axis.set_xticks(range(len(x.ticks)), x.ticks)
-    _plain(axis)
-    return figure, axis
+def _panels(height: float = 3.6, rows: int = 1, columns: int = 1) -> tuple[Figure, NDArray[Any]]:
+    """A figure of the report, and its panels of equal axes (rows * columns,), row by row."""
+    figure = Figure(figsize=(WIDTH, height), layout="constrained")
+    grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axis in grid:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, grid
 
 
-def _plain(axis: Any) -> None:
-    """No frame but the two axes."""
-    for side in ("top", "right"):
-        axis.spines[side].set_visible(False)
-
-
-def _color(at: int) -> str:
-    return COLORS[at % len(COLORS)]
-
-
-def _dashes(at: int) -> Any:
-    return DASHES[at % len(DASHES)]
+def _look(at: int) -> dict[str, Any]:
+    """Color and dashes of the system at a place."""
+    return {"color": COLORS[at % len(COLORS)], "linestyle": DASHES[at % len(DASHES)]}

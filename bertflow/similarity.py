@@ -16,16 +16,20 @@ from bertflow.errors import DataError
 Array = NDArray[np.floating]
 
 
-def unit_rows(x: Array) -> NDArray[np.float64]:
+def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
     """Rows scaled to length one.
 
+    Args:
+        x: Rows (n, dim), or one of them (dim,).
+        first_row: Number of the first row, for messages.
+
     Raises:
-        DataError: If a row has length zero: cosine says nothing about it.
+        DataError: If a row has length zero, for which the cosine is not defined.
     """
     x = np.asarray(x, dtype=np.float64)
     norms = np.linalg.norm(x, axis=-1, keepdims=True)
     if not norms.all():
-        row = int(np.flatnonzero(norms[..., 0] == 0)[0])
+        row = first_row + int(np.flatnonzero(norms[..., 0] == 0)[0])
         raise DataError(f"Cosine needs embeddings of length above zero, but row {row} is all zeros. Leave it out.")
     return x / norms
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
-from bertflow.plots import Axis, curves, heatmaps, histograms, intervals, save_figure, scatters, to_svg
+from bertflow.plots import curves, heatmaps, histograms, intervals, save_figure, scatters, to_svg
 
 
 def drawn():
@@ -59,45 +59,45 @@ LINE = (np.arange(3.0), np.array([1.0, 2.0, 4.0]))
 
 
 def test_curves_are_drawn_as_they_are_given():
-    axis = curves({"raw": LINE, "flow": LINE}, Axis("step"), Axis("bits")).axes[0]
+    axis = curves({"raw": LINE, "flow": LINE}, "step", "bits").axes[0]
     for line in axis.lines:
         np.testing.assert_array_equal(line.get_data(), LINE)
     assert (axis.get_xlabel(), axis.get_ylabel()) == ("step", "bits")
 
 
 def test_systems_differ_in_color_and_in_dashes():
-    axis = curves(dict.fromkeys("abcdef", LINE), Axis("x"), Axis("y")).axes[0]
+    axis = curves(dict.fromkeys("abcdef", LINE), "x", "y").axes[0]
     assert len({line.get_color() for line in axis.lines}) == 6
     assert len({str(line._dash_pattern) for line in axis.lines}) == 6
 
 
 def test_a_system_keeps_its_color_where_another_is_missing():
-    both = curves({"raw": LINE, "flow": LINE}, Axis("x"), Axis("y")).axes[0].lines[1]
-    alone = curves({"flow": LINE}, Axis("x"), Axis("y"), order=("raw", "flow")).axes[0].lines[0]
+    both = curves({"raw": LINE, "flow": LINE}, "x", "y").axes[0].lines[1]
+    alone = curves({"flow": LINE}, "x", "y", order=("raw", "flow")).axes[0].lines[0]
     assert alone.get_color() == both.get_color()
 
 
 def test_the_reference_is_where_x_equals_y():
-    axis = curves({"z": LINE}, Axis("x"), Axis("y"), reference="a Gaussian").axes[0]
+    axis = curves({"z": LINE}, "x", "y", reference="a Gaussian").axes[0]
     np.testing.assert_array_equal(*axis.lines[-1].get_data())
 
 
 def test_histograms_share_their_axes_and_bins():
-    figure = histograms({"raw": {"random": np.ones(9)}, "flow": {"random": np.zeros(9)}}, Axis("cosine"))
+    figure = histograms({"raw": {"random": np.ones(9)}, "flow": {"random": np.zeros(9)}}, "cosine")
     assert len({axis.get_xlim() for axis in figure.axes}) == len({axis.get_ylim() for axis in figure.axes}) == 1
 
 
 def test_scatters_share_their_axes_and_leave_out_what_has_no_color():
     points = np.array([[0.0, 1.0], [2.0, 3.0], [9.0, 9.0]])
-    figure = scatters({"raw": points, "flow": 2 * points}, Axis("x"), Axis("y"), np.array([1.0, 2.0, np.nan]), "f")
+    figure = scatters({"raw": points, "flow": 2 * points}, "x", "y", np.array([1.0, 2.0, np.nan]), "f")
     raw, flow = figure.axes[:2]
-    np.testing.assert_array_equal(raw.collections[0].get_offsets(), points[:2])
+    np.testing.assert_array_equal(np.ma.compress_rows(raw.collections[0].get_offsets()), points[:2])
     assert raw.get_xlim() == flow.get_xlim()
 
 
 def test_many_panels_stand_in_rows_of_three():
     points = np.ones((2, 2))
-    figure = scatters(dict.fromkeys(["a", "b", "c", "d", "e"], points), Axis("x"), Axis("y"))
+    figure = scatters(dict.fromkeys(["a", "b", "c", "d", "e"], points), "x", "y")
     titles = [axis.get_title() for axis in figure.axes]
     assert titles == ["a", "b", "c", "d", "e"]
     assert figure.axes[0].get_gridspec().get_geometry() == (2, 3)
@@ -105,20 +105,20 @@ def test_many_panels_stand_in_rows_of_three():
 
 def test_a_frame_bounds_a_scatter_and_marks_the_origin():
     frame = np.array([[-1.0, -2.0], [3.0, 4.0]])
-    axis = scatters({"raw": np.ones((2, 2))}, Axis("x"), Axis("y"), frame=frame).axes[0]
+    axis = scatters({"raw": np.ones((2, 2))}, "x", "y", frame=frame).axes[0]
     assert (*axis.get_xlim(), *axis.get_ylim()) == (-1, 3, -2, 4)
     assert axis.lines[0].get_data() == ([0], [0])
 
 
 def test_intervals_stand_in_their_order_from_the_top():
-    axis = intervals({"raw": (5.0, 4.0, 6.0), "flow": (7.0, 6.5, 7.5)}, Axis("Spearman")).axes[0]
+    axis = intervals({"raw": (5.0, 4.0, 6.0), "flow": (7.0, 6.5, 7.5)}, "Spearman").axes[0]
     assert [label.get_text() for label in axis.get_yticklabels()] == ["raw", "flow"]
     assert axis.lines[0].get_xdata().tolist() == [4, 6]
     assert axis.lines[0].get_ydata()[0] > axis.lines[2].get_ydata()[0]
 
 
 def test_an_svg_has_no_letters_and_equal_figures_are_equal_bytes():
-    drawn = [to_svg(curves({"raw": LINE}, Axis("step"), Axis("bits"))) for _ in range(2)]
+    drawn = [to_svg(curves({"raw": LINE}, "step", "bits")) for _ in range(2)]
     assert drawn[0] == drawn[1]
     assert b"<text" not in drawn[0]
     assert b"<svg" in drawn[0]

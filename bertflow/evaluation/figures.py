@@ -293,10 +293,10 @@ def right_ranks(
     return ranks
 
 
-def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator) -> Float64:
-    """Cosines of random pairs of different rows."""
-    first = rng.integers(0, len(x), RANDOM_PAIRS)
-    second = (first + rng.integers(1, len(x), RANDOM_PAIRS)) % len(x)
+def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator, pairs: int = RANDOM_PAIRS) -> Float64:
+    """Cosines of random pairs of different rows (pairs,)."""
+    first = rng.integers(0, len(x), pairs)
+    second = (first + rng.integers(1, len(x), pairs)) % len(x)
     return SIMILARITIES["cosine"].paired(x[first], x[second])
 
 

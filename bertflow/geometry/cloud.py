@@ -1,69 +1,71 @@
-"""A cloud of embeddings, and its nearest neighbors.
+"""A cloud of embeddings, its nearest neighbors, and the numbers that describe it.
 
-    rows in blocks --one pass--> moments, sum of unit rows              all rows, O(n d^2), a block in memory
-                   --sample----> unit rows, nearest neighbors           at most SAMPLE rows, O(m^2 d), in blocks
+    all rows   in blocks    moments, cosines, partition function   O(n d^2), a block in memory
+    sample     unit rows    nearest neighbors, uniformity          O(m^2 d), in blocks, at most SAMPLE rows
 
-What needs every pair of rows uses a sample; reports give its size.
+What needs every pair of rows uses a sample; reports give its size. With unit rows u_i and their sum s,
 
-Hubs are embeddings that are neighbors of many others, orphans are neighbors of none. With
+    mean cosine           mean of cos(x_i, x_j) over i != j  =  (|s|^2 - n) / (n (n - 1)), exactly, over all pairs
+    by coordinate         the same sum split into (s_c^2 - sum_i u_ic^2) / (n (n - 1))
+    uniformity            log mean over pairs of exp(-2 |u_i - u_j|^2); the lower, the more uniform
+    partition isotropy    min Z(a) / max Z(a), with Z(a) = sum over rows of exp(a . x), over unit vectors a
 
-    N_k(x) = how many others have x among their k nearest
+The minimum and maximum of Z are taken over the eigenvectors of X^T X, each with both signs, since the sign of an
+eigenvector is arbitrary. Z is computed in the log domain, and rows are divided by their root mean square length: Z
+depends on the scale, and for rows of length 27 only the largest term of the sum would count.
 
-and neighbors drawn at random, N_k would be Poisson with mean k: skewness 1/sqrt(k), and a share of exp(-k) orphans. A
-search in a space with hubs returns the same few answers again and again, and never the orphans.
+With the shares p of the variance along the d principal directions,
 
-Source: Radovanovic et al. 2010, "Hubs in space", JMLR 11 (skewness); Flexer & Schnitzer 2015 (orphans, hub occupancy);
-Feldbauer et al. 2018 (Robin Hood index).
+    participation ratio  PR = 1 / sum(p^2)            from 1 to d
+    IsoScore             (PR - 1) / (d - 1)           from 0 to 1
+    effective rank       exp(-sum(p log p))           from 1 to d
+
+The published IsoScore rotates, normalizes and takes a distance to the vector of ones; it equals the closed form above.
+A finite sample of a perfect Gaussian is not perfectly isotropic: n rows give about 1 / (1 + d/n), so a score stands
+beside ``gaussian_iso_score(n, d)``.
+
+Hubs are embeddings that are neighbors of many others, orphans are neighbors of none. With N_k(x) = how many others have
+x among their k nearest, and neighbors drawn at random, N_k would be Poisson with mean k: skewness 1/sqrt(k), and a
+share of exp(-k) orphans. A search in a space with hubs returns the same few answers again and again, and never the
+orphans.
+
+A measure is a diagnosis, not the goal: no single measure ranks encoders by how well they compare sentences.
+
+Source: Ethayarajh 2019, arXiv:1909.00512, section 4 (cosine, there of a sample of pairs); Timkey & van Schijndel 2021,
+arXiv:2109.04404, equation 3 (coordinates); Wang & Isola 2020, arXiv:2005.10242, equation 2 (uniformity); Mu & Viswanath
+2018, arXiv:1702.01417, section 2 (partition function, there with one sign and without scaling); Rudman et al. 2022,
+arXiv:2108.07344 (IsoScore); Roy & Vetterli 2007 (effective rank, there of singular values); Kovaleva et al. 2021,
+arXiv:2105.06990 (outlier dimensions); Radovanovic et al. 2010, "Hubs in space", JMLR 11 (skewness); Flexer & Schnitzer
+2015 (orphans, hub occupancy); Feldbauer et al. 2018 (Robin Hood index).
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property, reduce
-from typing import Any, TypeVar
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import logsumexp
+from sklearn.metrics.pairwise import euclidean_distances
 
 from bertflow.errors import DataError
-from bertflow.geometry.report import GeometrySection, listed
-from bertflow.moments import Moments, require_finite
+from bertflow.moments import Float64, Moments, require_finite
 from bertflow.registry import lookup
-from bertflow.store.store import EmbeddingStore
-from bertflow.training.rows import seeded_order
+from bertflow.similarity import unit_rows
+from bertflow.training.rows import Embeddings, seeded_order, take
 
-Float64 = NDArray[np.float64]
-Found = TypeVar("Found")
 ROWS = 4096
 """Rows of a block."""
 SAMPLE = 10_000
 """Largest sample for measures of all pairs."""
 BLOCK = 512
-"""Rows whose closeness to all others is in memory together."""
+"""Rows that are compared with all others at a time."""
 K = 10
 """Neighbors of a row."""
-
-
-@dataclass(frozen=True)
-class Totals:
-    """What one pass over the rows adds up.
-
-    Attributes:
-        moments: Moments of the rows.
-        unit_sum: Sum of the rows scaled to length one, (dim,).
-        unit_square_sum: Sum of their squares, coordinate by coordinate, (dim,).
-    """
-
-    moments: Moments
-    unit_sum: Float64
-    unit_square_sum: Float64
-
-    def plus(self, other: "Totals") -> "Totals":
-        """The totals of both parts."""
-        return Totals(
-            self.moments.merge(other.moments),
-            self.unit_sum + other.unit_sum,
-            self.unit_square_sum + other.unit_square_sum,
-        )
+OUTLIER = 3.0
+"""Standard deviations, over the coordinates, above which a coordinate is an outlier."""
 
 
 class Cloud:
@@ -75,7 +77,7 @@ class Cloud:
         sample: Largest sample for measures of all pairs.
 
     Attributes:
-        n: How many rows there are.
+        n: Number of rows.
         dim: Their width.
 
     Raises:
@@ -83,46 +85,56 @@ class Cloud:
             zero, whose cosine is not defined.
     """
 
-    def __init__(self, x: NDArray[np.floating] | EmbeddingStore, seed: int = 0, sample: int = SAMPLE) -> None:
+    def __init__(self, x: Embeddings, seed: int = 0, sample: int = SAMPLE) -> None:
         self._x, self._seed, self._most = x, seed, sample
-        self._found: dict[Hashable, Any] = {}
         self.n = len(x)
         if self.n < 2:
             raise DataError(f"A cloud needs at least 2 embeddings, got {self.n}. Give more sentences.")
         self.dim = int(self.rows(np.zeros(1, dtype=np.int64)).shape[1])
 
     def rows(self, index: NDArray[np.int64]) -> Float64:
-        """Some rows, in the order asked for."""
-        found = self._x.rows(index) if isinstance(self._x, EmbeddingStore) else self._x[index]
-        return np.asarray(found, dtype=np.float64)
+        """The rows at ``index``, in that order."""
+        return np.asarray(take(self._x, index), dtype=np.float64)
 
     def blocks(self) -> Iterator[Float64]:
         """All rows, a block at a time."""
         for start in range(0, self.n, ROWS):
-            stop = min(start + ROWS, self.n)
-            if isinstance(self._x, EmbeddingStore):
-                block = self.rows(np.arange(start, stop))
-            else:
-                block = np.asarray(self._x[start:stop], dtype=np.float64)
-            _require_usable(block, start)
+            block = self.rows(np.arange(start, min(start + ROWS, self.n)))
+            require_finite(block, start)
             yield block
 
-    def once(self, what: Hashable, compute: Callable[[], Found]) -> Found:
-        """The result of ``compute``, computed once for each name."""
-        if what not in self._found:
-            self._found[what] = compute()
-        found: Found = self._found[what]
-        return found
-
     @cached_property
-    def totals(self) -> Totals:
-        """One pass over all rows."""
-        return reduce(Totals.plus, map(_totals, self.blocks()))
-
-    @property
     def moments(self) -> Moments:
         """Count, mean and scatter of all rows."""
-        return self.totals.moments
+        return Moments.merged(map(Moments.of, self.blocks()))
+
+    @cached_property
+    def directions(self) -> Float64:
+        """Eigenvectors of X^T X as columns (dim, dim), largest first: the rows are not centered."""
+        mean = self.moments.mean
+        return np.linalg.eigh(self.moments.covariance + np.outer(mean, mean))[1][:, ::-1]
+
+    @cached_property
+    def variance_shares(self) -> Float64:
+        """Share of the variance along each principal direction (dim,), falling; they sum to 1.
+
+        Raises:
+            DataError: If all rows are equal.
+        """
+        variance = np.linalg.eigvalsh(self.moments.covariance)[::-1].clip(0)
+        if not variance.any():
+            raise DataError(f"All {self.n} rows are equal, so they have no spectrum. Give different sentences.")
+        return variance / variance.sum()
+
+    @cached_property
+    def cosine_by_coordinate(self) -> Float64:
+        """What each coordinate adds to the mean cosine of different rows (dim,); their sum is the mean cosine."""
+        total, squares = np.zeros(self.dim), np.zeros(self.dim)
+        for at, block in enumerate(self.blocks()):
+            units = unit_rows(block, at * ROWS)
+            total += units.sum(0)
+            squares += np.square(units).sum(0)
+        return (np.square(total) - squares) / (self.n * (self.n - 1))
 
     @cached_property
     def sample_index(self) -> NDArray[np.int64]:
@@ -135,36 +147,28 @@ class Cloud:
     def sample(self) -> Float64:
         """The sampled rows, scaled to length one (m, dim)."""
         rows = self.rows(self.sample_index)
-        _require_usable(rows, 0)
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        require_finite(rows)
+        return unit_rows(rows)
 
+    @cached_property
+    def uniformity(self) -> float:
+        """Log mean of exp(-2 |u - v|^2) over all pairs of different sampled rows; at most 0."""
+        m, total = len(self.sample), 0.0
+        for start in range(0, m, BLOCK):
+            cosines = self.sample[start : start + BLOCK] @ self.sample[start:].T
+            # Above the diagonal: each pair once.
+            total += float(np.triu(np.exp(4 * cosines - 4), k=1).sum())
+        return math.log(2 * total / (m * (m - 1)))
 
-def _totals(block: Float64) -> Totals:
-    units = block / np.linalg.norm(block, axis=1, keepdims=True)
-    return Totals(Moments.of(block), units.sum(0), np.square(units).sum(0))
-
-
-def _require_usable(block: Float64, first_row: int) -> None:
-    require_finite(block, first_row)
-    zero = ~block.any(1)
-    if zero.any():
-        raise DataError(
-            f"Cosine needs embeddings of length above zero, but row {first_row + int(zero.argmax())} is all zeros. "
-            "Leave it out."
-        )
-
-
-def _dot(a: Float64, b: Float64) -> Float64:
-    return a @ b.T
-
-
-def _minus_square_distance(a: Float64, b: Float64) -> Float64:
-    return 2 * a @ b.T - np.square(a).sum(1)[:, None] - np.square(b).sum(1)
+    @cached_property
+    def occurrences(self) -> NDArray[np.int64]:
+        """N_k of each sampled row (m,): how often it is among the ``K`` nearest of others, by cosine."""
+        return np.bincount(nearest(self.sample, K)[0].ravel(), minlength=len(self.sample))
 
 
 CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
-    "dot": _dot,
-    "euclidean": _minus_square_distance,
+    "dot": lambda a, b: a @ b.T,
+    "euclidean": lambda a, b: -euclidean_distances(a, b),
 }
 """Closeness, largest for the nearest rows: (m, dim), (n, dim) -> (m, n). For unit rows ``dot`` is the cosine."""
 
@@ -172,13 +176,13 @@ CLOSENESS: Mapping[str, Callable[[Float64, Float64], Float64]] = {
 def nearest(
     x: Float64, k: int = K, by: str = "dot", queries: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], Float64]:
-    """The k nearest other rows of rows, in blocks.
+    """The k nearest other rows of each row, in blocks.
 
     Args:
         x: Rows (n, dim), n > k.
         k: Number of neighbors.
         by: A row of ``CLOSENESS``.
-        queries: Rows whose neighbors are looked for, among all rows; all by default.
+        queries: Rows (m,) whose neighbors are searched for, among all rows (default: all).
 
     Returns:
         Their indices and their closeness, nearest first; (m, k) each.
@@ -190,79 +194,90 @@ def nearest(
     if not 1 <= k < len(x):
         raise DataError(f"The {k} nearest of {len(x)} embeddings are wanted. Give at least {k + 1} sentences.")
     queries = np.arange(len(x)) if queries is None else queries
-    found, values = np.empty((len(queries), k), np.int64), np.empty((len(queries), k))
+    found = []
     for start in range(0, len(queries), BLOCK):
         rows = queries[start : start + BLOCK]
         near = closeness(x[rows], x)
         near[np.arange(len(rows)), rows] = -np.inf
-        best = np.argpartition(near, -k, axis=1)[:, -k:]
-        order = np.argsort(-np.take_along_axis(near, best, axis=1), axis=1, kind="stable")
-        best = np.take_along_axis(best, order, axis=1)
-        found[start : start + BLOCK] = best
-        values[start : start + BLOCK] = np.take_along_axis(near, best, axis=1)
-    return found, values
+        found.append(torch.from_numpy(near).topk(k))
+    return torch.cat([part.indices for part in found]).numpy(), torch.cat([part.values for part in found]).numpy()
 
 
-@dataclass(frozen=True)
-class Hubness:
-    """How unequally neighbor places are shared.
+def mean_cosine(cloud: Cloud) -> float:
+    """Mean cosine of two different rows, over all pairs; 0 is isotropic, 1 is one direction."""
+    return float(cloud.cosine_by_coordinate.sum())
 
-    Attributes:
-        k: Neighbors of a row.
-        n: Number of rows.
-        skewness: Skewness of N_k; 1/sqrt(k) for neighbors drawn at random.
-        orphans: Share of rows that are neighbors of no other, in [0, 1].
-        most: The largest N_k.
-        counts: N_k of every row (n,).
+
+def mean_length_share(cloud: Cloud) -> float:
+    """Length of the mean over the root mean square length of the rows, in [0, 1]; 0 is centered."""
+    return float(np.linalg.norm(cloud.moments.mean) / math.sqrt(cloud.moments.mean_square_norm))
+
+
+def log_partition(cloud: Cloud) -> Float64:
+    """Log Z(a) for the eigenvectors a of X^T X, then for their opposites (2 dim,)."""
+    directions = cloud.directions / math.sqrt(cloud.moments.mean_square_norm)
+    z = np.full(2 * cloud.dim, -np.inf)
+    for block in cloud.blocks():
+        along = block @ directions
+        z = np.logaddexp(z, logsumexp(np.hstack([along, -along]), axis=0))
+    return z
+
+
+def participation(cloud: Cloud) -> float:
+    """Number of directions over which the variance is spread, 1 to d; squares are summed, so large directions count."""
+    return float(1 / np.square(cloud.variance_shares).sum())
+
+
+def gaussian_participation(n: int, dim: int) -> float:
+    """The participation ratio of n rows of an isotropic Gaussian: the ratio of the expectations.
+
+    With m = n - 1 degrees of freedom E tr(S)^2 = d^2 + 2 d/m and E |S|^2 = d + d (d + 1)/m.
     """
-
-    k: int
-    n: int
-    skewness: float
-    orphans: float
-    most: int
-    counts: NDArray[np.int64]
+    return (dim * (n - 1) + 2) / (n + dim)
 
 
-def hubness(cloud: Cloud, k: int = K) -> Hubness:
-    """Hubness of the sampled rows, by cosine."""
-    return cloud.once(("hubness", k), lambda: _hubness(cloud, k))
+def iso_score(cloud: Cloud) -> float:
+    """IsoScore, 0 (one direction) to 1 (all alike).
+
+    Raises:
+        DataError: For rows of one dimension, which are always isotropic.
+    """
+    if cloud.dim < 2:
+        raise DataError("IsoScore needs embeddings of at least 2 dimensions, got 1. Keep more directions.")
+    return (participation(cloud) - 1) / (cloud.dim - 1)
 
 
-def _hubness(cloud: Cloud, k: int) -> Hubness:
-    n = len(cloud.sample)
-    counts = np.bincount(nearest(cloud.sample, k)[0].ravel(), minlength=n)
-    deviations = counts - counts.mean()
-    spread = np.sqrt(np.square(deviations).mean())
-    return Hubness(
-        k=k,
-        n=n,
-        skewness=float((deviations**3).mean() / spread**3) if spread else 0.0,
-        orphans=float((counts == 0).mean()),
-        most=int(counts.max()),
-        counts=counts,
-    )
+def gaussian_iso_score(n: int, dim: int) -> float:
+    """IsoScore of n rows of an isotropic Gaussian."""
+    return (gaussian_participation(n, dim) - 1) / (dim - 1)
 
 
-def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
-    """How often each sentence is among the nearest neighbors of others."""
-    found = {name: hubness(cloud) for name, cloud in clouds.items()}
-    first = next(iter(found.values()))
-    steps = {
-        name: (np.arange(1.0, row.most + 1), np.array([(row.counts >= at).mean() for at in range(1, row.most + 1)]))
-        for name, row in found.items()
-    }
-    return GeometrySection(
-        f"A line that reaches far to the right has hubs, sentences that are neighbors of very many: the largest is "
-        f"among the {first.k} nearest of {', '.join(f'{row.most} ({name})' for name, row in found.items())} of "
-        f"{first.n:,} sentences, and the share of sentences that are neighbors of no other is "
-        f"{listed({name: row.orphans for name, row in found.items()}, 3)}.",
-        {name: {key: value for key, value in vars(row).items() if key != "counts"} for name, row in found.items()},
-        lambda plots: plots.curves(
-            steps,
-            plots.Axis(f"at least so often among the {first.k} nearest of others", log=True),
-            plots.Axis("share of sentences", log=True),
-        ),
-        "Share of the sentences that are at least so often among the nearest of others, on logarithmic scales, a line "
-        f"for each of {', '.join(found)}.",
-    )
+def gaussian_effective_rank(n: int, dim: int) -> float:
+    """The effective rank of n rows of an isotropic Gaussian: m exp(-m / 2M), m the smaller of n - 1 and d, M the other.
+
+    Source: Page 1993, arXiv:gr-qc/9305007, equation 14, the mean entropy of a random spectrum.
+    """
+    small, large = sorted((n - 1, dim))
+    return small * math.exp(-small / (2 * large))
+
+
+def gaussian_top_share(n: int, dim: int, k: int) -> float:
+    """Share of the variance in k directions of n rows of an isotropic Gaussian, at most.
+
+    It is k times the edge of the Marchenko-Pastur law.
+    """
+    return min(1.0, k * (1 + math.sqrt(dim / n)) ** 2 / dim)
+
+
+def outlier_dimensions(cloud: Cloud) -> list[int]:
+    """Coordinates whose root mean square lies ``OUTLIER`` standard deviations above that of the others.
+
+    Mean and standard deviation are taken over the coordinates; an isotropic cloud has none.
+    """
+    sizes = np.sqrt(np.square(cloud.moments.mean) + np.diag(cloud.moments.covariance))
+    return np.flatnonzero(sizes - sizes.mean() > OUTLIER * sizes.std()).tolist()
+
+
+def hub_skewness(cloud: Cloud) -> float:
+    """Skewness of N_k; 1/sqrt(k) for neighbors drawn at random."""
+    return float(stats.skew(cloud.occurrences)) if np.ptp(cloud.occurrences) else 0.0

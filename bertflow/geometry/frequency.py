@@ -1,11 +1,11 @@
-"""What does word frequency do to embeddings? The bias that BERT-flow was made against.
+"""What word frequency does to embeddings: the bias against which BERT-flow was made.
 
     words      by frequency rank: length, distance to and product with the nearest neighbors      (the paper's table 1)
     sentences  by the mean log frequency of their words: the same, before and after calibration
-    plane      the first two directions of the SVD, to be colored by log frequency
+    plane      the first two directions of the SVD, colored by log frequency
 
-Where frequent words lie near the origin and rare ones far out and sparsely, the length and the distance rise from bin
-to bin. Neighbors are looked for among all rows, under the measure that is shown.
+Where frequent words lie near the origin, and rare words far out and sparsely, length and distance rise from bin to bin.
+Neighbors are searched for among all rows, by the measure that is shown.
 
 Source: Li et al. 2020, arXiv:2011.05864, section 2.2 and table 1.
 """
@@ -15,28 +15,30 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.linear_model import LinearRegression
 
 from bertflow.encoder.static import words_of
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, Float64, nearest
+from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.report import GeometrySection, listed
+from bertflow.moments import Float64
 from bertflow.tables import Table
 from bertflow.training.rows import seeded_order
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
-"""The paper's bins of words by frequency rank, from 0, the end left out."""
+"""The paper's bins of words by frequency rank: first rank, and the rank after the last."""
 NEAREST = (3, 5, 7)
 """The paper's numbers of neighbors."""
 FIFTHS = ("rarest fifth", "second", "third", "fourth", "most frequent fifth")
 """Bins of sentences."""
 LOOKED_AT = 500
-"""Rows of a bin whose neighbors are looked for, at most."""
+"""Largest number of rows of a bin whose neighbors are searched for."""
 SHOWN_K = 5
-"""Of the numbers of neighbors, the one that is drawn."""
+"""Number of neighbors in the pictures."""
 INSIDE = 0.99
-"""Share of the points up to which the frame of the plane reaches, on each side."""
+"""Quantile of the points up to which the frame of the plane reaches, on each side."""
 MARGIN = 0.1
-"""Of the frame, over its width."""
+"""Width of the margin over that of the frame."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +46,11 @@ class Bin:
     """Rows of similar frequency.
 
     Attributes:
-        name: Which.
-        n: How many rows.
+        name: Name of the bin.
+        n: Number of rows.
         log_frequency: Mean natural logarithm of their relative frequency.
         length: Mean length of the rows.
-        distance: Mean Euclidean distance to the k nearest, by k.
+        distance: Mean Euclidean distance to the k nearest rows, by k.
         product: Mean dot product with the k rows of largest product, by k.
     """
 
@@ -58,6 +60,11 @@ class Bin:
     length: float
     distance: Mapping[int, float]
     product: Mapping[int, float]
+
+    def cells(self, ks: Sequence[int]) -> list[str]:
+        """Length, distances and products for tables."""
+        values = [self.length, *(self.distance[k] for k in ks), *(self.product[k] for k in ks)]
+        return [f"{value:.2f}" for value in values]
 
 
 def bins(
@@ -70,56 +77,53 @@ def bins(
     """Length and neighborhood of groups of rows.
 
     Args:
-        x: All rows (n, dim), among which neighbors are looked for.
+        x: All rows (n, dim), among which neighbors are searched for.
         groups: Row numbers by the name of the group; empty groups are left out.
-        log_frequency: Of each row (n,).
-        looked_at: Rows of a group whose neighbors are looked for, at most; a seeded choice.
-        seed: Of that choice.
+        log_frequency: Log frequency of each row (n,).
+        looked_at: Largest number of rows of a group whose neighbors are searched for.
+        seed: Random seed for the choice of these rows.
     """
-    rows64: Float64 = np.asarray(x, dtype=np.float64)
-    lengths, found = np.linalg.norm(rows64, axis=1), []
+    x64: Float64 = np.asarray(x, dtype=np.float64)
+    found = []
     for name, rows in groups.items():
-        if not len(rows):
-            continue
-        chosen = rows[np.sort(seeded_order(len(rows), seed)[:looked_at])]
-        far = np.sqrt(np.maximum(-nearest(rows64, max(NEAREST), "euclidean", chosen)[1], 0))
-        products = nearest(rows64, max(NEAREST), "dot", chosen)[1]
-        found.append(
-            Bin(
-                name=name,
-                n=len(rows),
-                log_frequency=float(log_frequency[rows].mean()),
-                length=float(lengths[rows].mean()),
-                distance={k: float(far[:, :k].mean()) for k in NEAREST},
-                product={k: float(products[:, :k].mean()) for k in NEAREST},
+        if len(rows):
+            chosen = rows[np.sort(seeded_order(len(rows), seed)[:looked_at])]
+            far, products = (nearest(x64, max(NEAREST), by, chosen)[1] for by in ("euclidean", "dot"))
+            found.append(
+                Bin(
+                    name=name,
+                    n=len(rows),
+                    log_frequency=float(log_frequency[rows].mean()),
+                    length=float(np.linalg.norm(x64[rows], axis=1).mean()),
+                    distance={k: float(-far[:, :k].mean()) for k in NEAREST},
+                    product={k: float(products[:, :k].mean()) for k in NEAREST},
+                )
             )
-        )
     return tuple(found)
 
 
 def words_by_rank(
-    vectors: NDArray[np.floating], words: Sequence[str], counts: Mapping[str, int], looked_at: int = LOOKED_AT
+    words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int], looked_at: int = LOOKED_AT
 ) -> tuple[Bin, ...]:
     """The paper's table 1: word embeddings by the frequency rank of their words.
 
     Args:
-        vectors: One row a word (n, dim).
-        words: The word of each row; distinct.
+        words: Distinct words.
+        vectors: Their vectors (n, dim).
         counts: How often words occur. Ranks are taken among the words that have both a vector and a count.
-        looked_at: Words of a bin whose neighbors are looked for, at most.
+        looked_at: Largest number of words of a bin whose neighbors are searched for.
 
     Raises:
-        DataError: If fewer words have both than the bins need for their neighbors.
+        DataError: If too few words have both for the numbers of neighbors.
     """
     known = [row for row, word in enumerate(words) if counts.get(word)]
     if len(known) <= max(NEAREST):
         raise DataError(
-            f"{len(known)} of {len(words)} words of the vocabulary have a count; {max(NEAREST) + 1} are wanted. Give a "
-            "frequency list of the encoder's language, in lower case."
+            f"{len(known)} of {len(words)} words of the vocabulary have a count; {max(NEAREST) + 1} are wanted. "
+            "Give a frequency list of the encoder's language, in lower case."
         )
     ranked = np.array(sorted(known, key=lambda row: -counts[words[row]]))
-    total = sum(counts.values())
-    logs = np.log([max(counts.get(word, 0), 1) / total for word in words])
+    logs = np.log(np.array([max(counts.get(word, 0), 1) for word in words]) / sum(counts.values()))
     groups = {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}
     return bins(vectors, groups, logs, looked_at)
 
@@ -150,134 +154,94 @@ def plane(cloud: Cloud) -> Float64:
     """
     if cloud.dim < 2:
         raise DataError(f"A plane needs embeddings of at least 2 dimensions, got {cloud.dim}. Keep more directions.")
-    moments = cloud.moments
-    second = moments.covariance + np.outer(moments.mean, moments.mean)
-    directions = np.linalg.eigh(second)[1][:, ::-1][:, :2]
-    directions = directions * np.where(moments.mean @ directions < 0, -1.0, 1.0)
-    return cloud.rows(cloud.sample_index) @ directions
+    directions = cloud.directions[:, :2]
+    return cloud.rows(cloud.sample_index) @ (directions * np.where(cloud.moments.mean @ directions < 0, -1.0, 1.0))
 
 
 def explained_by(coordinates: Float64, log_frequency: Float64) -> float:
     """Share of the variance of the log frequency that a linear function of the coordinates explains, in [0, 1]."""
     known = np.isfinite(log_frequency)
-    target = log_frequency[known] - log_frequency[known].mean()
-    given = coordinates[known] - coordinates[known].mean(0)
-    left = target - given @ np.linalg.lstsq(given, target, rcond=None)[0]
-    return float(1 - left @ left / (target @ target)) if target.any() else 0.0
+    given, target = coordinates[known], log_frequency[known]
+    return float(LinearRegression().fit(given, target).score(given, target)) if np.ptp(target) else 0.0
 
 
 def show_frequency_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, counted: str) -> GeometrySection:
     """Every sentence in the plane of the two largest singular directions, colored by log frequency."""
-    points = {name: _scaled(plane(cloud)) for name, cloud in clouds.items()}
-    index = next(iter(clouds.values())).sample_index
-    frequency = log_frequency[index]
+    planes = {name: plane(cloud) for name, cloud in clouds.items()}
+    # Of root mean square length one, so that clouds of different scale share their axes.
+    points = {name: xy / np.sqrt(np.square(xy).sum(1).mean()) for name, xy in planes.items()}
+    frequency = log_frequency[next(iter(clouds.values())).sample_index]
     explained = {name: explained_by(xy, frequency) for name, xy in points.items()}
     frame, outside = _frame(points)
+    percent = {name: 100 * value for name, value in explained.items()}
     return GeometrySection(
         "If colors are sorted in space, frequency is what the largest directions encode: the two of them explain "
-        f"{listed({name: 100 * value for name, value in explained.items()}, 0, ' %')} of the variance of the mean log "
-        f"word frequency ({counted}); the cross is the origin, and {outside} points lie beyond the frame.",
+        f"{listed(percent, 0, ' %')} of the variance of the mean log word frequency ({counted}); the cross is the "
+        f"origin, and {outside} points lie beyond the frame.",
         {"explained": explained, "counts": counted, "beyond_the_frame": outside},
         lambda plots: plots.scatters(
-            points,
-            plots.Axis("first singular direction"),
-            plots.Axis("second"),
-            frequency,
-            "mean log word frequency",
-            frame,
+            points, "first singular direction", "second", frequency, "mean log word frequency", frame
         ),
         f"Sentences in the plane of the two largest singular directions, colored by word frequency; a panel for each "
         f"of {', '.join(points)}.",
     )
 
 
-def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
-    """Length and neighborhood of sentences, in five bins of word frequency."""
-    index = next(iter(clouds.values())).sample_index
-    frequency = log_frequency[index]
-    groups = fifths(frequency)
-    found = {name: bins(cloud.rows(cloud.sample_index), groups, frequency) for name, cloud in clouds.items()}
-    distances = {name: _relative([row.distance[SHOWN_K] for row in rows]) for name, rows in found.items()}
-    rises = {name: 100 * (values[0] / values[-1] - 1) for name, values in distances.items()}
-    lines = tuple(
-        (name, row.name, f"{row.length:.2f}", f"{row.distance[SHOWN_K]:.2f}", f"{row.product[SHOWN_K]:.2f}")
-        for name, rows in found.items()
-        for row in rows
-    )
-    return GeometrySection(
-        "A level line treats rare and frequent words alike; sentences of the rarest words are farther from their "
-        f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}.",
-        {name: [vars(row) for row in rows] for name, rows in found.items()},
-        lambda plots: plots.curves(
-            {name: (np.arange(float(len(values))), values) for name, values in distances.items()},
-            plots.Axis("sentences by the mean log frequency of their words", ticks=tuple(groups)),
-            plots.Axis(f"distance to the {SHOWN_K} nearest, over its mean"),
-        ),
-        f"Mean distance to the nearest sentences by bins of word frequency, a line for each of {', '.join(found)}.",
-        Table(
-            ("system", "sentences", "length", f"distance to {SHOWN_K} nearest", f"product with {SHOWN_K}"),
-            lines,
-        ),
-    )
-
-
-def show_words_by_frequency(rows: Sequence[Bin]) -> GeometrySection:
-    """The paper's table 1, on this encoder's word embeddings."""
-    lengths = [row.length for row in rows]
-    rising = all(np.diff(lengths) > 0)
-    far = [row.distance[SHOWN_K] for row in rows]
-    return GeometrySection(
-        "The paper finds that rarer words are longer and farther from their nearest; here lengths are "
-        f"{' / '.join(f'{value:.2f}' for value in lengths)} by rank, which {'rise' if rising else 'do not rise'} "
-        "throughout.",
-        {"bins": [vars(row) for row in rows]},
-        lambda plots: plots.curves(
-            {
-                "length": (np.arange(float(len(rows))), np.array(lengths)),
-                f"distance to the {SHOWN_K} nearest": (np.arange(float(len(rows))), np.array(far)),
-                f"product with the {SHOWN_K} largest": (
-                    np.arange(float(len(rows))),
-                    np.array([row.product[SHOWN_K] for row in rows]),
-                ),
-            },
-            plots.Axis("words by frequency rank", ticks=tuple(row.name for row in rows)),
-            plots.Axis("mean"),
-        ),
-        "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
-        _words_table(rows),
-    )
-
-
-def _words_table(rows: Sequence[Bin]) -> Table:
-    header = ["frequency rank", "words", "length"]
-    header += [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
-    lines = [
-        (
-            row.name,
-            f"{row.n:,}",
-            f"{row.length:.2f}",
-            *(f"{row.distance[k]:.2f}" for k in NEAREST),
-            *(f"{row.product[k]:.2f}" for k in NEAREST),
-        )
-        for row in rows
-    ]
-    return Table(tuple(header), tuple(lines))
-
-
-def _scaled(points: Float64) -> Float64:
-    """Points of root mean square length one, so that clouds of different scale share their axes."""
-    return points / np.sqrt(np.square(points).sum(1).mean())
-
-
 def _frame(points: Mapping[str, Float64]) -> tuple[Float64, int]:
     """Corners (2, 2) that leave out the ends of every coordinate, and how many points they leave out."""
-    ends = [np.quantile(xy, [1 - INSIDE, INSIDE], axis=0) for xy in points.values()]
-    low, high = np.min([end[0] for end in ends] + [np.zeros(2)], axis=0), np.max([end[1] for end in ends], axis=0)
+    ends = np.array([np.quantile(xy, [1 - INSIDE, INSIDE], axis=0) for xy in points.values()])
+    low, high = ends[:, 0].min(0).clip(max=0), ends[:, 1].max(0)
     margin = MARGIN * (high - low)
     frame = np.stack([low - margin, high + margin])
     outside = sum(int(((xy < frame[0]) | (xy > frame[1])).any(1).sum()) for xy in points.values())
     return frame, outside
 
 
-def _relative(values: list[float]) -> Float64:
-    return np.array(values) / np.mean(values)
+def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Float64) -> GeometrySection:
+    """Length and neighborhood of sentences, in five bins of word frequency."""
+    frequency = log_frequency[next(iter(clouds.values())).sample_index]
+    groups = fifths(frequency)
+    found = {name: bins(cloud.rows(cloud.sample_index), groups, frequency) for name, cloud in clouds.items()}
+    distances = {name: np.array([row.distance[SHOWN_K] for row in rows]) for name, rows in found.items()}
+    rises = {name: 100 * (values[0] / values[-1] - 1) for name, values in distances.items()}
+    return GeometrySection(
+        "A level line treats rare and frequent words alike; sentences of the rarest words are farther from their "
+        f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}.",
+        found,
+        lambda plots: plots.curves(
+            {name: (np.arange(len(values)), values / values.mean()) for name, values in distances.items()},
+            "sentences by the mean log frequency of their words",
+            f"distance to the {SHOWN_K} nearest, over its mean",
+            ticks=tuple(groups),
+        ),
+        f"Mean distance to the nearest sentences by bins of word frequency, a line for each of {', '.join(found)}.",
+        Table(
+            ("system", "sentences", "length", f"distance to {SHOWN_K} nearest", f"product with {SHOWN_K}"),
+            tuple((name, row.name, *row.cells([SHOWN_K])) for name, rows in found.items() for row in rows),
+        ),
+    )
+
+
+def show_words_by_frequency(rows: Sequence[Bin]) -> GeometrySection:
+    """The paper's table 1, on this encoder's word embeddings."""
+    lines = {
+        "length": [row.length for row in rows],
+        f"distance to the {SHOWN_K} nearest": [row.distance[SHOWN_K] for row in rows],
+        f"product with the {SHOWN_K} largest": [row.product[SHOWN_K] for row in rows],
+    }
+    header = ["frequency rank", "words", "length"]
+    header += [f"distance, {k} nearest" for k in NEAREST] + [f"product, {k} largest" for k in NEAREST]
+    return GeometrySection(
+        "The paper finds that rarer words are longer and farther from their nearest; here lengths are "
+        f"{' / '.join(f'{value:.2f}' for value in lines['length'])} by rank, which "
+        f"{'rise' if all(np.diff(lines['length']) > 0) else 'do not rise'} throughout.",
+        {"bins": rows},
+        lambda plots: plots.curves(
+            {name: (np.arange(len(rows)), np.array(values)) for name, values in lines.items()},
+            "words by frequency rank",
+            "mean",
+            ticks=[row.name for row in rows],
+        ),
+        "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
+        Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
+    )

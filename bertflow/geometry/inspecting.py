@@ -25,21 +25,12 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import frequency, layers, masked_words, measures, pairs, spectrum
-from bertflow.geometry.cloud import Cloud, Float64, show_hubs
-from bertflow.geometry.report import (
-    DOCSTRINGS,
-    FEWEST,
-    NONE,
-    REPORT,
-    SUMMARY,
-    GeometryReport,
-    GeometrySection,
-    run_folder,
-)
-from bertflow.store.store import EmbeddingStore
+from bertflow.geometry import contexts, frequency, measures, pairs
+from bertflow.geometry.cloud import Cloud
+from bertflow.geometry.report import DOCSTRINGS, FEWEST, NONE, REPORT, SUMMARY, GeometryReport, GeometrySection
+from bertflow.moments import Float64
 from bertflow.text_keys import seen_share
-from bertflow.training.rows import Embeddings, seeded_order
+from bertflow.training.rows import Embeddings, seeded_order, take
 from bertflow.words.encoder import read_static_words
 
 INSIDE = 300
@@ -52,6 +43,7 @@ DOCSTRING_PAIRS = 500
 """Pairs of docstrings, where no others are given."""
 GAUSSIAN = (Whitening, FlowCalibrator)
 """Calibrators whose output should be standard normal."""
+Drawn = tuple[list[str], list[str], str, Pairs | None]
 
 
 @dataclass(frozen=True)
@@ -91,87 +83,63 @@ class Material:
     @cached_property
     def pair_cosines(self) -> pairs.PairCosines:
         """Cosines of the pairs."""
-        return pairs.cosines_of_pairs(self.systems, self._require_pairs())
+        return pairs.cosines_of_pairs(self.systems, self.some_pairs)
 
-    @cached_property
-    def scores(self) -> pairs.PairScores:
-        """How good the systems are on the pairs."""
-        return pairs.scores_of_pairs(self.systems, self._require_pairs())
-
-    @cached_property
-    def words(self) -> tuple[frequency.Bin, ...]:
-        """Word embeddings by frequency rank."""
-        recipe = self._require_transformer()
-        words, vectors = read_static_words(recipe["model"], recipe.get("revision"))
-        return frequency.words_by_rank(vectors, words, self.counts)
-
-    @cached_property
-    def by_layer(self) -> tuple[layers.LayerGeometry, ...]:
-        """Contextuality of each layer, on a sample: every token in every layer is in memory."""
-        recipe = self._require_transformer()
-        return layers.contextuality(
-            layers.read_token_states(
-                recipe["model"],
-                self.sentences[:INSIDE],
-                revision=recipe.get("revision"),
-                device=recipe.get("device", "auto"),
-            )
-        )
-
-    @cached_property
-    def masked(self) -> masked_words.DotProductParts:
-        """What the dot products of a masked language model are made of."""
-        recipe = self._require_transformer()
-        read = masked_words.read_masked_words(recipe["model"], self.sentences[:INSIDE], revision=recipe.get("revision"))
-        return masked_words.dot_product_parts(read, self.counts)
-
-    @cached_property
-    def latents(self) -> dict[str, spectrum.Latent]:
-        """The latent of the systems that should map to a Gaussian."""
+    @property
+    def latents(self) -> dict[str, NDArray[np.floating]]:
+        """Embeddings by the systems that should map to a Gaussian."""
         names = [name for name, system in self.systems.items() if isinstance(system.calibrator, GAUSSIAN)]
         if not names:
             raise DataError("None of the systems maps to a Gaussian. Add --compare raw,whitening.")
-        return {name: spectrum.Latent.of(self.embeddings[name]) for name in names}
+        return {name: self.embeddings[name] for name in names}
 
-    @cached_property
-    def history(self) -> spectrum.History:
-        """Bits per dimension during the training."""
-        metrics = None if self.run is None else self.run / "metrics.csv"
-        if metrics is None or not metrics.is_file():
-            raise DataError(f"{self.run.name if self.run else 'This'} is not the folder of a training run.")
-        return spectrum.read_history(metrics)
-
-    def _require_pairs(self) -> Pairs:
+    @property
+    def some_pairs(self) -> Pairs:
+        """The pairs, if any."""
         if self.given_pairs is None:
             raise DataError("No pairs were given. Add --pairs stsb-dev --data_dir DIR to bertflow inspect.")
         return self.given_pairs
 
-    def _require_transformer(self) -> Mapping[str, Any]:
+    def transformer(self, *arguments: str) -> dict[str, Any]:
+        """Some arguments of the ``TransformerEncoder`` behind the systems, if it is one."""
         if self.recipe is None:
             raise DataError("This is not a transformer, so it has no layers and no vocabulary of its own.")
-        return self.recipe
+        return {name: self.recipe[name] for name in arguments if name in self.recipe}
 
 
 SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
     SUMMARY: lambda made: measures.show_measures(made.clouds),
-    "Spectrum": lambda made: spectrum.show_spectrum(made.clouds),
+    "Spectrum": lambda made: measures.show_spectrum(made.clouds),
     "Cosines": lambda made: pairs.show_cosines(made.clouds, made.pair_cosines if made.given_pairs else None),
     "Paraphrases": lambda made: pairs.show_paraphrases(made.clouds, made.pair_cosines),
     "Word frequency in the plane": lambda made: frequency.show_frequency_plane(
         made.clouds, made.log_frequency, made.counted
     ),
     "Sentences by word frequency": lambda made: frequency.show_sentences_by_frequency(made.clouds, made.log_frequency),
-    "Words by frequency": lambda made: frequency.show_words_by_frequency(made.words),
-    "Layers": lambda made: layers.show_layers(made.by_layer),
-    "Hubs": lambda made: show_hubs(made.clouds),
+    "Words by frequency": lambda made: frequency.show_words_by_frequency(
+        frequency.words_by_rank(*read_static_words(**made.transformer("model", "revision")), made.counts)
+    ),
+    "Layers": lambda made: contexts.show_layers(
+        contexts.contextuality(
+            *contexts.read_token_states(
+                sentences=made.sentences[:INSIDE], **made.transformer("model", "revision", "device")
+            )
+        )
+    ),
+    "Hubs": lambda made: measures.show_hubs(made.clouds),
     "Edit distance": lambda made: pairs.show_edit_distances(made.pair_cosines),
     "What a score means": lambda made: pairs.show_score_curve(made.clouds, made.pair_cosines),
-    "Scores": lambda made: pairs.show_scores(made.scores),
-    "Latent": lambda made: spectrum.show_latents(made.latents, tuple(made.systems)),
-    "Training": lambda made: spectrum.show_training(made.history),
-    "Masked words": lambda made: masked_words.show_masked_words(made.masked),
+    "Scores": lambda made: pairs.show_scores(*pairs.scores_of_pairs(made.systems, made.some_pairs)),
+    "Latent": lambda made: measures.show_latents(made.latents, tuple(made.systems)),
+    "Training": lambda made: measures.show_training(measures.read_history(made.run)),
+    "Masked words": lambda made: contexts.show_masked_words(
+        contexts.dot_product_parts(
+            contexts.read_masked_words(sentences=made.sentences[:INSIDE], **made.transformer("model", "revision")),
+            made.counts,
+        )
+    ),
 }
-"""By title, in the order of the report, what makes each section."""
+"""What makes each section, by title, in the order of the report."""
 
 
 def make_report(heading: str, material: Material, facts: Mapping[str, str] | None = None) -> GeometryReport:
@@ -224,16 +192,14 @@ def write_report(
     Raises:
         DataError: If there are too few sentences.
     """
-    rows: dict[str, int] = {}
-    for row, sentence in enumerate(sentences):
-        rows.setdefault(sentence, row)
-    index = np.sort(np.array(list(rows.values()), dtype=np.int64)[seeded_order(len(rows), 0)[:LOOKED_AT]])
+    rows = np.array(sorted({sentence: row for row, sentence in reversed([*enumerate(sentences)])}.values()))
+    index = np.sort(rows[seeded_order(len(rows), 0)[:LOOKED_AT]])
     chosen = [sentences[row] for row in index]
     require_sentences(chosen, FEWEST)
     if x is None:
         embeddings = encode_systems(systems, chosen)
     else:
-        raw = np.asarray(x.rows(index) if isinstance(x, EmbeddingStore) else x[index], dtype=np.float32)
+        raw = np.asarray(take(x, index), dtype=np.float32)
         embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
     material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
     return make_report(heading, material, facts).save(folder) / REPORT
@@ -256,42 +222,9 @@ def _described(system: SentenceEncoder, sentences: Sequence[str]) -> str:
     return f"{facts['encoder']}, {facts['pooling']}{calibrator}; seen {seen}"
 
 
-def inspect_model(
-    model: str | Path | SentenceEncoder | None,
-    text: str | Path | Sequence[str] | None,
-    given_pairs: str | Path | Pairs,
-    *,
-    compare: str | None,
-    sentences: int,
-    data_dir: str,
-    frequencies: str | Path | None,
-    options: Mapping[str, Any],
-    device: str,
-    seed: int,
-    progress: bool | None,
-) -> GeometryReport:
-    """What ``inspect_geometry`` does; ``options`` are those of ``TransformerEncoder`` that were given."""
-    opened = _open(model, device, options)
-    baselines = parse_systems(compare or ("raw" if opened.calibrator else "raw,whitening"))
-    looked_at, fitted_on, source, known = _draw_text(text, given_pairs, data_dir, sentences, seed)
-    refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
-    systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
-    material = Material(
-        systems,
-        looked_at,
-        encode_systems(systems, looked_at, progress=progress),
-        read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on]),
-        f"counts of {Path(frequencies).name}" if frequencies else "counted in this text",
-        known,
-        opened.recipe,
-        run_folder(model),
-    )
-    apart = f"{len(fitted_on):,} other sentences of this text"
-    facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
-    return make_report(f"Geometry of {opened.name}", material, facts)
-
-
-def _open(model: str | Path | SentenceEncoder | None, device: str, options: Mapping[str, Any]) -> SharedPass:
+def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **options: Any) -> SharedPass:
+    """The encoder that the user named or gave; ``options`` of ``TransformerEncoder`` that are None were not given."""
+    options = {name: value for name, value in options.items() if value is not None}
     if model is None:
         return open_system(embedded_encoder(), device=device, **{"pooling": RAW_POOLING, **options})
     opened = open_system(model, device=device, **options)
@@ -303,10 +236,10 @@ def _open(model: str | Path | SentenceEncoder | None, device: str, options: Mapp
     return opened
 
 
-def _draw_text(
+def draw_text(
     text: str | Path | Sequence[str] | None, given: str | Path | Pairs, data_dir: str, n: int, seed: int
-) -> tuple[list[str], list[str], str, Pairs | None]:
-    """Sentences to look at, others to fit on, where they are from, and the pairs."""
+) -> Drawn:
+    """Sentences to look at, others to fit on, their source, and the pairs."""
     found = given if isinstance(given, Pairs) else None
     if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
         found = pairs.load_scored_pairs(str(given), data_dir)
@@ -322,3 +255,31 @@ def _draw_text(
     n = min(n, len(sentences) // 2)
     looked_at, fitted_on = ([sentences[row] for row in np.sort(rows)] for rows in (order[:n], order[n : n + FITTED]))
     return looked_at, fitted_on, source, found
+
+
+def inspect_opened(
+    opened: SharedPass,
+    drawn: Drawn,
+    compare: str | None,
+    frequencies: str | Path | None,
+    run: Path | None,
+    progress: bool | None,
+) -> GeometryReport:
+    """The report on one encoder and its baselines."""
+    looked_at, fitted_on, source, known = drawn
+    baselines = parse_systems(compare or ("raw" if opened.calibrator else "raw,whitening"))
+    refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
+    systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
+    material = Material(
+        systems,
+        looked_at,
+        encode_systems(systems, looked_at, progress=progress),
+        read_frequencies(frequencies) if frequencies else count_words([*looked_at, *fitted_on]),
+        f"counts of {Path(frequencies).name}" if frequencies else "counted in this text",
+        known,
+        opened.recipe,
+        run,
+    )
+    apart = f"{len(fitted_on):,} other sentences of this text"
+    facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
+    return make_report(f"Geometry of {opened.name}", material, facts)

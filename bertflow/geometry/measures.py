@@ -1,118 +1,59 @@
-"""Measures of a cloud of embeddings: a number, what it says, and its value for a perfect Gaussian.
+"""The table of measures; the sections of a report that are made of whole clouds, and of a flow and its training.
 
-Cosines of unrelated embeddings. With unit rows u_i and their sum s,
-
-    mean of cos(x_i, x_j) over i != j  =  (|s|^2 - n) / (n (n - 1))
-
-exactly, over all pairs, in O(n d). The same sum splits into coordinates, (s_c^2 - sum_i u_ic^2) / (n (n - 1)): a few
-coordinates often hold most of it.
-
-    uniformity            log mean over pairs of exp(-2 |u_i - u_j|^2); the lower, the more uniform
-    partition isotropy    min Z(a) / max Z(a), with Z(a) = sum over rows of exp(a . x), over unit vectors a
-
-The minimum and maximum of Z are taken over the eigenvectors of X^T X, each with both signs, since the sign of an
-eigenvector is arbitrary. Z is computed in the log domain, and rows are divided by their root mean square length: Z
-depends on the scale, and for rows of length 27 only the largest term of the sum would count.
-
-A measure is a diagnosis, not the goal: no single measure ranks encoders by how well they compare sentences.
-
-Source: Ethayarajh 2019, arXiv:1909.00512, section 4 (cosine, there of a sample of pairs); Timkey & van Schijndel 2021,
-arXiv:2109.04404, equation 3 (coordinates); Wang & Isola 2020, arXiv:2005.10242, equation 2 (uniformity); Mu & Viswanath
-2018, arXiv:1702.01417, section 2 (partition function, there with one sign and without scaling).
+For z ~ N(0, I) of d dimensions |z|^2 / d has the quantiles of chi-square with d degrees of freedom, over d: the points
+of the plot then lie on the diagonal. If they rise more steeply, some embeddings lie far out.
 """
 
+import csv
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from scipy.special import logsumexp
+from numpy.typing import NDArray
+from scipy import stats
 
-from bertflow.geometry.cloud import BLOCK, Cloud, Float64, K, hubness
-from bertflow.geometry.report import GeometrySection, listed, rounded
-from bertflow.geometry.spectrum import (
+from bertflow.errors import DataError
+from bertflow.geometry.cloud import (
+    Cloud,
+    K,
     gaussian_effective_rank,
     gaussian_iso_score,
     gaussian_participation,
     gaussian_top_share,
+    hub_skewness,
     iso_score,
+    log_partition,
+    mean_cosine,
+    mean_length_share,
     outlier_dimensions,
     participation,
-    spectral_rank,
-    top_share,
 )
+from bertflow.geometry.report import GeometrySection, listed, rounded
+from bertflow.moments import Float64
 from bertflow.tables import Table
+from bertflow.training.recipe import gaussianity
+from bertflow.training.rows import entropy_rank
 
 CHANCE_OUTLIERS = 0.00135
 """Share of a normal sample above three standard deviations."""
-
-
-def mean_cosine(cloud: Cloud) -> float:
-    """Mean cosine of two different rows, over all pairs; 0 is isotropic, 1 is one direction."""
-    return float(cosine_by_coordinate(cloud).sum())
-
-
-def cosine_by_coordinate(cloud: Cloud) -> Float64:
-    """What each coordinate adds to the mean cosine (dim,); their sum is the mean cosine."""
-    totals = cloud.totals
-    return (np.square(totals.unit_sum) - totals.unit_square_sum) / (cloud.n * (cloud.n - 1))
-
-
-def largest_cosine_share(cloud: Cloud) -> float:
-    """What the coordinate that adds most to the mean cosine adds to it; 0 is isotropic."""
-    return float(cosine_by_coordinate(cloud).max())
-
-
-def mean_length_share(cloud: Cloud) -> float:
-    """Length of the mean over the root mean square length of the rows, in [0, 1]; 0 is centered."""
-    moments = cloud.moments
-    return float(np.linalg.norm(moments.mean) / np.sqrt(moments.mean_square_norm))
-
-
-def random_cosines(cloud: Cloud, pairs: int = 20_000, seed: int = 0) -> Float64:
-    """Cosines of random pairs of different sampled rows (pairs,)."""
-    rng, n = np.random.default_rng(seed), len(cloud.sample)
-    first = rng.integers(n, size=pairs)
-    second = (first + 1 + rng.integers(n - 1, size=pairs)) % n
-    return np.einsum("pd,pd->p", cloud.sample[first], cloud.sample[second])
-
-
-def uniformity(cloud: Cloud) -> float:
-    """Log mean of exp(-2 |u - v|^2) over all pairs of different sampled rows; at most 0."""
-    return cloud.once("uniformity", lambda: _uniformity(cloud.sample))
-
-
-def _uniformity(units: Float64) -> float:
-    n, total = len(units), 0.0
-    for start in range(0, n, BLOCK):
-        cosines = units[start : start + BLOCK] @ units[start:].T
-        # Above the diagonal: each pair once.
-        total += float(np.triu(np.exp(4 * cosines - 4), k=1).sum())
-    return math.log(2 * total / (n * (n - 1)))
-
-
-def gaussian_uniformity(n: int, dim: int) -> float:
-    """The uniformity of an isotropic Gaussian, nearly: cosines are N(0, 1/dim), so -4 + 8/dim, whatever n."""
-    return -4 + 8 / dim
-
-
-def partition_isotropy(cloud: Cloud) -> float:
-    """Smallest over largest partition function, in (0, 1]; 1 is isotropic."""
-    z = log_partition(cloud)
-    return float(np.exp(z.min() - z.max()))
-
-
-def log_partition(cloud: Cloud) -> Float64:
-    """Log Z(a) for the eigenvectors a of X^T X, then for their opposites (2 dim,)."""
-    moments = cloud.moments
-    second = moments.covariance + np.outer(moments.mean, moments.mean)
-    directions = np.linalg.eigh(second)[1] / np.sqrt(moments.mean_square_norm)
-    z = np.full(2 * cloud.dim, -np.inf)
-    for block in cloud.blocks():
-        along = block @ directions
-        found = np.concatenate([logsumexp(along, axis=0), logsumexp(-along, axis=0)])
-        z = np.logaddexp(z, found)
-    return z
+NULL = 1e-5
+"""Singular values below this share of the largest are not drawn."""
+LEVELS = np.linspace(0.01, 0.99, 99)
+"""Probabilities of the quantiles."""
+DEPARTURES: Mapping[str, str] = {
+    "mean": "means",
+    "covariance": "covariances",
+    "sampling": "of them, by chance",
+    "variance": "variances",
+    "skewness": "skewness",
+    "kurtosis": "excess kurtosis",
+    "norm_ks": "lengths (KS)",
+}
+"""Departures of a latent from N(0, I), 0 for none, and their column titles."""
+HISTORY: Mapping[str, str] = {"train/bits_per_dim": "training", "val/bits_per_dim": "held out"}
+"""Columns of metrics.csv that are drawn, and their names."""
 
 
 @dataclass(frozen=True)
@@ -120,9 +61,9 @@ class Measure:
     """One number for a cloud.
 
     Attributes:
-        title: As tables call it.
+        title: Its name in tables.
         says: What it means, in words.
-        of: Computes it.
+        of: The function that computes it.
         gaussian: Its value, or nearly, for n rows of an isotropic Gaussian of dim dimensions.
     """
 
@@ -142,7 +83,7 @@ MEASURES: Mapping[str, Measure] = {
     "largest_cosine_share": Measure(
         "of it, by one coordinate",
         "what the coordinate that adds most to the mean cosine adds",
-        largest_cosine_share,
+        lambda cloud: float(cloud.cosine_by_coordinate.max()),
         lambda n, dim: 0.0,
     ),
     "mean_length_share": Measure(
@@ -154,7 +95,7 @@ MEASURES: Mapping[str, Measure] = {
     "partition_isotropy": Measure(
         "partition isotropy",
         "smallest over largest partition function; 1 looks alike from all directions",
-        partition_isotropy,
+        lambda cloud: math.exp(-np.ptp(log_partition(cloud))),
         lambda n, dim: 1.0,
     ),
     "iso_score": Measure(
@@ -172,19 +113,19 @@ MEASURES: Mapping[str, Measure] = {
     "effective_rank": Measure(
         "effective rank",
         "over how many directions the variance is spread; small directions count too",
-        spectral_rank,
+        lambda cloud: entropy_rank(cloud.variance_shares),
         gaussian_effective_rank,
     ),
     "top_1_share": Measure(
         "variance in 1 direction",
         "share of the variance along the largest direction",
-        top_share,
-        gaussian_top_share,
+        lambda cloud: float(cloud.variance_shares[0]),
+        lambda n, dim: gaussian_top_share(n, dim, 1),
     ),
     "top_10_share": Measure(
         "variance in 10 directions",
         "share of the variance along the ten largest directions",
-        lambda cloud: top_share(cloud, 10),
+        lambda cloud: float(cloud.variance_shares[:10].sum()),
         lambda n, dim: gaussian_top_share(n, dim, 10),
     ),
     "outlier_dimensions": Measure(
@@ -196,19 +137,19 @@ MEASURES: Mapping[str, Measure] = {
     "uniformity": Measure(
         "uniformity",
         "log mean of exp(-2 distance^2) on the sphere; the lower, the more evenly spread",
-        uniformity,
-        gaussian_uniformity,
+        lambda cloud: cloud.uniformity,
+        lambda n, dim: -4 + 8 / dim,  # nearly: cosines are N(0, 1/dim)
     ),
     "hub_skewness": Measure(
         "hub skewness",
         f"of how often a sentence is among the {K} nearest of others; large with few hubs",
-        lambda cloud: hubness(cloud).skewness,
+        hub_skewness,
         lambda n, dim: 1 / math.sqrt(K),
     ),
     "orphans": Measure(
         "orphans",
         f"share of sentences that are among the {K} nearest of none",
-        lambda cloud: hubness(cloud).orphans,
+        lambda cloud: float((cloud.occurrences == 0).mean()),
         lambda n, dim: math.exp(-K),
     ),
 }
@@ -233,7 +174,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     last = list(clouds.values())[-1]
     gaussian = of_gaussian(last.n, last.dim)
     lines = tuple(
-        (row.title, *(rounded(found[name][key], 3) for name in found), rounded(gaussian[key], 3), row.says)
+        (row.title, *(rounded(values[key], 3) for values in [*found.values(), gaussian]), row.says)
         for key, row in MEASURES.items()
     )
     return GeometrySection(
@@ -242,4 +183,133 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
         f"rows of an isotropic Gaussian of {last.dim} dimensions would have, or nearly.",
         {"values": found, "gaussian": gaussian, "n": last.n},
         table=Table(("measure", *found, "Gaussian", "what it says"), lines),
+    )
+
+
+def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
+    """Singular values of the centered rows, over the largest."""
+    spectra = {name: np.sqrt(cloud.variance_shares / cloud.variance_shares[0]) for name, cloud in clouds.items()}
+    ratios = {name: participation(cloud) for name, cloud in clouds.items()}
+    drawn = {name: values[values > NULL] for name, values in spectra.items()}
+    return GeometrySection(
+        "The flatter a line, the more directions carry the variance; it is spread over as many as "
+        f"{listed(ratios, 0)} (participation ratio).",
+        {"participation_ratio": ratios, "singular_values": spectra},
+        lambda plots: plots.curves(
+            {name: (np.arange(1.0, len(values) + 1), values) for name, values in drawn.items()},
+            "direction",
+            "singular value over the largest",
+            log="y",
+        ),
+        f"Singular values by direction on a logarithmic scale, a line for each of {', '.join(spectra)}.",
+    )
+
+
+def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
+    """How often each sentence is among the nearest neighbors of others."""
+    counts = {name: cloud.occurrences for name, cloud in clouds.items()}
+    most = {name: int(row.max()) for name, row in counts.items()}
+    orphans = {name: MEASURES["orphans"].of(cloud) for name, cloud in clouds.items()}
+    n = len(next(iter(counts.values())))
+    at_least = {name: np.arange(1.0, most[name] + 1) for name in counts}
+    return GeometrySection(
+        f"A line that reaches far to the right has hubs, sentences that are neighbors of very many: the largest is "
+        f"among the {K} nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} "
+        f"sentences, and the share of sentences that are neighbors of no other is {listed(orphans, 3)}.",
+        {
+            name: {"k": K, "n": n, "skewness": hub_skewness(cloud), "orphans": orphans[name], "most": most[name]}
+            for name, cloud in clouds.items()
+        },
+        lambda plots: plots.curves(
+            {name: (at, (counts[name] >= at[:, None]).mean(1)) for name, at in at_least.items()},
+            f"at least so often among the {K} nearest of others",
+            "share of sentences",
+            log="xy",
+        ),
+        "Share of the sentences that are at least so often among the nearest of others, on logarithmic scales, a line "
+        f"for each of {', '.join(counts)}.",
+    )
+
+
+def length_quantiles(z: NDArray[np.floating]) -> tuple[Float64, Float64]:
+    """Quantiles (99,) of |z|^2 / dim: those of chi-square, and those of the rows z (n, dim)."""
+    z = np.asarray(z, dtype=np.float64)
+    dim = z.shape[1]
+    return stats.chi2(dim).ppf(LEVELS) / dim, np.quantile(np.square(z).sum(1) / dim, LEVELS)
+
+
+def length_spread(expected: Float64, observed: Float64) -> float:
+    """Distance of the 5 % and 95 % quantiles over that of chi-square; 1 for a Gaussian, above 1 heavy tails."""
+    low, high = np.searchsorted(LEVELS, [0.05 - 1e-9, 0.95 - 1e-9])
+    return float((observed[high] - observed[low]) / (expected[high] - expected[low]))
+
+
+def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[str]) -> GeometrySection:
+    """Quantiles of the squared length of the latent, and the departures of its moments.
+
+    Args:
+        latents: Rows z (n, dim) of each system that should map to a Gaussian.
+        order: All systems of the report, so that each has one color throughout.
+    """
+    quantiles = {name: length_quantiles(z) for name, z in latents.items()}
+    spreads = {name: length_spread(*pair) for name, pair in quantiles.items()}
+    departures = {name: vars(gaussianity(z)) for name, z in latents.items()}
+    return GeometrySection(
+        "For a Gaussian latent the points lie on the grey line; the middle 90 % of the squared lengths are "
+        f"{listed(spreads, 1)} times as wide as those of chi-square.",
+        {
+            name: {
+                "spread": spreads[name],
+                "expected": expected,
+                "observed": observed,
+                "departures": departures[name],
+            }
+            for name, (expected, observed) in quantiles.items()
+        },
+        lambda plots: plots.curves(
+            quantiles,
+            "quantile of chi-square, over its degrees of freedom",
+            "of the squared length, over dim",
+            reference="a Gaussian",
+            order=order,
+        ),
+        f"Quantiles of the squared length of the latent against those of chi-square, for {', '.join(latents)}.",
+        Table(
+            ("system", *DEPARTURES.values()),
+            tuple((name, *(f"{found[key]:.3f}" for key in DEPARTURES)) for name, found in departures.items()),
+        ),
+    )
+
+
+def read_history(run: Path | None) -> dict[str, tuple[Float64, Float64]]:
+    """Steps and bits per dimension from the metrics.csv of a run, by the rows on which they were measured.
+
+    Raises:
+        DataError: If it is not the folder of a run, or fewer than two values of any were logged.
+    """
+    if run is None or not (path := run / "metrics.csv").is_file():
+        raise DataError(f"{run.name if run else 'This'} is not the folder of a training run.")
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    found = {}
+    for column, name in HISTORY.items():
+        points = [(float(row["step"]), float(row[column])) for row in rows if row.get(column)]
+        if len(points) > 1:
+            steps, bits = np.array(points).T
+            found[name] = (steps, bits)
+    if not found:
+        raise DataError(f"{path} should hold bits per dimension, but fewer than two values were logged. Train longer.")
+    return found
+
+
+def show_training(history: Mapping[str, tuple[Float64, Float64]]) -> GeometrySection:
+    """Bits per dimension over the steps of the training."""
+    ends = {name: {"first": bits[0], "last": bits[-1], "least": bits.min()} for name, (_, bits) in history.items()}
+    told = "; ".join(f"{name} from {row['first']:.3f} to {row['last']:.3f}" for name, row in ends.items())
+    return GeometrySection(
+        f"Falling lines are a better density: bits per dimension go, {told}. A better density is not yet a better "
+        "similarity.",
+        ends,
+        lambda plots: plots.curves(history, "step of the optimizer", "bits per dimension"),
+        f"Bits per dimension over the steps of the training: {', '.join(history)}.",
     )

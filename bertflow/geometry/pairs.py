@@ -6,8 +6,8 @@ are queries with their right text, which all count as paraphrases.
     alignment    mean over paraphrases of |u - v|^2, for unit rows            the lower, the closer
     separation   probability that a paraphrase has a higher cosine than a random pair
 
-Uniformity (``measures``) is easily improved at the cost of alignment: calibration improves uniformity and often worsens
-alignment, so neither is read alone. ``separation`` reads both at once.
+Uniformity (``Cloud.uniformity``) is easily improved at the cost of alignment: calibration improves uniformity and often
+worsens alignment, so neither is read alone. ``separation`` reads both at once.
 
 Source: Wang & Isola 2020, arXiv:2005.10242, equation 1; Gao et al. 2021, arXiv:2104.08821, section 7.
 """
@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
+from sklearn.metrics import roc_auc_score
 
 from bertflow.correlation import spearman
 from bertflow.data.pairs import Pairs, load_pairs
@@ -28,11 +28,12 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.evaluation.analyses import LEVELS, edit_distance
 from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.figures import random_pair_cosines
 from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.systems import encode_sets
-from bertflow.geometry.cloud import Cloud, Float64
-from bertflow.geometry.measures import random_cosines, uniformity
+from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.report import GeometrySection, listed
+from bertflow.moments import Float64
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
@@ -41,7 +42,7 @@ ALIKE = 0.8
 BINS = 15
 """Bins of the curve that says what a score means."""
 DRAWN = 2000
-"""Most pairs that are drawn as points."""
+"""Largest number of pairs that are drawn as points."""
 
 
 @dataclass(frozen=True)
@@ -52,29 +53,21 @@ class PairCosines:
         name: What the pairs are.
         cosines: Cosines of all pairs (p,), by system.
         alike: Which pairs count as paraphrases (p,).
-        rule: How that was decided, in words.
+        rule: The rule for that, in words.
         edits: Edit distance of each pair in words (p,).
-        gold: Human scores (p,), or None.
+        gold: Human scores (p,), if any.
     """
 
     name: str
     cosines: Mapping[str, Float64]
     alike: NDArray[np.bool_]
     rule: str
-    edits: NDArray[np.int64]
+    edits: Float64
     gold: Float64 | None = None
 
     def paraphrases(self, system: str) -> Float64:
         """Cosines of the paraphrases by one system."""
         return self.cosines[system][self.alike]
-
-
-@dataclass(frozen=True)
-class PairScores:
-    """How good the systems are on the pairs: value, lower and upper end of the 95 % interval, by system."""
-
-    metric: str
-    rows: Mapping[str, tuple[float, float, float]]
 
 
 def load_scored_pairs(name: str, data_dir: str) -> Pairs:
@@ -106,13 +99,18 @@ def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pa
         cosines={name: cosine(x, y) for name, x, y in embedded},
         alike=alike,
         rule=rule,
-        edits=np.array([edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]),
+        edits=np.array([float(edit_distance(cut(a), cut(b))) for a, b in zip(pairs.first, pairs.second, strict=True)]),
         gold=gold,
     )
 
 
-def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
-    """Spearman with the human scores, or hit@1 of the queries, with 95 % intervals.
+def scores_of_pairs(
+    systems: Mapping[str, SentenceEncoder], pairs: Pairs
+) -> tuple[str, dict[str, tuple[float, float, float]]]:
+    """Spearman with the human scores, or hit@1 of the queries.
+
+    Returns:
+        The metric and the pairs, in words; value, lower and upper end of the 95 % interval, by system.
 
     Raises:
         DataError: If a system was trained on labels of these pairs.
@@ -121,15 +119,11 @@ def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pai
         report, metric, title = score_sets(systems, [pairs]), "cosine_spearman", "Spearman"
     else:
         report, metric, title = evaluate_retrieval(systems, pairs), "hit@1", "hit@1"
-    rows = [row for row in report.rows if row.metric == metric and row.aggregation == "all"]
-    return PairScores(
-        f"{title} on {pairs.task}",
-        {
-            row.system: (row.value, row.ci_low, row.ci_high)
-            for row in rows
-            if row.ci_low is not None and row.ci_high is not None
-        },
-    )
+    return f"{title} on {pairs.task}", {
+        row.system: (row.value, row.ci_low, row.ci_high)
+        for row in report.rows
+        if (row.metric, row.aggregation) == (metric, "all") and row.ci_low is not None and row.ci_high is not None
+    }
 
 
 def alignment(cosines: Float64) -> float:
@@ -142,89 +136,85 @@ def alignment(cosines: Float64) -> float:
 
 def separation(paraphrases: Float64, random: Float64) -> float:
     """Probability that a paraphrase has a higher cosine than a random pair, ties half; 0.5 is chance, 1 is perfect."""
-    ranks = rankdata(np.concatenate([paraphrases, random]))[: len(paraphrases)]
-    above = ranks.sum() - len(paraphrases) * (len(paraphrases) + 1) / 2
-    return float(above / (len(paraphrases) * len(random)))
+    alike = np.repeat([1, 0], [len(paraphrases), len(random)])
+    return float(roc_auc_score(alike, np.concatenate([paraphrases, random])))
+
+
+def random_cosines(cloud: Cloud) -> Float64:
+    """Cosines of random pairs of different sampled rows."""
+    return random_pair_cosines(cloud.sample, np.random.default_rng(0))
 
 
 def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) -> GeometrySection:
     """Cosines of random pairs, and of paraphrases where there are any."""
     panels = {name: {"random pairs": random_cosines(cloud)} for name, cloud in clouds.items()}
-    middle = {name: float(np.median(samples["random pairs"])) for name, samples in panels.items()}
-    told = f"random pairs have a median cosine of {listed(middle)}"
     if pairs is not None:
-        for name, samples in panels.items():
-            samples["paraphrases"] = pairs.paraphrases(name)
-        alike = {name: float(np.median(samples["paraphrases"])) for name, samples in panels.items()}
-        told += f", paraphrases ({pairs.rule}) of {listed(alike)}"
+        panels = {name: {**samples, "paraphrases": pairs.paraphrases(name)} for name, samples in panels.items()}
     quantiles = {
-        name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]).tolist() for kind, sample in samples.items()}
+        name: {kind: np.quantile(sample, [0.05, 0.5, 0.95]) for kind, sample in samples.items()}
         for name, samples in panels.items()
     }
+    kinds = list(next(iter(panels.values())))
+    middle = {kind: listed({name: row[kind][1] for name, row in quantiles.items()}) for kind in kinds}
+    told = f"random pairs have a median cosine of {middle['random pairs']}"
+    if pairs is not None:
+        told += f", paraphrases ({pairs.rule}) of {middle['paraphrases']}"
     return GeometrySection(
         f"A threshold works where the two hills do not overlap: {told}.",
         {"quantiles 5, 50, 95 %": quantiles},
-        lambda plots: plots.histograms(panels, plots.Axis("cosine")),
-        f"Histograms of cosines of {' and '.join(next(iter(panels.values())))}, a panel for each of "
-        f"{', '.join(panels)}.",
+        lambda plots: plots.histograms(panels, "cosine"),
+        f"Histograms of cosines of {' and '.join(kinds)}, a panel for each of {', '.join(panels)}.",
     )
 
 
 def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
     """Alignment and uniformity side by side, and how well paraphrases and random pairs come apart."""
-    lines, numbers = [], {}
-    for name, cloud in clouds.items():
-        alike, random = pairs.paraphrases(name), random_cosines(cloud)
-        row = {
-            "alignment": alignment(alike),
-            "uniformity": uniformity(cloud),
-            "separation": separation(alike, random),
+    numbers = {
+        name: {
+            "alignment": alignment(pairs.paraphrases(name)),
+            "uniformity": cloud.uniformity,
+            "separation": separation(pairs.paraphrases(name), random_cosines(cloud)),
         }
-        numbers[name] = row
-        lines.append((name, *(f"{value:.3f}" for value in row.values())))
+        for name, cloud in clouds.items()
+    }
     apart = {name: row["separation"] for name, row in numbers.items()}
     return GeometrySection(
         "Calibration lowers uniformity (evenly spread) and often raises alignment (paraphrases farther apart), so "
         f"neither is read alone; a paraphrase is more similar than a random pair with probability {listed(apart, 3)}.",
         {"systems": numbers, "pairs": pairs.name, "paraphrases": int(pairs.alike.sum()), "rule": pairs.rule},
-        table=Table(("system", "alignment", "uniformity", "separation"), tuple(lines)),
+        table=Table(
+            ("system", "alignment", "uniformity", "separation"),
+            tuple((name, *(f"{value:.3f}" for value in row.values())) for name, row in numbers.items()),
+        ),
     )
 
 
 def show_edit_distances(pairs: PairCosines) -> GeometrySection:
     """Does a system find pairs similar because they share words?"""
-    follows = {name: spearman(cosines, pairs.edits.astype(float)) for name, cosines in pairs.cosines.items()}
+    follows = {name: spearman(cosines, pairs.edits) for name, cosines in pairs.cosines.items()}
     gold = ""
     if pairs.gold is not None:
-        follows_gold = spearman(pairs.gold, pairs.edits.astype(float))
-        gold = f"; the human scores themselves have {follows_gold:.2f}"
+        gold = f"; the human scores themselves have {spearman(pairs.gold, pairs.edits):.2f}"
     shown = np.random.default_rng(0).permutation(len(pairs.edits))[:DRAWN]
-    points = {
-        name: np.column_stack([pairs.edits[shown].astype(float), cosines[shown]])
-        for name, cosines in pairs.cosines.items()
-    }
+    points = {name: np.column_stack([pairs.edits, cosines])[shown] for name, cosines in pairs.cosines.items()}
     return GeometrySection(
         "The steeper the cloud falls, the more a similarity is spelling: Spearman's correlation of cosine and edit "
         f"distance, in words, is {listed(follows)} on the {len(pairs.edits):,} pairs of {pairs.name}{gold}.",
         {"spearman": follows, "pairs": pairs.name, "n": len(pairs.edits)},
         lambda plots: plots.scatters(
-            points,
-            plots.Axis("edit distance in words"),
-            plots.Axis("cosine"),
-            None if pairs.gold is None else pairs.gold[shown],
-            "human score",
+            points, "edit distance in words", "cosine", None if pairs.gold is None else pairs.gold[shown], "human score"
         ),
         f"Cosine against edit distance of pairs of sentences, a panel for each of {', '.join(points)}.",
     )
 
 
 def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> GeometrySection:
-    """What does a cosine of so much mean?"""
+    """The meaning of a cosine: the mean human score of pairs with this cosine, or how probably they are paraphrases."""
     curves = {}
     for name, cloud in clouds.items():
         if pairs.gold is None:
             alike = pairs.paraphrases(name)
-            random = random_cosines(cloud, len(alike))
+            random = random_pair_cosines(cloud.sample, np.random.default_rng(0), len(alike))
             scores, target = np.concatenate([alike, random]), np.repeat([1.0, 0.0], [len(alike), len(random)])
         else:
             scores, target = pairs.cosines[name], (pairs.gold - pairs.gold.min()) / np.ptp(pairs.gold)
@@ -239,28 +229,22 @@ def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
     return GeometrySection(
         f"Where a line crosses one half stands the cosine to decide by: {told}. The height is the {meaning} "
         f"({pairs.name}).",
-        {
-            "curves": {name: {"cosine": a.tolist(), "meaning": b.tolist()} for name, (a, b) in curves.items()},
-            "half": middle,
-        },
-        lambda plots: plots.curves(curves, plots.Axis("cosine"), plots.Axis(meaning.partition(",")[0])),
+        {"curves": {name: {"cosine": a, "meaning": b} for name, (a, b) in curves.items()}, "half": middle},
+        lambda plots: plots.curves(curves, "cosine", meaning.partition(",")[0]),
         f"The {meaning} by cosine, a line for each of {', '.join(curves)}.",
     )
 
 
-def show_scores(found: PairScores) -> GeometrySection:
+def show_scores(metric: str, scores: Mapping[str, tuple[float, float, float]]) -> GeometrySection:
     """How good the systems are on the pairs, with intervals."""
-    told = ", ".join(
-        f"{100 * value:.1f} ({100 * low:.1f} to {100 * high:.1f}) {name}"
-        for name, (value, low, high) in found.rows.items()
-    )
-    scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in found.rows.items()}
+    scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.items()}
+    told = ", ".join(f"{value:.1f} ({low:.1f} to {high:.1f}) {name}" for name, (value, low, high) in scaled.items())
     return GeometrySection(
         "Systems whose bars do not overlap can be told apart, others only by a paired test (bertflow evaluate): "
-        f"{found.metric} x 100, with 95 % intervals, is {told}.",
-        {"metric": found.metric, "values": {name: list(row) for name, row in found.rows.items()}},
-        lambda plots: plots.intervals(scaled, plots.Axis(f"{found.metric} x 100")),
-        f"{found.metric} of {', '.join(found.rows)}, each a dot with its 95 % interval.",
+        f"{metric} x 100, with 95 % intervals, is {told}.",
+        {"metric": metric, "values": scores},
+        lambda plots: plots.intervals(scaled, f"{metric} x 100"),
+        f"{metric} of {', '.join(scores)}, each a dot with its 95 % interval.",
     )
 
 

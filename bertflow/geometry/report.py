@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.files import write_text
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class GeometrySection:
     alt: str = ""
     table: Table | None = None
 
+    def as_dict(self) -> dict[str, Any]:
+        """The sentence and the numbers, ready for JSON."""
+        return {"sees": self.sees, **ready_for_json(self.numbers)}
+
 
 @dataclass(frozen=True, repr=False)
 class GeometryReport(AbstractResult):
@@ -64,7 +68,9 @@ class GeometryReport(AbstractResult):
         page: Where ``report.html`` was written; None if it was not.
     """
 
-    name: ClassVar[str] = "report"
+    name = "report"
+    format = 1
+    not_in_json = ("heading", "page")
     heading: str
     facts: Mapping[str, str]
     sections: Mapping[str, GeometrySection]
@@ -83,13 +89,7 @@ class GeometryReport(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON."""
-        return {
-            "format": 1,
-            "title": self.heading,
-            "facts": dict(self.facts),
-            "sections": {title: {"sees": part.sees, **part.numbers} for title, part in self.sections.items()},
-            "left_out": dict(self.left_out),
-        }
+        return {"title": self.heading, **super().as_dict()}
 
     def to_markdown(self) -> str:
         """Every section but its picture."""
@@ -185,22 +185,11 @@ def inspect_geometry(
         raise UsageError(f"sentences should be at least {FEWEST}, got {sentences}. Look at more.")
     if output is not None and Path(output).is_file():
         raise UsageError(f"output should be a folder, but {output} is a file. Choose another name.")
-    from bertflow.geometry.inspecting import inspect_model  # loads torch
+    from bertflow.geometry import inspecting  # loads torch
 
-    options = {"pooling": pooling, "max_length": max_length}
-    report = inspect_model(
-        model,
-        text,
-        pairs,
-        compare=compare,
-        sentences=sentences,
-        data_dir=data_dir,
-        frequencies=frequencies,
-        options={name: value for name, value in options.items() if value is not None},
-        device=device,
-        seed=seed,
-        progress=progress,
-    )
+    opened = inspecting.open_encoder(model, device, pooling=pooling, max_length=max_length)
+    drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
+    report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress)
     return report if output is None else replace(report, page=report.save(output) / REPORT)
 
 

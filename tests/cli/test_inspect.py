@@ -15,7 +15,7 @@ from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.inspecting import write_report
-from bertflow.geometry.spectrum import read_history
+from bertflow.geometry.measures import read_history
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -182,7 +182,7 @@ def run_folder(tmp_path_factory):
 
 
 def test_the_history_is_read_from_the_metrics(run_folder):
-    found = read_history(run_folder / "metrics.csv")
+    found = read_history(run_folder)
     assert {name: (steps.tolist(), bits.tolist()) for name, (steps, bits) in found.items()} == {
         "training": ([10, 20], [1.5, 1.25]),
         "held out": ([20, 40], [1.4, 1.3]),
@@ -192,7 +192,7 @@ def test_the_history_is_read_from_the_metrics(run_folder):
 def test_one_value_is_no_history(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,train/bits_per_dim\n1,2.0\n")
     with pytest.raises(DataError, match="fewer than two values were logged"):
-        read_history(tmp_path / "metrics.csv")
+        read_history(tmp_path)
 
 
 class Refusing(AbstractEncoder):

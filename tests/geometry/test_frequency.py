@@ -53,7 +53,7 @@ def test_words_are_ranked_by_their_counts_and_those_without_are_left_out(monkeyp
     x = vectors()[shuffled]
     words = [WORDS[at] for at in shuffled]
     known = {word: count for word, count in COUNTS.items() if word != "w1"}
-    first, second, rest = words_by_rank(x, words, known)
+    first, second, rest = words_by_rank(words, x, known)
     assert (first.name, second.name, rest.name) == ("0 to 1", "2 to 4", "5 to 99")
     assert (first.n, second.n, rest.n) == (2, 3, 34)
     assert first.length == pytest.approx(slow_bin(vectors(), [0, 2])[0])
@@ -62,7 +62,7 @@ def test_words_are_ranked_by_their_counts_and_those_without_are_left_out(monkeyp
 
 def test_a_list_of_another_language_is_refused():
     with pytest.raises(DataError) as refused:
-        words_by_rank(vectors(), WORDS, {"mot": 3, "w0": 1})
+        words_by_rank(WORDS, vectors(), {"mot": 3, "w0": 1})
     assert str(refused.value) == (
         "1 of 40 words of the vocabulary have a count; 8 are wanted. Give a frequency list of the encoder's language, "
         "in lower case."
@@ -109,6 +109,5 @@ def test_what_coordinates_explain_is_the_r2_of_a_regression():
 def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data):
     from bertflow.data.corpus import read_frequencies
 
-    words, vectors = read_static_words(minilm)
-    found = words_by_rank(vectors, words, read_frequencies(shared_data / "text/en_50k.txt.gz"))
+    found = words_by_rank(*read_static_words(minilm), read_frequencies(shared_data / "text/en_50k.txt.gz"))
     assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]

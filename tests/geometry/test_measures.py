@@ -7,20 +7,21 @@ import pytest
 from scipy import stats
 
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import ROWS, Cloud, K, hubness, nearest
-from bertflow.geometry.measures import (
-    MEASURES,
-    cosine_by_coordinate,
+from bertflow.geometry.cloud import (
+    ROWS,
+    Cloud,
+    K,
+    gaussian_iso_score,
+    iso_score,
     log_partition,
     mean_cosine,
-    measured,
-    of_gaussian,
-    random_cosines,
+    nearest,
+    outlier_dimensions,
 )
+from bertflow.geometry.measures import LEVELS, MEASURES, length_quantiles, length_spread, measured, of_gaussian
 from bertflow.geometry.pairs import alignment, separation
-from bertflow.geometry.spectrum import gaussian_iso_score, iso_score, outlier_dimensions, singular_spectrum
-from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
+from bertflow.store.store import EmbeddingStore
 
 
 def cone(n=60, dim=8, seed=0):
@@ -169,7 +170,7 @@ def test_blocks_give_the_same_as_one_block(monkeypatch):
 
 
 def test_a_store_is_read_by_rows(monkeypatch):
-    class Stored:
+    class Stored(EmbeddingStore):
         """Rows that can only be asked for by number."""
 
         def __init__(self, x):
@@ -191,18 +192,13 @@ def test_measures_of_all_pairs_look_at_a_seeded_sample():
     cloud, again = Cloud(x, seed=3, sample=20), Cloud(x, seed=3, sample=20)
     assert len(cloud.sample) == 20
     np.testing.assert_array_equal(cloud.sample, again.sample)
-    assert hubness(cloud).n == 20
+    assert len(cloud.occurrences) == 20
     assert cloud.moments.n == 100
 
 
 def test_contributions_of_coordinates_add_up_to_the_mean_cosine():
     cloud = Cloud(cone())
-    assert cosine_by_coordinate(cloud).sum() == pytest.approx(mean_cosine(cloud))
-
-
-def test_random_cosines_are_of_different_rows():
-    x = np.eye(3)
-    assert set(random_cosines(Cloud(x), 200)) == {0.0}
+    assert cloud.cosine_by_coordinate.sum() == pytest.approx(mean_cosine(cloud))
 
 
 def test_iso_score_needs_the_reference_of_its_sample():
@@ -220,7 +216,7 @@ def test_one_long_coordinate_is_the_outlier():
 def test_the_spectrum_is_that_of_the_centered_rows():
     x = cone()
     singular = np.linalg.svd(x - x.mean(0), compute_uv=False)
-    np.testing.assert_allclose(singular_spectrum(Moments.of(x)), singular / singular[0], atol=1e-9)
+    np.testing.assert_allclose(Cloud(x).variance_shares, singular**2 / (singular**2).sum(), atol=1e-9)
 
 
 def test_the_partition_function_stays_finite_for_long_rows():
@@ -231,19 +227,18 @@ def test_the_partition_function_stays_finite_for_long_rows():
 @pytest.mark.parametrize("by", ["dot", "euclidean"])
 def test_nearest_are_those_that_a_sort_finds(by):
     x = cone(30)
-    closeness = x @ x.T if by == "dot" else -(np.linalg.norm(x[:, None] - x, axis=2) ** 2)
+    closeness = x @ x.T if by == "dot" else -np.linalg.norm(x[:, None] - x, axis=2)
     np.fill_diagonal(closeness, -np.inf)
     found, values = nearest(x, 4, by)
     np.testing.assert_array_equal(found, np.argsort(-closeness, axis=1)[:, :4])
     np.testing.assert_allclose(values, np.sort(closeness, axis=1)[:, ::-1][:, :4], atol=1e-9)
 
 
-def test_hubness_by_hand():
+def test_hubs_by_hand(monkeypatch):
+    monkeypatch.setattr("bertflow.geometry.cloud.K", 1)
     # Four rows on a line around a hub: with k = 1 the hub is the nearest of three, its own nearest is row 1.
     angles = np.radians([0, 10, -11, 12])
-    found = hubness(Cloud(np.column_stack([np.cos(angles), np.sin(angles)])), k=1)
-    assert found.counts.tolist() == [1, 2, 0, 1]
-    assert (found.orphans, found.most) == (0.25, 2)
+    assert Cloud(np.column_stack([np.cos(angles), np.sin(angles)])).occurrences.tolist() == [1, 2, 0, 1]
 
 
 def test_alignment_is_the_mean_squared_distance_on_the_sphere():
@@ -289,7 +284,22 @@ def test_what_has_no_measures_is_refused(x, message):
 
 def test_too_few_rows_have_no_ten_nearest():
     with pytest.raises(DataError, match=r"^The 10 nearest of 5 embeddings are wanted. Give at least 11 sentences.$"):
-        hubness(Cloud(cone(5)))
+        MEASURES["orphans"].of(Cloud(cone(5)))
+
+
+def test_a_gaussian_lies_on_the_diagonal():
+    expected, observed = length_quantiles(np.random.default_rng(0).normal(size=(20_000, 32)))
+    np.testing.assert_allclose(observed, expected, atol=0.02)
+    assert length_spread(expected, observed) == pytest.approx(1, abs=0.03)
+
+
+def test_quantiles_are_those_of_the_squared_lengths():
+    z = np.random.default_rng(0).standard_t(3, size=(500, 4))
+    expected, observed = length_quantiles(z)
+    lengths = sorted(sum(value**2 for value in row) / 4 for row in z)
+    assert observed[49] == pytest.approx(np.median(lengths))
+    assert stats.chi2(4).cdf(4 * expected) == pytest.approx(LEVELS)
+    assert length_spread(expected, observed) > 2  # heavy tails
 
 
 @pytest.mark.slow

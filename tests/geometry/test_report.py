@@ -7,33 +7,35 @@ import sys
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.errors import DataError
+from bertflow.geometry.contexts import DotProductParts, LayerGeometry
 from bertflow.geometry.frequency import Bin
 from bertflow.geometry.inspecting import SECTIONS, Material, make_report
-from bertflow.geometry.layers import LayerGeometry
-from bertflow.geometry.masked_words import DotProductParts
-from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing
+from bertflow.geometry.pairs import PairCosines, calibration_curve, crossing
 from bertflow.geometry.report import GeometryReport, GeometrySection
-from bertflow.geometry.spectrum import Latent
 from bertflow.tables import Table
 
 WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
 NAMES = ("raw", "<whitening>")
 VOID = {"meta", "img", "link", "br"}
 PARTS = {
-    "pair_cosines": ("Paraphrases", "Edit distance", "What a score means"),
-    "scores": ("Scores",),
-    "words": ("Words by frequency",),
-    "by_layer": ("Layers",),
-    "masked": ("Masked words",),
-    "latents": ("Latent",),
-    "history": ("Training",),
+    "pairs.cosines_of_pairs": ("Cosines", "Paraphrases", "Edit distance", "What a score means"),
+    "pairs.scores_of_pairs": ("Scores",),
+    "frequency.words_by_rank": ("Words by frequency",),
+    "contexts.contextuality": ("Layers",),
+    "contexts.dot_product_parts": ("Masked words",),
+    "measures.length_quantiles": ("Latent",),
+    "measures.read_history": ("Training",),
 }
-"""Parts of the material that may be missing, and the sections that need them."""
+"""What may fail, and the sections that need it."""
 
 
 class Encoder:
     """A system that is described, and encodes nothing."""
+
+    def __init__(self, calibrator=None):
+        self.calibrator = calibrator
 
     def describe(self):
         return {"encoder": "made up", "pooling": "mean"}
@@ -42,41 +44,44 @@ class Encoder:
         return None
 
 
-class Missing(Material):
-    """Material without one of its parts, as where a model lacks it."""
-
-    def __getattribute__(self, name):
-        if name == object.__getattribute__(self, "__dict__").get("missing"):
-            raise DataError(f"no {name} & nothing else.")
-        return super().__getattribute__(name)
-
-
-def material(missing="", **changes):
-    """Everything a report can hold, made up; the name of a system would break a page that does not escape."""
+def material(**changes):
+    """Rows and sentences, made up; the name of a system would break a page that does not escape."""
     rng = np.random.default_rng(0)
-    sentences = tuple(" ".join(rng.choice(WORDS, 5)) + f" {at}" for at in range(40))
     raw = rng.normal(size=(40, 6)) * [3, 2, 1, 1, 1, 1] + 4
-    z = rng.normal(size=(40, 6))
-    cosines = {name: rng.uniform(low, 1, 30) for name, low in zip(NAMES, (0.5, -1), strict=True)}
-    bins = tuple(Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4))
-    parts = {
-        "pair_cosines": PairCosines(
-            "news", cosines, np.arange(30) > 15, "human score of at least 4", np.arange(30) % 7
-        ),
-        "scores": PairScores("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
-        "words": bins,
-        "by_layer": tuple(LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)),
-        "masked": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
-        "latents": {NAMES[1]: Latent.of(z)},
-        "history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
-        "missing": missing,
+    given = {
+        "systems": dict(zip(NAMES, (Encoder(), Encoder(bertflow.Whitening())), strict=True)),
+        "sentences": tuple(" ".join(rng.choice(WORDS, 5)) + f" {at}" for at in range(40)),
+        "embeddings": dict(zip(NAMES, (raw, rng.normal(size=(40, 6))), strict=True)),
+        "counts": {word: 50 - at for at, word in enumerate(WORDS)},
+        "given_pairs": "some",
+        "recipe": {},
     }
-    counts = {word: 50 - at for at, word in enumerate(WORDS)}
-    given = {"systems": dict.fromkeys(NAMES, Encoder()), "sentences": sentences, "counts": counts}
-    embeddings = dict(zip(NAMES, (raw, z), strict=True))
-    made = Missing(**{**given, "embeddings": embeddings, "given_pairs": "some", **changes})
-    vars(made).update(parts)
-    return made
+    return Material(**{**given, **changes})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _made_up():
+    """What is read from encoders and runs is made up."""
+    rng = np.random.default_rng(0)
+    cosines = {name: rng.uniform(low, 1, 30) for name, low in zip(NAMES, (0.5, -1), strict=True)}
+    edits = np.arange(30.0) % 7
+    found = {
+        "pairs.cosines_of_pairs": PairCosines("news", cosines, np.arange(30) > 15, "human score of at least 4", edits),
+        "pairs.scores_of_pairs": ("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
+        "inspecting.read_static_words": (),
+        "frequency.words_by_rank": [
+            Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4)
+        ],
+        "contexts.read_token_states": (),
+        "contexts.contextuality": [LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)],
+        "contexts.read_masked_words": None,
+        "contexts.dot_product_parts": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
+        "measures.read_history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        for place, value in found.items():
+            patch.setattr(f"bertflow.geometry.{place}", lambda *_, value=value, **__: value)
+        yield
 
 
 def report(**changes):
@@ -119,10 +124,19 @@ def test_with_everything_given_every_section_is_made():
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_a_section_without_its_part_is_left_out_with_the_reason(part):
-    found = report(missing=part, given_pairs=None if part == "pair_cosines" else "some")
-    assert found.left_out == dict.fromkeys(PARTS[part], f"no {part} & nothing else.")
+def test_a_section_without_its_part_is_left_out_with_the_reason(part, monkeypatch):
+    def fails(*_, **__):
+        raise DataError("no part & nothing else.")
+
+    monkeypatch.setattr(f"bertflow.geometry.{part}", fails)
+    found = report()
+    assert found.left_out == dict.fromkeys(PARTS[part], "no part & nothing else.")
     assert list(found.sections) == [title for title in SECTIONS if title not in PARTS[part]]
+
+
+def test_without_pairs_there_are_still_the_cosines_of_random_ones():
+    found = report(given_pairs=None)
+    assert list(found.left_out) == ["Paraphrases", "Edit distance", "What a score means", "Scores"]
 
 
 def test_a_section_that_cannot_be_made_says_why():
