@@ -193,7 +193,7 @@ def load_pairs(
         UsageError: If ``columns`` are not two.
     """
     given = [paths] if isinstance(paths, str | Path) else paths
-    kinds = list(PAIR_KINDS) if kind is None else [kind] if isinstance(kind, str) else list(kind)
+    kinds = [kind] if isinstance(kind, str) else list(kind or PAIR_KINDS)
     names = [name.strip() for name in columns.split(",")] if isinstance(columns, str) else columns
     if names is not None and len(names) != 2:
         raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")

@@ -24,9 +24,8 @@ TABLES = {
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_each_format_holds_the_same(tmp_path, name):
-    path = tmp_path / name
-    path.write_text(TABLES[name], encoding="utf-8")
+def test_each_format_holds_the_same(write, name):
+    path = write(name, TABLES[name])
     assert load_answers(path) == EXPECTED
 
 
@@ -41,9 +40,8 @@ def test_parquet_holds_the_same(tmp_path):
     assert load_answers(path) == EXPECTED
 
 
-def test_past_questions_may_be_missing(tmp_path):
-    path = tmp_path / "answers.tsv"
-    path.write_text("ID\tText\na\tYes.\n", encoding="utf-8")
+def test_past_questions_may_be_missing(write):
+    path = write("answers.tsv", "ID\tText\na\tYes.\n")
     assert load_answers(path) == [Answer("a", "Yes.")]
 
 
@@ -63,30 +61,26 @@ def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
         ),
     ],
 )
-def test_a_row_that_cannot_be_used_is_refused_with_its_line(tmp_path, content, message):
-    path = tmp_path / "answers.tsv"
-    path.write_text(content, encoding="utf-8")
+def test_a_row_that_cannot_be_used_is_refused_with_its_line(write, content, message):
+    path = write("answers.tsv", content)
     with pytest.raises(DataError) as error:
         load_answers(path)
     assert str(error.value) == f"{path}, {message}"
 
 
-def test_past_questions_that_are_no_list_of_texts_are_refused(tmp_path):
-    path = tmp_path / "answers.jsonl"
-    path.write_text('{"id": "a", "text": "Yes.", "questions": [1]}\n', encoding="utf-8")
+def test_past_questions_that_are_no_list_of_texts_are_refused(write):
+    path = write("answers.jsonl", '{"id": "a", "text": "Yes.", "questions": [1]}\n')
     with pytest.raises(DataError) as error:
         load_answers(path)
     assert str(error.value) == f"{path}, line 1: past questions should be a list of texts, got [1]. Repair it."
 
 
-def test_a_question_may_have_several_right_answers(tmp_path):
-    path = tmp_path / "labels.tsv"
-    path.write_text("question\tid\nHow?\ta\nWhy?\tb\nHow?\tc\n", encoding="utf-8")
+def test_a_question_may_have_several_right_answers(write):
+    path = write("labels.tsv", "question\tid\nHow?\ta\nWhy?\tb\nHow?\tc\n")
     assert load_answer_labels(path) == {"How?": {"a", "c"}, "Why?": {"b"}}
 
 
-def test_labels_without_questions_are_refused(tmp_path):
-    path = tmp_path / "labels.tsv"
-    path.write_text("question\tid\n", encoding="utf-8")
+def test_labels_without_questions_are_refused(write):
+    path = write("labels.tsv", "question\tid\n")
     with pytest.raises(DataError, match="holds no questions"):
         load_answer_labels(path)

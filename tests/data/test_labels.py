@@ -22,27 +22,20 @@ def test_numbers_are_labels(write):
     assert load_labels(write("a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": 0}\n')).labels == ("1", "0")
 
 
-def test_an_empty_cell_is_named(write):
-    path = write("a.tsv", "a dog\tanimal\n\tthing\n")
+REFUSED = {
+    "empty cell": ("a.tsv", "a dog\tanimal\n\tthing\n", "{}, line 2: the column 1 should hold text, got ''. Fill it "
+                   "in, or leave the line out."),
+    "one label": ("a.tsv", "a dog\tanimal\na cat\tanimal\n", "{} should hold two labels or more, but holds 1. Give "
+                  "more text."),
+    "columns": ("a.csv", "a,b\nx,y\n", "{} should have the columns text + label | sentence + label | word + label, but "
+                "has a, b. Rename its columns."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_file_that_holds_no_labelled_text_is_refused(write, case):
+    name, content, message = REFUSED[case]
+    path = write(name, content)
     with pytest.raises(DataError) as error:
         load_labels(path)
-    assert (
-        str(error.value) == f"{path}, line 2: the column 1 should hold text, got ''. Fill it in, or leave the line out."
-    )
-
-
-def test_one_label_is_not_enough(write):
-    path = write("a.tsv", "a dog\tanimal\na cat\tanimal\n")
-    with pytest.raises(DataError) as error:
-        load_labels(path)
-    assert str(error.value) == f"{path} should hold two labels or more, but holds 1. Give more text."
-
-
-def test_other_columns_are_refused(write):
-    path = write("a.csv", "a,b\nx,y\n")
-    with pytest.raises(DataError) as error:
-        load_labels(path)
-    assert str(error.value) == (
-        f"{path} should have the columns text + label | sentence + label | word + label, but has a, b. "
-        "Rename its columns."
-    )
+    assert str(error.value) == message.format(path)

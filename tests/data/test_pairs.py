@@ -140,12 +140,6 @@ def test_one_class_is_nothing_to_learn(kept, why, write):
     assert str(caught.value) == f"{path} {why}"
 
 
-def test_other_columns_are_refused(write):
-    path = write("a.tsv", "left\tright\tlabel\nx\ty\tneutral\n")
-    with pytest.raises(DataError, match=r"but has left, right, label\. Rename its columns\.$"):
-        load_pairs(path, "classes")
-
-
 def test_the_pairs_of_one_class_belong_together(write):
     pairs = load_pairs(write("a.tsv", TSV), "classes").of_class("entailment")
     assert (pairs.second, pairs.target, pairs.classes) == (("A dog moves.",), None, ())
@@ -178,18 +172,18 @@ def test_two_columns_are_pairs_that_belong_together(name, content, write):
     assert pairs.target is None
 
 
-def test_an_answer_that_is_missing_is_named_with_its_line(write):
-    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\nWho?\t\n")
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("Who?\t\n", "{}, line 3: the column answer should hold text, got ''. Leave the pair out."),
+        ("", "{} holds 1 pairs, but contrast needs at least 2. Give more pairs."),
+    ],
+)
+def test_pairs_that_cannot_be_told_apart_are_refused(line, message, write):
+    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\n" + line)
     with pytest.raises(DataError) as caught:
         load_related(path)
-    assert str(caught.value) == f"{path}, line 3: the column answer should hold text, got ''. Leave the pair out."
-
-
-def test_one_pair_is_no_contrast(write):
-    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\n")
-    with pytest.raises(DataError) as caught:
-        load_related(path)
-    assert str(caught.value) == f"{path} holds 1 pairs, but contrast needs at least 2. Give more pairs."
+    assert str(caught.value) == message.format(path)
 
 
 GRADED = "sentence1\tsentence2\tscore\na\tb\t5\nc\td\t0\ne\tf\t2.5\n"
