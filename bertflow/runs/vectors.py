@@ -315,13 +315,13 @@ def _encoder(
     from bertflow.encoder.static import StaticEncoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.opening import load
-    from bertflow.store.text import read_text, text_rows
+    from bertflow.store.text import index_text, text_rows
 
     encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
     uncounted = encoder.describe().get("token_counts", "") is None
     if uncounted and isinstance(encoder, TransformerEncoder | StaticEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
-            distinct = read_text(read(), Path(folder))
+            distinct = index_text(read(), Path(folder))
             encoder.count_tokens(text_rows(Path(folder), 0, distinct.n) if distinct.n else [])
     return encoder

@@ -40,7 +40,7 @@ from bertflow.store.text import (
     TextIndex,
     distinct_rows,
     exact_hashes,
-    read_text,
+    index_text,
     save_array,
     text_digest,
     text_rows,
@@ -156,7 +156,7 @@ class EmbeddingStore:
             for leftover in folder.glob(f".{SPOOL}.*"):
                 shutil.rmtree(leftover)  # of a process that was killed while it read
             with atomic_folder(folder / SPOOL) as aside:
-                index = read_text(read(), aside)
+                index = index_text(read(), aside)
                 if not index.n:
                     raise UsageError(NO_TEXT)
             return index

@@ -70,7 +70,7 @@ class TextIndex:
     corpus: str
 
 
-def read_text(sentences: Iterable[str], folder: Path) -> TextIndex:
+def index_text(sentences: Iterable[str], folder: Path) -> TextIndex:
     """Read a text, sentences of one line, into an empty folder."""
     total = _spool(sentences, folder)
     if not total:

@@ -10,8 +10,8 @@ from bertflow.store.text import (
     distinct_rows,
     exact_hashes,
     first_appearances,
+    index_text,
     number_rows,
-    read_text,
     text_digest,
     text_rows,
 )
@@ -42,7 +42,7 @@ def test_first_appearances_are_those_of_a_dictionary():
 @pytest.mark.usefixtures("sizes")
 def test_a_text_that_is_read_as_a_stream_is_the_text_in_memory(tmp_path):
     text = corpus()
-    index = read_text(iter(text), tmp_path)
+    index = index_text(iter(text), tmp_path)
     distinct, row_ids = distinct_rows(text)
     assert index == TextIndex(len(distinct), text_digest([exact_hashes(distinct)]), text_digest([exact_hashes(text)]))
     np.testing.assert_array_equal(np.load(tmp_path / "row_ids.npy"), row_ids)
@@ -52,13 +52,13 @@ def test_a_text_that_is_read_as_a_stream_is_the_text_in_memory(tmp_path):
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 0), (3, 40), (118, 119)])
 def test_some_rows_of_a_text_are_read_alone(tmp_path, start, stop):
-    index = read_text(corpus(), tmp_path)
+    index = index_text(corpus(), tmp_path)
     assert index.n == 119
     assert list(text_rows(tmp_path, start, stop)) == distinct_rows(corpus())[0][start:stop]
 
 
 def test_only_what_is_needed_stays_on_disk(tmp_path):
-    read_text(corpus(), tmp_path)
+    index_text(corpus(), tmp_path)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"sentences.txt", "starts.npy", "row_ids.npy", "text_hashes.npy"}
 
@@ -76,10 +76,10 @@ def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():
 
 
 def test_no_text_is_no_rows(tmp_path):
-    assert read_text([], tmp_path).n == 0
+    assert index_text([], tmp_path).n == 0
 
 
 def test_a_sentence_of_several_lines_is_refused(tmp_path):
     with pytest.raises(DataError) as caught:
-        read_text(["one", "two", "a\nb"], tmp_path)
+        index_text(["one", "two", "a\nb"], tmp_path)
     assert str(caught.value) == "Sentence 2 of the stream has several lines. Replace its line ends by spaces."
