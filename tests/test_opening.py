@@ -3,6 +3,7 @@
 import json
 import logging
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,14 +130,79 @@ def test_what_is_opened_knows_what_it_is(things, name):
     assert load(**opened.recipe).identity == opened.identity
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "run" not in name and name != "calibrated"])
-def test_the_command_embed_gives_the_same_vectors(things, tmp_path, name, capsys):
-    path, expected = things[name]
-    (tmp_path / "text.txt").write_text("\n".join(TEXT))
-    argv = ["embed", str(tmp_path / "text.txt"), "--store", str(tmp_path / "store"), "--model", str(path)]
-    assert main([*argv, "--device", "cpu"]) == 0
-    store = EmbeddingStore.open(tmp_path / "store")
-    np.testing.assert_allclose(store.rows(store.row_ids), expected.encode(TEXT), atol=1e-5)
+# Commands
+
+COMMANDS = {
+    "embed": "embed {text} --store {out} --model {model} --device cpu",
+    "evaluate": "evaluate {model} --binary {pairs} --device cpu",
+    "export": "export {model} --target sentence-transformers --output {out}",
+    "fix": "fix {model} {text} --output {out} --device cpu",
+    "inspect": "inspect {model} --text {text} --output {out} --device cpu",
+    "score": "score {model} {pairs} --fit_on {text} --device cpu",
+    "search": "search build {out} --answers {answers} --model {model} --device cpu",
+    "serve": "serve {model} --device cpu",
+    "sweep": "sweep {model} --labels {labels} --device cpu",
+    "train": "train --encoder.model {model} --data.sentences {text} --output {out} --encoder.device cpu",
+}
+REFUSED = [
+    ("fix", "calibrated", "is already calibrated by AllButTheTop(k=1). Give the encoder without its calibrator."),
+    ("fix", "run", "is already calibrated by Center(). Give the encoder without its calibrator."),
+    ("sweep", "calibrated", "with pooling 'cls'; this is st-roles with pooling 'sif' (another pooling makes other"),
+    ("sweep", "run", "with pooling 'mean(1,2)', layers [1, 2]; this is tiny-bert with pooling 'sif', layers [4]"),
+    ("sweep", "saved", "keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."),
+]
+"""What a command refuses for the kind of thing that it is, and what it says."""
+
+
+class OpenedError(Exception):
+    """Ends a command when it has opened its encoder."""
+
+
+@pytest.fixture
+def run_command(things, tmp_path):
+    """Run one command on one of the things; the exit code."""
+    files = {
+        "text": "\n".join(TEXT),
+        "pairs": "a\tb\tlabel\nthe dog\ta cat\t1\na cat\tdogs\t0\n",
+        "answers": "id\ttext\n1\tdogs\n",
+    }
+    files["labels"] = "text\tlabel\n" + "".join(f"{text}\t{row % 2}\n" for row, text in enumerate(TEXT))
+    paths = {name: tmp_path / f"{name}{'.txt' if name == 'text' else '.tsv'}" for name in files}
+    for name, content in files.items():
+        paths[name].write_text(content)
+
+    def run(command, name):
+        return main(COMMANDS[command].format(**paths, out=tmp_path / "out", model=things[name][0]).split())
+
+    return run
+
+
+@pytest.mark.parametrize("name", [*NAMES, "word vectors"])
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "sweep"])  # which has poolings of its own
+def test_every_command_opens_the_same_encoder(things, run_command, monkeypatch, capsys, command, name):
+    opened = []
+
+    def spied(model, revision=None):
+        place, kind = find(model, revision)
+
+        def open_it(*named):
+            opened.append(kind.open(*named))
+            raise OpenedError
+
+        return place, replace(kind, open=open_it)
+
+    monkeypatch.setattr("bertflow.opening.find", spied)
+    with pytest.raises(OpenedError):
+        run_command(command, name)
+    monkeypatch.undo()
+    np.testing.assert_allclose(opened[0].encode(TEXT), things[name][1].encode(TEXT), atol=1e-5)
+    np.testing.assert_allclose(opened[0].encode_query(TEXT), load(things[name][0], **CPU).encode_query(TEXT), atol=1e-5)
+
+
+@pytest.mark.parametrize(("command", "name", "message"), REFUSED)
+def test_a_command_that_refuses_a_kind_says_so_in_one_line(run_command, capsys, command, name, message):
+    assert run_command(command, name) in (2, 3)
+    assert message in capsys.readouterr().err.splitlines()[-1]
 
 
 # Prompts
