@@ -32,7 +32,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.evaluating import evaluate_sts
 from bertflow.evaluation.verification import published
-from bertflow.runs.flow_run import TextOptions, train
+from bertflow.runs import TextOptions
+from bertflow.runs.training import train
 from bertflow.training.recipe import PAPER_TF
 
 COLUMNS = SUITES["sts7"]

@@ -37,8 +37,8 @@ from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
 from .runs.demonstration import demo as demo
-from .runs.encoder_run import finetune as finetune
-from .runs.flow_run import train as train
+from .runs.training import finetune as finetune
+from .runs.training import train as train
 from .runs.vectors import embed as embed
 from .runs.vectors import fit as fit
 from .runs.vectors import transform as transform

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from bertflow.cli.command import Command
-from bertflow.runs.flow_run import train
+from bertflow.runs.training import train
 from bertflow.training.recipe import Recipe, resolve
 
 

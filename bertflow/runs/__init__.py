@@ -1,1 +1,280 @@
-"""A training run as a folder: begin, resume, finish, report."""
+"""What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NotRequired
+
+import numpy as np
+from typing_extensions import TypedDict
+
+from bertflow.data.corpus import load_sentences, require_corpus
+from bertflow.data.docstrings import docstring_sentences
+from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, unique_sentences
+from bertflow.data.sts import expand_tasks, load_graded, load_sts
+from bertflow.errors import DataError, UsageError
+from bertflow.opening import load
+from bertflow.records import read_record
+from bertflow.results import AbstractResult
+from bertflow.text_keys import hash_texts
+
+if TYPE_CHECKING:
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.training.rows import Embeddings
+
+RUN = "run.json"
+"""Written last when a run begins: a folder that has it can be continued."""
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """The encoder; the embedded one where no model is named."""
+
+    model: str | None = None
+    """Hub id or folder."""
+    pooling: str | None = None
+    """A name, or a row written out: mean, cls, first-last-avg, mean(1,2), sif(3), ...; by default the recipe's, else
+    the folder's."""
+    max_length: int | None = None
+    """Tokens a sentence; the recipe's by default."""
+    device: str = "auto"
+    """auto, cpu, cuda, ..."""
+    dtype: str | None = None
+    """Precision of the encoder's weights: float32, float16, bfloat16. What is trained is float32 in any case."""
+    revision: str | None = None
+    """Branch, tag or commit, for a hub id."""
+    prompt: str | None = None
+    """Text in front of every sentence."""
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The text to fit on; docstrings of the installed packages where none is given."""
+
+    sentences: list[str] | str | None = None
+    """File or [FILE,FILE] of sentences: txt, tsv, csv, jsonl, parquet, hub:owner/name."""
+    columns: list[str] | None = None
+    """Columns of a table that hold text; by default found by their names."""
+    tasks: str | None = None
+    """Instead: the unlabelled sentences of STS tasks, as stsb or sts12,sts13 or sts7; with the paper's presets pair by
+    pair, repeats included."""
+    data_dir: str | None = None
+    """Folder of the STS tasks."""
+    max_sentences: int | None = None
+    """Number of sentences in a random sample; by default all are used."""
+    store: str | None = None
+    """Folder for the embeddings: made if it is new, continued if it was begun, read if it is complete. Several
+    processes (torchrun, srun) share one. By default embeddings stay in memory."""
+
+
+@dataclass(frozen=True)
+class PairOptions:
+    """The pairs to learn from."""
+
+    pairs: list[str] | str | None = None
+    """File or [FILE,FILE] of pairs: tsv, csv, jsonl, parquet. By objective: classification takes premise, hypothesis,
+    label, or SNLI and MNLI as they are distributed; regression sentence1, sentence2, score; in-batch-negatives
+    question, answer, or text, paraphrase, or two columns without a header."""
+    tasks: str | None = None
+    """For regression, instead or as well: STS tasks, as stsb-train."""
+    data_dir: str | None = None
+    """Folder of the STS tasks."""
+    classes: list[str] | None = None
+    """Names of the classes; by default contradiction, entailment, neutral."""
+    only: str | None = None
+    """For in-batch-negatives from labelled pairs: the class whose pairs belong together, as entailment."""
+    top_score: float = 5.0
+    """The highest score in the files."""
+    leave_out: str | None = None
+    """STS tasks, as sts7,tuning: pairs that hold one of their sentences are dropped."""
+    max_pairs: int | None = None
+    """Number of pairs in a random sample; by default all are used."""
+
+
+class RunRecord(TypedDict):
+    """What ``run.json`` cannot be continued without."""
+
+    options: dict[str, Any]
+    status: str
+    text: NotRequired[dict[str, Any]]
+    describe: NotRequired[dict[str, Any]]
+    fit: NotRequired[dict[str, Any]]
+
+
+def read_run(folder: Path) -> RunRecord:
+    """What ``run.json`` says.
+
+    Raises:
+        DataError: If it is missing or damaged.
+    """
+    return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
+
+
+def flat_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree of options, as ``flow.glow.hidden``."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from flat_options(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+@dataclass(frozen=True, repr=False)
+class Run(AbstractResult):
+    """The result of a training: a run folder.
+
+    Attributes:
+        folder: The folder.
+        status: "done" or "interrupted".
+        note: What there is to say instead of the results, where nothing was done.
+    """
+
+    folder: Path
+    status: str
+    note: str = ""
+
+    @property
+    def facts(self) -> RunRecord:
+        """What ``run.json`` says."""
+        return read_run(self.folder)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command."""
+        return int(self.status == "interrupted")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Folder, status and figures of the training."""
+        return {"folder": str(self.folder), "status": self.status, "fit": self.facts.get("fit")}
+
+    def headline(self) -> str:
+        """Status and folder."""
+        return f"{self.status}, {self.folder}"
+
+
+def model_options(given: "ModelOptions | TransformerEncoder | str | Path | None") -> ModelOptions:
+    """The options that open what was given.
+
+    Raises:
+        UsageError: For an encoder that is not a transformer.
+    """
+    if given is None or isinstance(given, str | Path):
+        return ModelOptions(None if given is None else str(given))
+    return given if isinstance(given, ModelOptions) else ModelOptions(**trainable_encoder(given).recipe)
+
+
+def trainable_encoder(
+    given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
+) -> "TransformerEncoder":
+    """The encoder to train, or to calibrate.
+
+    Args:
+        given: Its name with options, or the encoder itself.
+        **recipe: Options of the recipe, for those that are not given.
+
+    Raises:
+        UsageError: If it is not a transformer without a calibrator: that can neither be trained nor be written into a
+            run folder.
+    """
+    from bertflow.encoder.transformer import TransformerEncoder
+
+    encoder: Any = given
+    if given is None or isinstance(given, ModelOptions | str | Path):
+        options = asdict(model_options(given))
+        named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
+        encoder = load(**named)
+    if not isinstance(encoder, TransformerEncoder):
+        raise UsageError(
+            f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
+            "or the name of one."
+        )
+    return encoder
+
+
+def training_text(options: TextOptions, seed: int = 0) -> list[str]:
+    """The sentences to fit on: those of files, the pairs of STS tasks, or docstrings.
+
+    Raises:
+        UsageError: If both files and tasks are named, or tasks without their folder.
+        DataError: If a file cannot be read, or holds fewer than two sentences.
+    """
+    if options.sentences and options.tasks:
+        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
+    if options.tasks:
+        tasks = _load_tasks(options.tasks, options.data_dir)
+        sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
+    elif options.sentences:
+        sentences = load_sentences(options.sentences, options.columns)
+    else:
+        sentences = docstring_sentences()
+    require_corpus(sentences)
+    if options.max_sentences is None or options.max_sentences >= len(sentences):
+        return sentences
+    unit = 2 if options.tasks else 1  # pairs stay pairs
+    units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
+    return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
+
+
+def embed_text(encoder: "TransformerEncoder", sentences: Sequence[str], store: str | None) -> "Embeddings":
+    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
+
+    Raises:
+        DataError: If the store holds embeddings of other text, or by another encoder.
+    """
+    from bertflow.store.store import EmbeddingStore
+    from bertflow.store.text import distinct_rows
+
+    if store is not None:
+        built = EmbeddingStore.build(encoder, sentences, store)
+        return built if len(built) == len(sentences) else built.rows(built.row_ids)
+    distinct, rows = distinct_rows(sentences)
+    x = encoder.encode(distinct)
+    return x if len(distinct) == len(sentences) else x[rows]
+
+
+def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0) -> tuple[Pairs, int]:
+    """The pairs that the objective needs, and how many were left out because a sentence of theirs will be scored.
+
+    Args:
+        options: Where they come from.
+        objective: Its name.
+        wanted: What the pairs must carry for it: classes, scores or none.
+        seed: Random seed of a sample.
+
+    Raises:
+        UsageError: If no pairs are named, or options do not fit the objective.
+        DataError: If a file cannot be read, or nothing is left.
+    """
+    if not options.pairs and not (options.tasks and wanted == "scores"):
+        raise UsageError(
+            f"The objective {objective} needs pairs. Give a file with --data.pairs"
+            f"{' or STS tasks with --data.tasks' if wanted == 'scores' else ''}."
+        )
+    uses = {"tasks": ("scores",), "classes": ("classes", "none"), "only": ("none",)}
+    for name, targets in uses.items():
+        if getattr(options, name) and wanted not in targets:
+            raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
+    if wanted == "scores":
+        data_dir = _require_folder(options.data_dir) if options.tasks else None
+        pairs = load_graded(options.pairs or (), options.tasks or (), data_dir, options.top_score)
+    elif wanted == "none" and options.only is None:
+        pairs = load_related(options.pairs or ())
+    else:
+        pairs = load_pairs(options.pairs or (), "classes", classes=options.classes or NLI_CLASSES)
+        pairs = pairs if options.only is None else pairs.of_class(options.only)
+    before = len(pairs)
+    if options.leave_out:
+        pairs = pairs.without_text(hash_texts(unique_sentences(_load_tasks(options.leave_out, options.data_dir))))
+        if not len(pairs):
+            raise DataError(f"All {before} pairs hold a sentence of {options.leave_out}. Give other pairs.")
+    return pairs.sample(options.max_pairs, seed), before - len(pairs)
+
+
+def _load_tasks(tasks: str, data_dir: str | None) -> list[Pairs]:
+    return [load_sts(task, _require_folder(data_dir)) for task in expand_tasks(tasks, data_dir)]
+
+
+def _require_folder(data_dir: str | None) -> str:
+    if data_dir is None:
+        raise UsageError("STS tasks need the folder they lie in. Give data.data_dir.")
+    return data_dir

@@ -4,8 +4,16 @@ config.yaml   every option, ready to be given again          metrics.csv   what 
 run.json      versions, times, seed, text, and how it ended  tensorboard/  the same, for TensorBoard
 calibrator/   the fitted calibrator                          checkpoints/  Lightning's own, to resume from
 report/       how good the density is                        encoder/      the encoder, with bertflow.json
+
+``resume`` continues a run, however it stopped, to the end that it would have come to:
+
+    auto   continue the run in the output folder; begin it where there is none; do nothing where it is done
+    FILE   from this checkpoint of a run, in its own folder or in a new one
+
+A run is continued with its own options, text and encoder. Options that only say where and how it runs may differ.
 """
 
+import inspect
 import json
 import platform
 import shutil
@@ -16,97 +24,40 @@ from dataclasses import asdict, dataclass, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pytorch_lightning as pl
 import yaml
+from pytorch_lightning.utilities import rank_zero_only
 
-from bertflow.errors import UsageError
+from bertflow.calibration.base import VERSIONED
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.identity import Identity
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json, write_text
-from bertflow.results import AbstractResult
-from bertflow.runs.resume import RUN, find_resumption, read_run
+from bertflow.runs import RUN, ModelOptions, flat_options, read_run, trainable_encoder
+from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
+from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
-if TYPE_CHECKING:
-    import pytorch_lightning as pl
-
-    from bertflow.encoder.transformer import TransformerEncoder
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """The encoder; the embedded one where no model is named."""
-
-    model: str | None = None
-    """Hub id or folder."""
-    pooling: str | None = None
-    """A name, or a row written out: mean, cls, first-last-avg, mean(1,2), sif(3), ...; by default the recipe's, else
-    the folder's."""
-    max_length: int | None = None
-    """Tokens a sentence; the recipe's by default."""
-    device: str = "auto"
-    """auto, cpu, cuda, ..."""
-    dtype: str | None = None
-    """Precision of the encoder's weights: float32, float16, bfloat16. What is trained is float32 in any case."""
-    revision: str | None = None
-    """Branch, tag or commit, for a hub id."""
-    prompt: str | None = None
-    """Text in front of every sentence."""
-
-    @classmethod
-    def of(cls, given: "ModelOptions | TransformerEncoder | str | Path | None") -> "ModelOptions":
-        """The options that open what was given.
-
-        Raises:
-            UsageError: For an encoder that is not a transformer.
-        """
-        if given is None or isinstance(given, ModelOptions):
-            return given or cls()
-        if isinstance(given, str | Path):
-            return cls(str(given))
-        require_transformer(given)
-        return cls(**given.recipe)
-
-
-def require_transformer(encoder: object) -> None:
-    """Refuse what can neither be trained nor be written into a run folder.
-
-    Raises:
-        UsageError: If it is not a transformer without a calibrator.
-    """
-    from bertflow.encoder.transformer import TransformerEncoder
-
-    if not isinstance(encoder, TransformerEncoder):
-        raise UsageError(
-            f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
-            "or the name of one."
-        )
-
-
-@dataclass(frozen=True, repr=False)
-class Run(AbstractResult):
-    """The result of a training: a run folder.
-
-    Attributes:
-        folder: The folder.
-        status: "done" or "interrupted".
-        note: What there is to say instead of the results, where nothing was done.
-    """
-
-    folder: Path
-    status: str
-    note: str = ""
-
-    @property
-    def exit_code(self) -> int:
-        """Exit code of the command."""
-        return int(self.status == "interrupted")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Folder, status and figures of the training."""
-        return {"folder": str(self.folder), "status": self.status, "fit": read_run(self.folder).get("fit")}
-
-    def headline(self) -> str:
-        """Status and folder."""
-        return f"{self.status}, {self.folder}"
+AUTO = "auto"
+FREE = (
+    "output",
+    "report",
+    "resume",
+    "data.data_dir",
+    "data.store",
+    "encoder.device",
+    "trainer.accelerator",
+    "trainer.devices",
+    "trainer.enable_progress_bar",
+    "trainer.logger",
+    "trainer.max_time",
+    "trainer.num_nodes",
+    "trainer.profiler",
+    "trainer.strategy",
+)
+"""Options that may differ when a run is continued."""
 
 
 class RunFolder:
@@ -116,7 +67,7 @@ class RunFolder:
         output: The folder; by default that of the run that is resumed, else a new one.
         resume: "auto", or a checkpoint of a run.
         name: Begins the name of a new folder.
-        options: All options of the run, as a tree that is ready for JSON.
+        options: All options of the run, as a tree; objects become names of classes.
         say: Called with each line that a person may want to read.
 
     Raises:
@@ -132,41 +83,33 @@ class RunFolder:
         options: Mapping[str, Any],
         say: Callable[[str], None] | None,
     ) -> None:
-        from pytorch_lightning.utilities import rank_zero_only
-
         given = Path(output) if output else None
-        self.options, self.config = options, yaml.safe_dump(dict(options), sort_keys=False, allow_unicode=True)
-        self.found = find_resumption(resume, given, options)
+        self.options = dict(json.loads(json.dumps(options, default=_plain)))
+        self.config = yaml.safe_dump(self.options, sort_keys=False, allow_unicode=True)
+        self.found = find_resumption(resume, given, self.options)
         self.path = given or self.found.run or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
-        self._given, self.arguments, self.facts = given, dict[str, Any](), dict[str, Any]()
+        self._given, self.facts = given, dict[str, Any]()
 
     @property
     def nothing_to_do(self) -> str:
         """What there is to say where a run that is done is asked to go on."""
         return f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
 
-    def trainer(
-        self,
-        given: Mapping[str, Any] | None,
-        recipe: Mapping[str, Any],
-        shared: Mapping[str, Any],
-    ) -> "pl.Trainer":
-        """Lightning's Trainer for this run.
+    def prepare(self, given: Mapping[str, Any] | None, recipe: Mapping[str, Any], **shared: str | None) -> None:
+        """Make Lightning's Trainer of this run.
 
         Args:
             given: The user's options of it.
             recipe: The recipe's options.
-            shared: Folders besides the output that several processes need in common, by option.
+            **shared: Folders besides the output that several processes need in common, by option.
 
         Raises:
             UsageError: If Lightning refuses its options, the folder is not empty, or several processes would each have
                 a folder of their own.
         """
-        from bertflow.training.trainer import build_trainer
-
-        trainer = build_trainer(given or {}, self.path, recipe, self.found.steps)
-        missing = [name for name, folder in {"--output": self._given, **shared}.items() if not folder]
+        self.trainer = trainer = build_trainer(given or {}, self.path, recipe, self.found.steps)
+        missing = [f"--{name}" for name, folder in {"output": self._given, **shared}.items() if not folder]
         if trainer.world_size > 1 and missing:
             raise UsageError(
                 f"{trainer.world_size} processes train together and need the same folders, but "
@@ -175,62 +118,45 @@ class RunFolder:
             )
         if trainer.is_global_zero and not (self.found.run and self.found.run.resolve() == self.path.resolve()):
             self._require_empty()
-        return trainer
 
-    def begin(self, encoder: "TransformerEncoder", facts: Mapping[str, Any], seed: int, ranks: int) -> None:
-        """Write what is known before the training; keep the logged rows of steps that are not taken again.
+    def open_encoder(
+        self, given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
+    ) -> TransformerEncoder:
+        """The encoder to train, or to calibrate, as ``trainable_encoder`` does."""
+        encoder = trainable_encoder(given, **recipe)
+        self.say(f"encoder   {encoder.recipe['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
+        return encoder
 
-        Args:
-            encoder: What is trained, or calibrated.
-            facts: About the text or the pairs, for ``run.json``.
-            seed: The random seed.
-            ranks: Number of processes.
-        """
-        from bertflow.calibration.base import VERSIONED
-        from bertflow.training.trainer import METRICS, keep_metrics
-
-        self.path.mkdir(parents=True, exist_ok=True)
-        before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
-        for leftover in (*self.path.glob(".encoder.*"), *(self.path / "checkpoints").glob(".*")):
-            _delete(leftover)  # of a run that was killed while it wrote
-        write_text(self.path / "config.yaml", self.config)
-        found = self.found
-        resumption = {"at": _now(), "host": socket.gethostname(), "step": found.steps}
-        self.facts = {
-            "encoder": self.arguments,
-            "describe": encoder.describe(),
-            **facts,
-            "options": dict(self.options),
-            "seed": seed,
-            "world_size": ranks,
-            "started": before.get("started", _now()),
-            "resumed": [*before.get("resumed", []), *([resumption] if found.run else [])],
-            "host": socket.gethostname(),
-            "platform": platform.platform(),
-            "python": platform.python_version(),
-            "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
-            "command": sys.argv,
-        }
-        self._write_facts(status="running")
-        keep_metrics((found.run or self.path) / METRICS, self.path, found.steps)
-        if found.run:
-            self.say(f"resumed   {found.checkpoint or 'before its first checkpoint'}, after {found.steps:,} steps")
-
-    def train(self, training: Callable[[], None], finish: Callable[[], Mapping[str, Any]]) -> str:
+    def train(
+        self,
+        training: Callable[[pl.Trainer, Path | None], None],
+        encoder: TransformerEncoder,
+        facts: Mapping[str, Any],
+        finish: Callable[[], Mapping[str, Any]],
+        keep: bool = False,
+    ) -> str:
         """Train, and write the end whatever it is.
 
         Args:
-            training: Trains.
+            training: Trains, from a checkpoint if there is one.
+            encoder: What is trained, or calibrated.
+            facts: About the text or the pairs, and the seed, for ``run.json``.
             finish: Writes the results, and returns the figures for ``run.json``.
+            keep: Whether the folder gets the encoder first, so that the run works by itself.
 
         Returns:
-            "done", or "interrupted" after Ctrl-C or SIGTERM.
+            "done", or "interrupted" after Ctrl-C or SIGTERM; empty in all processes but the first, which write nothing.
         """
-        from bertflow.training.checkpoints import DivergenceError, prune_requeue_checkpoints
-
+        if not self.trainer.is_global_zero:
+            training(self.trainer, self.found.checkpoint)
+            return ""
+        self._begin(encoder, facts)
+        if keep and not (self.path / "encoder").is_dir():  # one that is there is complete
+            with atomic_folder(self.path / "encoder") as aside:
+                encoder.write(aside)
         status = "failed"
         try:
-            training()
+            training(self.trainer, self.found.checkpoint)
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -245,37 +171,37 @@ class RunFolder:
             prune_requeue_checkpoints(self.path / "checkpoints", keep=0)
         return status
 
-    def open_encoder(
-        self, given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
-    ) -> "TransformerEncoder":
-        """The encoder to train, or to calibrate.
-
-        Args:
-            given: Its name with options, or the encoder itself.
-            **recipe: Options of the recipe, for those that are not given.
-
-        Raises:
-            UsageError: If it is not a transformer without a calibrator.
-        """
-        from bertflow.encoder.transformer import TransformerEncoder
-        from bertflow.opening import load
-
-        if isinstance(given, TransformerEncoder):
-            encoder: Any = given
-        else:
-            options: dict[str, Any] = asdict(ModelOptions.of(given))
-            named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
-            encoder = load(**named)
-        require_transformer(encoder)
-        self.arguments = encoder.recipe
-        self.say(f"encoder   {self.arguments['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
-        return encoder
-
-    def save_encoder(self, encoder: "TransformerEncoder") -> None:
-        """Write the encoder, so that the run works by itself; one that is there is complete."""
-        if not (self.path / "encoder").is_dir():
-            with atomic_folder(self.path / "encoder") as aside:
-                encoder.write(aside)
+    def _begin(self, encoder: TransformerEncoder, facts: Mapping[str, Any]) -> None:
+        """Write what is known before the training; keep the logged rows of steps that are not taken again."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
+        for leftover in (*self.path.glob(".encoder.*"), *(self.path / "checkpoints").glob(".*")):
+            # Of a run that was killed while it wrote.
+            if leftover.is_dir():
+                shutil.rmtree(leftover)
+            else:
+                leftover.unlink()
+        write_text(self.path / "config.yaml", self.config)
+        found, host = self.found, socket.gethostname()
+        resumption = [{"at": _now(), "host": host, "step": found.steps}] if found.run else []
+        self.facts = {
+            "encoder": encoder.recipe,
+            "describe": encoder.describe(),
+            **facts,
+            "options": self.options,
+            "world_size": self.trainer.world_size,
+            "started": before.get("started", _now()),
+            "resumed": [*before.get("resumed", []), *resumption],
+            "host": host,
+            "platform": platform.platform(),
+            "python": platform.python_version(),
+            "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
+            "command": sys.argv,
+        }
+        self._write_facts(status="running")
+        keep_metrics((found.run or self.path) / METRICS, self.path, found.steps)
+        if found.run:
+            self.say(f"resumed   {found.checkpoint or 'before its first checkpoint'}, after {found.steps:,} steps")
 
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""
@@ -291,25 +217,94 @@ class RunFolder:
         write_json(self.path / RUN, {**self.facts, **more})
 
 
-def options_tree(**options: Any) -> dict[str, Any]:
-    """Arguments as a tree that is ready for JSON, as the command line gives them; objects become names of classes."""
-
-    def plain(value: Any) -> Any:
-        return asdict(value) if is_dataclass(value) and not isinstance(value, type) else type(value).__name__
-
-    return dict(json.loads(json.dumps(options, default=plain)))
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else type(value).__name__
 
 
 def _is_ours(path: Path, config: str) -> bool:
     return path.name.startswith(".config.yaml.") or (path.name == "config.yaml" and path.read_text("utf-8") == config)
 
 
-def _delete(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink()
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+@dataclass(frozen=True)
+class Resumption:
+    """Where a run goes on.
+
+    Attributes:
+        run: The run folder that was left; None for a run that begins.
+        checkpoint: The checkpoint in it; None where it stopped before the first one.
+        steps: Steps taken by then.
+        done: Whether the run came to its end.
+    """
+
+    run: Path | None = None
+    checkpoint: Path | None = None
+    steps: int = 0
+    done: bool = False
+
+
+def find_resumption(resume: str | Path | None, output: Path | None, options: Mapping[str, Any]) -> Resumption:
+    """What ``resume`` means for the folders as they are.
+
+    Raises:
+        UsageError: If the run was made with other options, or the options do not say which run.
+        DataError: If the checkpoint cannot be read, or is in no run folder.
+    """
+    if resume is None:
+        return Resumption()
+    if resume != AUTO:
+        checkpoint = Path(resume)
+        run = checkpoint.parent.parent
+        if checkpoint.is_file() and not (run / RUN).is_file():
+            raise DataError(
+                f"A checkpoint to go on from is in checkpoints/ of a run folder, but {run} has no run.json. "
+                "Give one that does."
+            )
+        steps = steps_of(checkpoint)
+        require_same_options(run, options)
+        here = output is None or output.resolve() == run.resolve()
+        return Resumption(run, checkpoint, steps, done=here and read_run(run)["status"] == "done")
+    if output is None:
+        raise UsageError("--resume auto continues the run in --output, but none was given. Give --output DIR.")
+    if not (output / RUN).is_file():
+        return Resumption()
+    require_same_options(output, options)
+    found = newest_checkpoint(output / "checkpoints")
+    return Resumption(output, found, steps_of(found) if found else 0, done=read_run(output)["status"] == "done")
+
+
+def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
+    """Refuse to continue a run as another one.
+
+    Raises:
+        UsageError: For the first option that differs.
+    """
+    left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
+    then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
+    for name in {**now, **then}:
+        if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
+            raise UsageError(
+                f"The run in {run} was made with {name}={then.get(name)}, but now it is {now.get(name)}. "
+                f"Give the options of {run / 'config.yaml'}, or choose another --output."
+            )
+
+
+def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: SentenceEncoder) -> None:
+    """Refuse to continue a run whose text or encoder has changed behind the same options.
+
+    Raises:
+        DataError: For the first fact about the text that differs, or for all about the encoder.
+    """
+    then, do = read_run(run), "Use what it was made from, or choose another --output."
+    before = then.get("text", {})
+    for name, now in text.items():
+        if before.get(name) != now:
+            raise DataError(
+                f"The run in {run} was made with text.{name} {before.get(name)!r}, but now it is {now!r}. {do}"
+            )
+    Identity.from_record(then.get("describe", {})).require(
+        encoder.identity, f"The run in {run} was made by", do, exact=True
+    )

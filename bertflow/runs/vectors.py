@@ -16,7 +16,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from typing_extensions import Unpack
+
 from bertflow.errors import DataError, UsageError
+from bertflow.opening import LoadOptions, load
 from bertflow.progress import bar, place, reading
 from bertflow.results import AbstractResult
 
@@ -128,16 +131,11 @@ def embed(
     store: str | Path,
     columns: str | None = None,
     model: "str | Path | SentenceEncoder | None" = None,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    dtype: str | None = None,
-    device: str = "auto",
-    revision: str | None = None,
-    prompt: str | None = None,
     storage: str | None = None,
     shards: int | None = None,
     verify: bool = False,
     progress: bool | None = None,
+    **options: Unpack[LoadOptions],
 ) -> Embedded:
     """Embed a corpus once, into a store.
 
@@ -150,16 +148,11 @@ def embed(
         store: Folder of the store; made if it is missing, else continued.
         columns: Columns of tables that hold text, as a,b; found by their names by default.
         model: Encoder: anything that bertflow.load opens; the embedded one by default.
-        pooling: Name of a pooling, or written out as 'mean(1,2)'; the encoder's own by default.
-        max_length: Length at which sentences are truncated, in tokens; the encoder's own by default, else 128.
-        dtype: Precision of the encoder's weights: float32, float16 or bfloat16; the encoder's own by default.
-        device: cpu, cuda, ...; auto chooses the fastest one.
-        revision: Branch, tag or commit of a hub id.
-        prompt: Text in front of every sentence; the encoder's own by default, none if it is empty.
         storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
         shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
         verify: Only compare the store with its checksums.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``.
 
     Returns:
         The finished store, and how long it took.
@@ -182,8 +175,8 @@ def embed(
         raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
     named = columns.split(",") if columns else None
     begin = time.monotonic()
-    options = {"pooling": pooling, "max_length": max_length, "dtype": dtype, "revision": revision, "prompt": prompt}
-    encoder = _encoder(model, {"device": device, **options}, lambda: stream_sentences(text, named))
+    encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
+    _count_tokens(encoder, lambda: stream_sentences(text, named))
     with ExitStack() as stack, rows.resumable(f"What is done is kept in {store}"):
         made = EmbeddingStore.build_streamed(
             encoder,
@@ -308,20 +301,15 @@ def transform(
     return Transformed(output, source.n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
 
 
-def _encoder(
-    model: "str | Path | SentenceEncoder | None", options: dict[str, Any], read: Callable[[], Iterable[str]]
-) -> "SentenceEncoder":
-    """The encoder; a pooling that weighs tokens by frequency first counts those of the text, which ``read`` starts."""
+def _count_tokens(encoder: "SentenceEncoder", read: Callable[[], Iterable[str]]) -> None:
+    """Count the tokens of the text, which ``read`` starts, for a pooling that weighs them by frequency and has none."""
     from bertflow.encoder.static import StaticEncoder
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.opening import load
     from bertflow.store.text import index_text, text_rows
 
-    encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
     uncounted = encoder.describe().get("token_counts", "") is None
     if uncounted and isinstance(encoder, TransformerEncoder | StaticEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
             distinct = index_text(read(), Path(folder))
             encoder.count_tokens(text_rows(Path(folder), 0, distinct.n) if distinct.n else [])
-    return encoder

