@@ -7,6 +7,7 @@ run_siamese.py; Li et al. 2020, appendix B.
 from dataclasses import dataclass
 
 from bertflow.errors import UsageError
+from bertflow.training.recipe import require_least
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,7 @@ class FinetuneRecipe:
     """Most steps that an interrupted run loses."""
 
     def __post_init__(self) -> None:
-        for name, least in (("batch_size", 1), ("checkpoint_every", 1), ("max_length", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(f"finetune.{name} must be at least {least}, got {getattr(self, name)}.")
+        require_least(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
         for name in ("learning_rate", "epochs", "scale"):
             if getattr(self, name) <= 0:
                 raise UsageError(f"finetune.{name} must be above 0, got {getattr(self, name):g}.")

@@ -30,6 +30,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.siamese import OBJECTIVES, Siamese
 from bertflow.progress import peak_memory
 from bertflow.registry import lookup
+from bertflow.store.text import distinct_rows
 from bertflow.text_keys import digest, hash_text, hash_texts
 from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.module import TrainingData
@@ -80,10 +81,8 @@ class PairData(TrainingData):
         order, held = seeded_order(len(pairs), seed), round(len(pairs) * recipe.held_out)
         batches = ShuffledBatches(torch.arange(len(pairs)), np.sort(order[held:]), recipe.batch_size, seed)
         super().__init__(batches, torch.from_numpy(np.sort(order[:held])), JUDGED_AT_ONCE)
-        distinct = list(dict.fromkeys((*pairs.first, *pairs.second)))
-        row_of = {sentence: row for row, sentence in enumerate(distinct)}
-        self._encoder, self._text = encoder, encoder.tokenized(distinct)
-        self._sides = [np.array([row_of[text] for text in side]) for side in (pairs.first, pairs.second)]
+        distinct, rows = distinct_rows((*pairs.first, *pairs.second))
+        self._encoder, self._text, self._sides = encoder, encoder.tokenized(distinct), rows.reshape(2, -1)
         self._keys = np.array([hash_text(sentence) for sentence in distinct], dtype=np.uint64).view(np.int64)
         self._targets = None if pairs.target is None else torch.from_numpy(pairs.target)
         self.text_hashes = hash_texts(distinct)
@@ -94,10 +93,10 @@ class PairData(TrainingData):
 
     def batch(self, index: NDArray[np.int64]) -> PairBatch:
         """The pairs at ``index``, padded, on the CPU."""
-        rows = [side[index] for side in self._sides]
+        rows = self._sides[:, index]
         first, second = (self._encoder.padded(self._text, side) for side in rows)
         targets = None if self._targets is None else self._targets[torch.from_numpy(index)]
-        return PairBatch(first, second, torch.from_numpy(self._keys[np.stack(rows)]), targets)
+        return PairBatch(first, second, torch.from_numpy(self._keys[rows]), targets)
 
 
 def siamese_options(recipe: FinetuneRecipe, n: int, folder: Path | None = None) -> dict[str, Any]:

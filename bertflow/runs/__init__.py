@@ -1,6 +1,6 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
@@ -20,7 +20,6 @@ from bertflow.text_keys import hash_texts
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.training.rows import Embeddings
 
 RUN = "run.json"
 """Written last when a run begins: a folder that has it can be continued."""
@@ -213,23 +212,6 @@ def training_text(options: TextOptions, seed: int = 0) -> list[str]:
     unit = 2 if options.tasks else 1  # pairs stay pairs
     units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
     return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
-
-
-def embed_text(encoder: "TransformerEncoder", sentences: Sequence[str], store: str | None) -> "Embeddings":
-    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
-
-    Raises:
-        DataError: If the store holds embeddings of other text, or by another encoder.
-    """
-    from bertflow.store.store import EmbeddingStore
-    from bertflow.store.text import distinct_rows
-
-    if store is not None:
-        built = EmbeddingStore.build(encoder, sentences, store)
-        return built if len(built) == len(sentences) else built.rows(built.row_ids)
-    distinct, rows = distinct_rows(sentences)
-    x = encoder.encode(distinct)
-    return x if len(distinct) == len(sentences) else x[rows]
 
 
 def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0) -> tuple[Pairs, int]:

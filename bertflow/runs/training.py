@@ -20,16 +20,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.runs import (
-    ModelOptions,
-    PairOptions,
-    Run,
-    TextOptions,
-    embed_text,
-    model_options,
-    read_pairs,
-    training_text,
-)
+from bertflow.runs import ModelOptions, PairOptions, Run, TextOptions, model_options, read_pairs, training_text
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import FitRecord, Recipe, resolve
 
@@ -42,6 +33,7 @@ if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.runs.folder import RunFolder
     from bertflow.training.fitting import FlowFit
+    from bertflow.training.rows import Embeddings
 
 
 @dataclass(frozen=True, repr=False)
@@ -200,7 +192,7 @@ def train(
     if run.found.run:
         require_same_inputs(run.found.run, facts, opened)
     run.say(f"text      {len(sentences):,} sentences")
-    fit = FlowFit(embed_text(opened, sentences, data.store), recipe, seed, sentences, opened)
+    fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
     provenance = Provenance(opened.describe(), hashes, tuple(opened.describe().get("labels", ())))
 
     def finish() -> Mapping[str, Any]:
@@ -291,6 +283,23 @@ def finetune(
 
     status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
     return EncoderRun(run.path, status) if status else None
+
+
+def _embedded(encoder: "TransformerEncoder", sentences: Sequence[str], store: str | None) -> "Embeddings":
+    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
+
+    Raises:
+        DataError: If the store holds embeddings of other text, or by another encoder.
+    """
+    from bertflow.store.store import EmbeddingStore
+    from bertflow.store.text import distinct_rows
+
+    if store is not None:
+        built = EmbeddingStore.build(encoder, sentences, store)
+        return built if len(built) == len(sentences) else built.rows(built.row_ids)
+    distinct, rows = distinct_rows(sentences)
+    x = encoder.encode(distinct)
+    return x if len(distinct) == len(sentences) else x[rows]
 
 
 def _write_result(

@@ -164,13 +164,7 @@ class KeepGoodStates(pl.Callback):
             self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
     def on_validation_batch_end(  # type: ignore[override]
-        self,
-        trainer: pl.Trainer,
-        pl_module: "BertFlow",
-        outputs: Tensor,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: pl.Trainer, pl_module: "BertFlow", outputs: Tensor, *which: Any
     ) -> None:
         """Keep the weights if they are the best so far; where averaged weights are in place, those are kept."""
         self._require_finite(trainer, pl_module, outputs)

@@ -109,9 +109,8 @@ class FlowFit:
     @property
     def trains(self) -> bool:
         """Whether there is a point in training: a recipe that keeps the best needs rows to judge by."""
-        if self.left_alone:
-            return False
-        return self.recipe.keep == "last" or self.recipe.held_out == 0 or self.held_out is not None
+        judged = self.recipe.keep == "last" or self.recipe.held_out == 0 or self.held_out is not None
+        return judged and not self.left_alone
 
     def trainer_options(self) -> dict[str, Any]:
         """What the recipe asks of a Trainer."""
@@ -142,7 +141,7 @@ class FlowFit:
             logger.warning("%d rows are too few to hold some out and judge a flow by: its start is kept.", len(self.x))
             return
         try:
-            with threads_for(self._numbers_a_step()):
+            with threads_for(math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank):
                 run_training(trainer, self.module, self.data, resume)
             self.finished = True
         finally:
@@ -151,10 +150,6 @@ class FlowFit:
         if not math.isfinite(mean_bits(self._flow(last), self.train_sample())):  # the last step is checked as well
             self.finished = False
             raise DivergenceError(self.module.states.message(self.module, self.steps, math.nan))
-
-    def _numbers_a_step(self) -> float:
-        """Rows x dimensions of a batch; infinite where the encoder is in the loop."""
-        return math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank
 
     def result(self) -> FittedFlow:
         """The state that the recipe chooses among those kept, and its record."""
@@ -254,7 +249,7 @@ def fit_flow(
 
 @contextmanager
 def threads_for(numbers: float) -> Iterator[None]:
-    """One thread for steps on at most ``SMALL`` numbers; afterwards as many as there were.
+    """One thread for steps on at most ``SMALL`` numbers (infinitely many: the encoder is in the loop); then as before.
 
     A step of a flow is hundreds of operators of a few microseconds each, and threads that meet after each of them cost
     more than they save: on two cores, a step of the default flow took as long as with one thread where they spin while

@@ -22,6 +22,17 @@ from bertflow.flow import GlowConfig
 from bertflow.registry import lookup
 
 
+def require_least(recipe: object, group: str, least: Mapping[str, float]) -> None:
+    """Refuse a recipe with a number below its least value.
+
+    Raises:
+        UsageError: For the first one, as ``group.name``.
+    """
+    for name, bound in least.items():
+        if getattr(recipe, name) < bound:
+            raise UsageError(f"{group}.{name} must be at least {bound}, got {getattr(recipe, name)}.")
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a flow is built and trained. Each field also says what the released code and the paper have."""
@@ -78,9 +89,7 @@ class Recipe:
     """Weights to keep: those with the fewest held-out bits, the start included, or the last. Released: last."""
 
     def __post_init__(self) -> None:
-        for name, least in (("epochs", 0), ("steps", 0), ("batch_size", 1), ("unit", 1), ("learning_rate", 0)):
-            if getattr(self, name) < least:
-                raise UsageError(f"flow.{name} must be at least {least}, got {getattr(self, name)}.")
+        require_least(self, "flow", {"epochs": 0, "steps": 0, "batch_size": 1, "unit": 1, "learning_rate": 0})
         if not 0 <= self.ema < 1:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:

@@ -76,8 +76,6 @@ def seeded_order(n: int, *key: int) -> NDArray[np.int64]:
     return np.random.default_rng(key).permutation(n)
 
 
-INITIAL_ROWS = 4096
-"""Rows that the data-dependent initialization looks at."""
 HELD_OUT_MOST = 10_000
 """No fit needs more rows than these to be judged."""
 HELD_OUT_LEAST = 16
