@@ -1,8 +1,8 @@
-"""Choose a row of a table by its name."""
+"""Choose a row of a table by its name; the names of a tree of options."""
 
 import difflib
-from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from bertflow.errors import UnknownNameError
 
@@ -31,3 +31,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that names the closest of the known names, with a space before it; empty if none is close."""
     close = difflib.get_close_matches(name, known, n=1)
     return f" Did you mean {close[0]}?" if close else ""
+
+
+def flat_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a tree of options, as ``flow.glow.hidden``."""
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from flat_options(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value

@@ -39,7 +39,7 @@ from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_t
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import write_json
 from bertflow.progress import watched
-from bertflow.runs import flat_options
+from bertflow.registry import flat_options
 
 CONFIG, OUTPUT, JSON = "config", "output", "json"
 """Options that are not the function's."""

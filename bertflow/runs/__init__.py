@@ -1,6 +1,5 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
-from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
@@ -107,15 +106,6 @@ def read_run(folder: Path) -> RunRecord:
         DataError: If it is missing or damaged.
     """
     return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
-
-
-def flat_options(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The leaves of a tree of options, as ``flow.glow.hidden``."""
-    for name, value in options.items():
-        if isinstance(value, Mapping):
-            yield from flat_options(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 @dataclass(frozen=True, repr=False)

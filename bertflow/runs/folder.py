@@ -36,7 +36,8 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json, write_text
-from bertflow.runs import RUN, ModelOptions, flat_options, read_run, trainable_encoder
+from bertflow.registry import flat_options
+from bertflow.runs import RUN, ModelOptions, read_run, trainable_encoder
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
 from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
