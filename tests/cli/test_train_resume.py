@@ -11,6 +11,7 @@ import torch
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.records import read_record
+from bertflow.runs import folder as run_folder
 from bertflow.training import trainer as train_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -79,7 +80,7 @@ def stopped(options, tmp_path, monkeypatch):
         monkeypatch.setattr(train_trainer, "CHECKPOINT_STEPS", every)
         with monkeypatch.context() as patched:
             killed = {"callbacks": [KillAt(step)]}
-            patched.setattr(train_trainer, "build_trainer", lambda given, *more: build({**given, **killed}, *more))
+            patched.setattr(run_folder, "build_trainer", lambda given, *more: build({**given, **killed}, *more))
             with pytest.raises(KilledError):
                 bertflow(command)
         return command, tmp_path / "run"
