@@ -104,7 +104,7 @@ def evaluate(
     from bertflow.calibration.spelling import RAW, parse_systems
     from bertflow.evaluation.analyses import ceiling_system, lexical_table
     from bertflow.evaluation.figures import AGGREGATIONS
-    from bertflow.evaluation.report import Report, score_sets
+    from bertflow.evaluation.report import score_sets
     from bertflow.evaluation.systems import CEILING, build_systems, open_system
     from bertflow.evaluation.verification import matching
     from bertflow.similarity import SIMILARITIES
@@ -135,10 +135,8 @@ def evaluate(
         )
     top = partial(ceiling_system, pairs=labelled, scored=sets, progress=progress) if labelled else None
     systems = build_systems(opened, baselines, _corpus(fit_on, [*sets, *others]), progress, top)
-    # One report for each kind of pairs: each has its own metric, and its own place in the files.
-    parts = [part for part in (sets, *([pairs] for pairs in others)) if part]
-    reports = [score_sets(systems, part, similarity, resamples, seed, force, progress) for part in parts]
-    report = replace(Report.joined(reports), aggregation=aggregation, theirs=theirs)
+    report = score_sets(systems, [*sets, *others], similarity, resamples, seed, force, progress)
+    report = replace(report, aggregation=aggregation, theirs=theirs)
     ceilings = [name for name in systems if labelled and name.split()[0] == CEILING]
     sections = [gap_section(report, RAW + name.removeprefix(CEILING), name) for name in ceilings]
     words = lexical_table(systems, edited, similarity, progress) if edited else None
@@ -171,9 +169,8 @@ def evaluate_sts(
         DataError: For data that is missing or damaged, a system trained on the labels, embeddings that are not finite,
             or similarities without variance.
     """
-    from bertflow.evaluation.report import require_named, score_sets
+    from bertflow.evaluation.report import score_sets
 
-    require_named(systems)
     sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
     return score_sets(systems, sets, **options)
 
@@ -262,13 +259,10 @@ def shortfalls(report: "Report", thresholds: Mapping[str, float], systems: Colle
     return f"{'; '.join(missed)}." if missed else ""
 
 
-def gap_closed(value: float, raw: float, ceiling: float) -> float | None:
-    """Which share of the way from ``raw`` to ``ceiling`` is gone; None where the ceiling does not lie above."""
-    return (value - raw) / (ceiling - raw) if ceiling > raw else None
-
-
-def gap_table(report: "Report", raw: str, ceiling: str) -> Table:
+def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
     """The share of the gap between two systems that each other one with the same weights closes, in percent.
+
+    A dash stands where the ceiling does not lie above the raw system.
 
     Args:
         report: Scores of all of them.
@@ -279,21 +273,15 @@ def gap_table(report: "Report", raw: str, ceiling: str) -> Table:
 
     def cell(system: str, task: str, how: str) -> str:
         value, low, high = (report.value(name, task, how) for name in (system, raw, ceiling))
-        share = gap_closed(value, low, high)
-        return MISSING if share is None else f"{100 * share:.0f} %"
+        return f"{100 * (value - low) / (high - low):.0f} %" if high > low else MISSING
 
     weights = {facts.name: facts.description.get("weights") for facts in report.systems}
     names = [name for name in weights if name not in (raw, ceiling) and weights[name] == weights[raw]]
     lines = [(name, *(cell(name, column.task, column.aggregation) for column in columns)) for name in names]
-    return Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines))
-
-
-def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
-    """The table, and what it says."""
     labels = next(", ".join(facts.labels) for facts in report.systems if facts.name == ceiling)
     return Section(
         f"What share of the gap between {raw} and {ceiling} is closed",
-        gap_table(report, raw, ceiling),
+        Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines)),
         (
             f"{ceiling} is an affine map that was trained on the labels of {labels}, without the pairs scored here: a "
             "lower bound of what labels can make of the same embeddings. The others saw no labels.",

@@ -105,25 +105,19 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
     }
 
 
-def mteb_files(
-    reports: Report | Sequence[Report], organization: str = "bertflow", encoder_datasets: Collection[str] | None = None
-) -> dict[str, str]:
+def mteb_files(report: Report) -> dict[str, str]:
     """The files of all systems and all tasks that mteb has, as text by their relative path.
 
     Args:
-        reports: One report, or several on the same systems under different similarities; cosine must be among them.
-            mteb's own files hold cosine, euclidean and manhattan.
-        organization: First part of the models' names.
-        encoder_datasets: mteb tasks that the encoders' weights were trained on; None if unknown.
+        report: Scores under the cosine.
     """
-    given = [reports] if isinstance(reports, Report) else list(reports)
-    rows = [row for report in given for row in report.rows if row.aggregation == "all"]
+    rows = [row for row in report.rows if row.aggregation == "all" and row.task in TASKS]
     files: dict[str, str] = {}
-    for facts in given[0].systems:
-        own = [row for row in rows if row.system == facts.name and row.task in TASKS]
-        name = f"{organization}/{NOT_IN_NAMES.sub('_', facts.name)}"
+    for facts in report.systems:
+        own = [row for row in rows if row.system == facts.name]
+        name = f"bertflow/{NOT_IN_NAMES.sub('_', facts.name)}"
         folder = f"results/{name.replace('/', '__')}/{revision_of(facts)}"
-        trained = training_datasets({row.task: row.seen for row in own}, facts.labels, encoder_datasets)
+        trained = training_datasets({row.task: row.seen for row in own}, facts.labels, None)
         card = model_meta(facts, name, None, trained) | {"loader": None}
         card["training_datasets"] = None if trained is None else sorted(trained)
         files[f"{folder}/model_meta.json"] = to_json(card)

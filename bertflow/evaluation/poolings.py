@@ -16,7 +16,7 @@ import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,11 +116,13 @@ def readable(poolings: Sequence[str], blocks: int) -> list[str]:
     return found
 
 
-@contextmanager
 def embed_poolings(
     encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
-) -> Iterator[dict[str, Path]]:
-    """Embed the sentences once, by all poolings, into files of float32 rows that last as long as the block.
+) -> Iterator[tuple[Candidate, Float32]]:
+    """Each candidate with its embeddings, one in memory at a time.
+
+    The sentences are embedded once, by all poolings, into temporary files of float32 rows. The weighted mean of all
+    layers comes last, if each layer's own mean is among the poolings.
 
     Args:
         encoder: With the blocks that the poolings read: it would load them anew for each chunk.
@@ -137,28 +139,19 @@ def embed_poolings(
             for pooling, x in found.items():
                 with files[pooling].open("ab") as file:
                     x.tofile(file)
-        yield files
 
+        def read(spelling: str) -> Float32:
+            return np.fromfile(files[spelling], dtype=np.float32).reshape(len(sentences), -1)
 
-def read_embeddings(file: Path, n: int) -> Float32:
-    """The embeddings (n, width) of one pooling."""
-    return np.fromfile(file, dtype=np.float32).reshape(n, -1)
-
-
-def _candidates_of(
-    encoder: TransformerEncoder, files: Mapping[str, Path], n: int
-) -> Iterator[tuple[Candidate, Float32]]:
-    """Each candidate with its embeddings, one in memory at a time."""
-    blocks = int(encoder.describe()["blocks"])
-    for spelling, file in files.items():
-        pooling, x = parse_pooling(spelling), read_embeddings(file, n)
-        yield Candidate(spelling, pooling.tokens, pooling.resolve(blocks), x.shape[1]), x
-    means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
-    if set(means) <= set(files):
-        layers = (read_embeddings(files[spelling], n) for spelling in means)
-        scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in layers)
-        total = np.asarray(sum(scaled), dtype=np.float32)
-        yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
+        blocks = int(encoder.describe()["blocks"])
+        for spelling in poolings:
+            pooling, x = parse_pooling(spelling), read(spelling)
+            yield Candidate(spelling, pooling.tokens, pooling.resolve(blocks), x.shape[1]), x
+        means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
+        if set(means) <= set(poolings):
+            scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in map(read, means))
+            total = np.asarray(sum(scaled), dtype=np.float32)
+            yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
 
 
 def _recipe(encoder: TransformerEncoder, *others: str) -> dict[str, Any]:
@@ -194,18 +187,18 @@ def sweep_poolings(
     seen = seen_share(scored, hash_texts(text))
     encoder.count_tokens(text)
     rows: list[SweepRow] = []
-    with embed_poolings(encoder, sentences, poolings, progress) as files:
-        for candidate, x in _candidates_of(encoder, files, len(sentences)):
-            for calibrator, z in _calibrated(x, fit_rows):
-                fitted = seen if calibrator != RAW or candidate.tokens in COUNTED else 0.0
-                facts = {**vars(candidate), "width": z.shape[1], "calibrator": calibrator, "seen": fitted}
-                system = candidate.pooling if calibrator == RAW else f"{candidate.pooling} {calibrator}"
-                rows += [SweepRow(**facts, **score) for score in _scores(system, z, sets, row_of)]
-        nbytes = sum(file.stat().st_size for file in files.values())
+    scratch = 0
+    for candidate, x in embed_poolings(encoder, sentences, poolings, progress):
+        scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
+        for calibrator, z in _calibrated(x, fit_rows):
+            fitted = seen if calibrator != RAW or candidate.tokens in COUNTED else 0.0
+            facts = {**vars(candidate), "width": z.shape[1], "calibrator": calibrator, "seen": fitted}
+            system = candidate.pooling if calibrator == RAW else f"{candidate.pooling} {calibrator}"
+            rows += [SweepRow(**facts, **score) for score in _scores(system, z, sets, row_of)]
     which = f"the {len(text)} scored sentences" if fit_on is None else f"{len(text)} given sentences"
     known = {row.pooling for row in rows}
     constant = tuple(name for name in poolings if name not in known)
-    return Sweep(tuple(rows), _recipe(encoder), nbytes, constant, len(sentences), f"{which}, without labels", seen)
+    return Sweep(tuple(rows), _recipe(encoder), scratch, constant, len(sentences), f"{which}, without labels", seen)
 
 
 def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
@@ -282,15 +275,14 @@ def probe_poolings(
         )
     encoder.count_tokens(labelled.texts)
     rows: list[ProbeRow] = []
-    with embed_poolings(encoder, labelled.texts, poolings, progress) as files:
-        for candidate, x in _candidates_of(encoder, files, n):
-            if candidate.pooling in files:
-                found = accuracy_of_folds(x, labelled.labels, folds, seed)
-                facts = {**vars(candidate), "accuracy": float(found.mean()), "deviation": float(found.std(ddof=1))}
-                rows.append(ProbeRow(**facts))
-        nbytes = sum(file.stat().st_size for file in files.values())
+    scratch = 0
+    for candidate, x in embed_poolings(encoder, labelled.texts, poolings, progress):
+        if candidate.pooling != WEIGHTED:
+            found = accuracy_of_folds(x, labelled.labels, folds, seed)
+            rows.append(ProbeRow(**vars(candidate), accuracy=float(found.mean()), deviation=float(found.std(ddof=1))))
+            scratch += x.nbytes
     return Probe(
-        tuple(rows), _recipe(encoder), nbytes, n, len(counts), max(counts.values()) / n, folds, seed, labelled.source
+        tuple(rows), _recipe(encoder), scratch, n, len(counts), max(counts.values()) / n, folds, seed, labelled.source
     )
 
 

@@ -10,7 +10,7 @@ Equal input gives equal bytes: nothing here depends on the time or the machine.
 import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -87,16 +87,6 @@ class Report(AbstractResult):
 
     name: ClassVar[str] = "results"
     title: ClassVar[str] = "Scores"
-
-    @classmethod
-    def joined(cls, reports: "Sequence[Report]") -> "Report":
-        """Reports on the same systems as one; tables show the first one's metric, and all of the others'."""
-        return replace(
-            reports[0],
-            rows=tuple(row for report in reports for row in report.rows),
-            differences=tuple(row for report in reports for row in report.differences),
-            tasks=tuple(task for report in reports for task in report.tasks),
-        )
 
     @cached_property
     def columns(self) -> list[Column]:
@@ -289,7 +279,10 @@ def score_sets(
     progress: bool | None = None,
 ) -> Report:
     """Score systems on pairs of any kind that are loaded already; see ``bertflow.evaluate_sts``."""
-    require_named(systems)
+    if not isinstance(systems, Mapping):
+        raise UsageError(
+            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
+        )
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])
     tasks: list[ScoredTask] = []
@@ -314,14 +307,6 @@ def score_sets(
         metric=figures[0].metric,
         tasks=tuple(tasks),
     )
-
-
-def require_named(systems: object) -> None:
-    """Refuse an encoder without a name."""
-    if not isinstance(systems, Mapping):
-        raise UsageError(
-            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
-        )
 
 
 FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {

@@ -94,7 +94,7 @@ class Figure(Measurement):
     influence: Float64 | None = None
     between: Float64 | None = None
 
-    def interval(self, system: int, less: int | None = None) -> tuple[float, float] | tuple[None, None]:
+    def interval(self, system: int, less: int | None = None) -> tuple[float | None, float | None]:
         """Ends of the 95 % interval of one system's value, or of that value less another system's.
 
         Bias-corrected and accelerated (BCa) rather than percentile: a resample has more ties than the sample, which
@@ -219,33 +219,24 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
         for family in families:
             members = [row for row in rows if (row.aggregation, row.metric) == family]
             tasks = [row for row in members if row.task not in suites]
-            bootstrap, known = (holm([getattr(row, p) for row in tasks]) for p in ("p_bootstrap", "p_williams"))
-            found += [
-                replace(row, p_bootstrap_holm=p, p_williams_holm=q)
-                for row, p, q in zip(tasks, bootstrap, known, strict=True)
-            ]
-            found += [replace(row, p_bootstrap_holm=row.p_bootstrap) for row in members if row.task in suites]
+            for group in (tasks, *([row] for row in members if row.task in suites)):
+                bootstrap, known = (holm([getattr(row, p) for row in group]) for p in ("p_bootstrap", "p_williams"))
+                found += map(_corrected, group, bootstrap, known)
     return found
+
+
+def _corrected(row: Difference, p_bootstrap: float | None, p_williams: float | None) -> Difference:
+    return replace(row, p_bootstrap_holm=p_bootstrap, p_williams_holm=p_williams)
 
 
 def _difference(systems: Sequence[str], figure: Figure, first: int, second: int) -> Difference:
     """One difference, not yet corrected."""
-    low, high = figure.interval(first, less=second)
     replicates = figure.replicates[first] - figure.replicates[second]
     drawn = bool(len(replicates)) and bool(np.isfinite(replicates).all())
     one, other = float(figure.values[first]), float(figure.values[second])
     p_williams = None
     if figure.between is not None and figure.n > 3:
         p_williams = williams(one, other, float(figure.between[first, second]), figure.n)[1]
-    return Difference(
-        task=figure.task,
-        aggregation=figure.aggregation,
-        metric=figure.metric,
-        first=systems[first],
-        second=systems[second],
-        difference=one - other,
-        ci_low=low,
-        ci_high=high,
-        p_bootstrap=bootstrap_p(replicates) if drawn else None,
-        p_williams=p_williams,
-    )
+    measured = (figure.task, figure.aggregation, figure.metric, systems[first], systems[second], one - other)
+    interval = figure.interval(first, less=second)
+    return Difference(*measured, *interval, bootstrap_p(replicates) if drawn else None, p_williams)

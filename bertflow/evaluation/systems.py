@@ -228,23 +228,18 @@ def _systems_of(
             yield one.name, CalibratedEncoder(own, one.calibrator)
 
 
-def encode_pairs(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> tuple[Float32, Float32]:
-    """Embeddings of the first and of the second texts, each (n, dim); the first texts of retrieval are queries."""
-    sentences = pairs.sentences
-    first, second = pairs.rows(row_numbers(sentences))
-    x = encoder.encode(sentences, progress=progress)
-    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
-    return asked[first], x[second]
-
-
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
     """Whether the first texts have another prompt than the second ones."""
     return pairs.kind == "retrieval" and "query_prompt" in system.identity.facts
 
 
 def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
-    """The cosine (n,) of each pair."""
-    return SIMILARITIES["cosine"].paired(*encode_pairs(encoder, pairs, progress))
+    """The cosine (n,) of each pair; the first texts of retrieval are queries."""
+    sentences = pairs.sentences
+    first, second = pairs.rows(row_numbers(sentences))
+    x = encoder.encode(sentences, progress=progress)
+    asked = encoder.encode_query(sentences, progress=progress) if _has_queries(encoder, pairs) else x
+    return SIMILARITIES["cosine"].paired(asked[first], x[second])
 
 
 def encode_sets(

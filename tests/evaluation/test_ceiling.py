@@ -1,5 +1,7 @@
 """The ceiling on data whose right answer is known, and what it must not be scored on."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.stats import pearsonr
@@ -11,7 +13,7 @@ from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.analyses import LabelledLinear, ceiling_system
-from bertflow.evaluation.evaluating import gap_closed, gap_table
+from bertflow.evaluation.evaluating import gap_section
 from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.rows import SystemFacts
 from bertflow.text_keys import hash_texts
@@ -135,17 +137,18 @@ def test_too_few_labelled_pairs_are_refused():
     )
 
 
-@pytest.mark.parametrize(("value", "share"), [(0.5, 0.0), (0.9, 1.0), (0.6, 0.25), (0.3, -0.5)])
-def test_the_share_of_the_gap(value, share):
-    assert gap_closed(value, raw=0.5, ceiling=0.9) == pytest.approx(share)
-
-
-def test_no_gap_has_no_share():
-    assert gap_closed(0.6, raw=0.5, ceiling=0.5) is None
+@pytest.mark.parametrize(
+    ("value", "ceiling", "share"),
+    [(0.5, 0.9, "0 %"), (0.9, 0.9, "100 %"), (0.6, 0.9, "25 %"), (0.3, 0.9, "-50 %"), (0.6, 0.5, "-")],
+)
+def test_the_share_of_the_gap(value, ceiling, share, report):
+    values = {"raw": 0.5, "ceiling": ceiling, "same as raw": value}
+    rows = tuple(replace(row, value=values[row.system]) for row in report.rows)
+    assert gap_section(replace(report, rows=rows), "raw", "ceiling").table.lines == (("same as raw", share),)
 
 
 def test_the_gap_table_has_the_others_as_lines(report):
-    table = gap_table(report, "raw", "ceiling")
+    table = gap_section(report, "raw", "ceiling").table
     assert table.header == ("raw to ceiling", "scored")
     assert table.lines == (("same as raw", "0 %"),)
 

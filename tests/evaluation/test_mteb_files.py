@@ -43,17 +43,19 @@ SYSTEMS = {"raw": Letters(), "with root (0.5)": Letters(0.5)}
 
 
 @pytest.fixture(scope="module")
-def reports():
-    return [score_sets(SYSTEMS, SETS, similarity, resamples=0) for similarity in ("cosine", "euclidean", "manhattan")]
+def report():
+    return score_sets(SYSTEMS, SETS, resamples=0)
 
 
 @pytest.fixture(scope="module")
-def files(reports):
-    return mteb_files(reports, "us")
+def files(report):
+    return mteb_files(report)
 
 
 def of_raw(files, name):
-    return json.loads(next(text for path, text in files.items() if "us__raw/" in path and path.endswith(f"/{name}")))
+    return json.loads(
+        next(text for path, text in files.items() if "bertflow__raw/" in path and path.endswith(f"/{name}"))
+    )
 
 
 def test_there_is_a_file_for_each_task_that_mteb_has(files):
@@ -62,15 +64,14 @@ def test_there_is_a_file_for_each_task_that_mteb_has(files):
 
 def test_the_folder_is_named_for_model_and_revision(files):
     revision = revision_of(SystemFacts.of("raw", SYSTEMS["raw"]))
-    assert f"results/us__raw/{revision}/STS12.json" in files
-    assert any(path.startswith("results/us__with_root_(0.5)/") for path in files)
+    assert f"results/bertflow__raw/{revision}/STS12.json" in files
+    assert any(path.startswith("results/bertflow__with_root_(0.5)/") for path in files)
 
 
-def test_scores_are_those_of_the_report_rounded(files, reports):
+def test_scores_are_those_of_the_report_rounded(files, report):
     scores = of_raw(files, "STS12.json")["scores"]["test"][0]
     expected = {
         row.metric: round(row.value, DECIMALS)
-        for report in reports
         for row in report.rows
         if (row.system, row.task, row.aggregation) == ("raw", "sts12", "all")
     }
@@ -91,8 +92,8 @@ def test_only_text_from_the_hub_has_the_hubs_revision(task, revision, files):
     assert of_raw(files, f"{task}.json")["dataset_revision"] == revision
 
 
-def test_equal_input_gives_equal_bytes(reports, files):
-    assert mteb_files(reports, "us") == files
+def test_equal_input_gives_equal_bytes(report, files):
+    assert mteb_files(report) == files
 
 
 def test_another_fitting_text_is_another_revision():
@@ -103,7 +104,7 @@ def test_another_fitting_text_is_another_revision():
 def test_what_was_seen_becomes_training_data():
     system = Letters(text=SETS[0].first[:1])
     report = score_sets({"raw": system}, SETS[:1], resamples=0)
-    assert of_raw(mteb_files(report, "us"), "model_meta.json")["training_datasets"] == ["STS12"]
+    assert of_raw(mteb_files(report), "model_meta.json")["training_datasets"] == ["STS12"]
 
 
 def test_what_is_unknown_is_null(files):
@@ -134,7 +135,7 @@ def test_mteb_reads_the_files(files, tmp_path):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(text)
         if target.name == "model_meta.json":
-            assert ModelMeta.model_validate_json(text).name.startswith("us/")
+            assert ModelMeta.model_validate_json(text).name.startswith("bertflow/")
         else:
             result = results.TaskResult.from_disk(target, load_historic_data=False)
             assert (result.task_name, result.mteb_version) == (target.stem, LAYOUT_VERSION)

@@ -71,9 +71,9 @@ def test_six_of_the_seven_tasks_have_no_mean(sts7):
     assert {row.task for row in report.rows} == {pairs.task for pairs in sts7[:-1]}
 
 
-def test_an_encoder_without_a_name_is_refused(tmp_path):
+def test_an_encoder_without_a_name_is_refused(pairs):
     with pytest.raises(UsageError) as refused:
-        evaluate_sts(ToyEncoder(), data_dir=tmp_path)
+        score_sets(ToyEncoder(), [pairs])
     assert str(refused.value) == ("The systems are encoders by their names, as {'raw': encoder}; got a ToyEncoder.")
 
 
