@@ -145,8 +145,8 @@ def embed_poolings(
 
         blocks = int(encoder.describe()["blocks"])
         for spelling in poolings:
-            pooling, x = parse_pooling(spelling), read(spelling)
-            yield Candidate(spelling, pooling.tokens, pooling.resolve(blocks), x.shape[1]), x
+            row, x = parse_pooling(spelling), read(spelling)
+            yield Candidate(spelling, row.tokens, row.resolve(blocks), x.shape[1]), x
         means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
         if set(means) <= set(poolings):
             scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in map(read, means))

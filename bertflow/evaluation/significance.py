@@ -221,12 +221,9 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
             tasks = [row for row in members if row.task not in suites]
             for group in (tasks, *([row] for row in members if row.task in suites)):
                 bootstrap, known = (holm([getattr(row, p) for row in group]) for p in ("p_bootstrap", "p_williams"))
-                found += map(_corrected, group, bootstrap, known)
+                for row, p, q in zip(group, bootstrap, known, strict=True):
+                    found.append(replace(row, p_bootstrap_holm=p, p_williams_holm=q))
     return found
-
-
-def _corrected(row: Difference, p_bootstrap: float | None, p_williams: float | None) -> Difference:
-    return replace(row, p_bootstrap_holm=p_bootstrap, p_williams_holm=p_williams)
 
 
 def _difference(systems: Sequence[str], figure: Figure, first: int, second: int) -> Difference:
