@@ -236,4 +236,5 @@ def _difference(systems: Sequence[str], figure: Figure, first: int, second: int)
         p_williams = williams(one, other, float(figure.between[first, second]), figure.n)[1]
     measured = (figure.task, figure.aggregation, figure.metric, systems[first], systems[second], one - other)
     interval = figure.interval(first, less=second)
-    return Difference(*measured, *interval, bootstrap_p(replicates) if drawn else None, p_williams)
+    p_bootstrap = bootstrap_p(replicates) if drawn else None
+    return Difference(*measured, *interval, p_bootstrap=p_bootstrap, p_williams=p_williams)
