@@ -15,6 +15,7 @@ Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence emb
 
 import functools
 import hashlib
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +28,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.encoder.abstract import check_sentences
+from bertflow.encoder.abstract import AbstractEncoder, check_sentences
 from bertflow.encoder.folders import RECORD_FILE
 from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
@@ -174,13 +175,6 @@ class WordCounts:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def describe_counts(pooling: Pooling, counts: TokenCounts | WordCounts | None) -> dict[str, Any]:
-    """What an encoder's ``describe()`` says of its counts, where its pooling needs them."""
-    if not pooling.counted:
-        return {}
-    return {"sif_a": COUNTED[pooling.tokens], "token_counts": counts.digest() if counts else None}
-
-
 HASHES_FILE = "labelled_text.safetensors"
 KEYS = ("labels", "tuned")
 """Keys of the record of a fine-tuned encoder."""
@@ -233,6 +227,38 @@ class Supervision:
                 "Copy the whole folder, or fine-tune again."
             ) from error
         return cls(tuple(record["labels"]), record["tuned"], hashes)
+
+
+class AbstractLearner(AbstractEncoder):
+    """An encoder that may have counted text, for its pooling, and may have been fine-tuned on labels.
+
+    Attributes:
+        supervision: The labels that it was fine-tuned on; None where none are known of.
+    """
+
+    _pooling: Pooling
+    _counts: TokenCounts | WordCounts | None = None
+    supervision: Supervision | None = None
+
+    @abstractmethod
+    def _facts(self) -> dict[str, Any]:
+        """What ``describe`` says beside what was learned."""
+
+    def describe(self) -> dict[str, Any]:
+        """All that decides the numbers, ready for JSON."""
+        facts = self._facts()
+        if self._pooling.counted:
+            digest = self._counts.digest() if self._counts else None
+            facts |= {"sif_a": COUNTED[self._pooling.tokens], "token_counts": digest}
+        return facts | (self.supervision.describe() if self.supervision else {})
+
+    def fitted_hashes(self) -> NDArray[np.uint64] | None:
+        """The text that ``sif`` counted and that of labels; None where counts came without their text."""
+        labelled = self.supervision.text_hashes if self.supervision else np.empty(0, dtype=np.uint64)
+        if not self._pooling.counted or self._counts is None:
+            return labelled
+        counted = self._counts.text_hashes
+        return None if counted is None else np.union1d(counted, labelled)
 
 
 def save_tuned(encoder: "TransformerEncoder", folder: str | Path, stage: Supervision) -> None:

@@ -257,6 +257,11 @@ class BlockStack:
         """Width of a layer."""
         return int(self.model.config.hidden_size)
 
+    @property
+    def word_embeddings(self) -> Tensor:
+        """A row for each token id: no position, no segment, no LayerNorm; (vocabulary, dim)."""
+        return cast(nn.Embedding, self.model.get_input_embeddings()).weight.detach()
+
     def longest_input(self) -> int:
         """How many tokens the model has positions for."""
         positions = int(self.model.config.max_position_embeddings)
@@ -275,6 +280,19 @@ class BlockStack:
         output = self.model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=inner or False, **inputs)
         found = {layer: output.hidden_states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
         return found | ({POOLER: output.pooler_output} if self.pooler else {})
+
+
+class WordEmbeddings(BlockStack):
+    """The word embeddings alone, which are read as layer 0."""
+
+    @property
+    def dim(self) -> int:
+        """Width of a word embedding."""
+        return self.word_embeddings.shape[1]
+
+    def read(self, ids: Tensor, *_: Any, **__: Any) -> dict[int, Tensor]:
+        """The rows of some token ids, (batch, token, dim), under 0."""
+        return {0: self.word_embeddings[ids]}
 
 
 def switch_off(model: nn.Module, norm: str) -> None:

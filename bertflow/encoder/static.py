@@ -17,22 +17,21 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.abstract import Float32, Role
 from bertflow.encoder.folders import open_model
-from bertflow.encoder.learned import TokenCounts, WordCounts, describe_counts, vocabulary_size
-from bertflow.encoder.model import BlockStack, tokenize
-from bertflow.encoder.pooling import Pooling, TokenViews, pool
+from bertflow.encoder.learned import AbstractLearner, TokenCounts, WordCounts
+from bertflow.encoder.model import WordEmbeddings
+from bertflow.encoder.pooling import Pooling
+from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256, read_raw_lines
-from bertflow.progress import bar
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
@@ -42,27 +41,9 @@ REDUCTIONS: Mapping[str, Pooling] = {name: Pooling((0,), tokens=name) for name i
 """How the vectors of the tokens become one; ``mean`` and ``max`` count special tokens, the others do not."""
 OF_WORDS: Mapping[str, Pooling] = {name: REDUCTIONS[name] for name in ("mean", "sif")}
 """Those of the vectors of words."""
-BUDGET = 2**16
-"""Tokens of a batch, padding included."""
 
 
-class AbstractStaticEncoder(AbstractEncoder):
-    """What both kinds of static vectors say of the counts for ``sif``."""
-
-    _pooling: Pooling
-    _counts: Any = None
-
-    def _described(self, **facts: Any) -> dict[str, Any]:
-        return facts | describe_counts(self._pooling, self._counts)
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """The text that ``sif`` counted; empty for the other poolings, None where counts came without their text."""
-        if not self._pooling.counted or self._counts is None:
-            return np.empty(0, dtype=np.uint64)
-        return self._counts.text_hashes
-
-
-class StaticEncoder(AbstractStaticEncoder):
+class StaticEncoder(AbstractTokenEncoder):
     """The word embeddings of a transformer as a ``SentenceEncoder``.
 
     Args:
@@ -90,12 +71,11 @@ class StaticEncoder(AbstractStaticEncoder):
     ) -> None:
         self._pooling = lookup("pooling of static vectors", REDUCTIONS, pooling)
         self._folder = open_model(model, revision)
-        stack = BlockStack.load(self._folder, [self._pooling])
-        self._vectors = embedding_matrix(stack).clone()
+        self._prompts = self._folder.prompts("")
+        self._stack = WordEmbeddings.load(self._folder, [self._pooling])
         self._max_length = max_length
-        tokenizer = self._folder.tokenizer
-        self._counts = None if token_counts is None else TokenCounts.given(token_counts, tokenizer)
-        self.dim = int(self._vectors.shape[1])
+        self._counts = None if token_counts is None else TokenCounts.given(token_counts, self._folder.tokenizer)
+        self.dim = self._stack.dim
         self.recipe: dict[str, Any] = {
             "model": str(model),
             "pooling": f"static-{pooling}",
@@ -103,46 +83,13 @@ class StaticEncoder(AbstractStaticEncoder):
             "revision": revision,
         }
 
-    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        text = tokenize(sentences, self._folder.tokenizer, self._max_length)
-        x = np.empty((len(sentences), self.dim), np.float32)
-        counts = self._counts
-        with bar(len(sentences), "encoding", progress) as advance:
-            for batch in text.batches(BUDGET, self._folder.pad_id, batch_size):
-                views = TokenViews(
-                    batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None
-                )
-                x[batch.rows] = pool([self._vectors[batch.ids]], views, self._pooling).numpy()
-                advance(len(batch.rows))
-        return x
-
-    def count_tokens(self, sentences: Iterable[str]) -> Self:
-        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
-
-        Raises:
-            DataError: If there are no tokens to count.
-        """
-        tokenizer = self._folder.tokenizer
-        self._counts = TokenCounts.of_text(
-            sentences, lambda chunk: tokenize(chunk, tokenizer, self._max_length), vocabulary_size(tokenizer)
-        )
-        return self
-
-    def describe(self) -> dict[str, Any]:
-        """All that decides the numbers, ready for JSON."""
-        return self._described(
-            encoder=self._folder.name,
-            weights=self._folder.weights_hash,
-            pooling=f"static-{self._pooling.tokens}",
-            max_length=self._max_length,
-        )
-
-
-def embedding_matrix(stack: BlockStack) -> torch.Tensor:
-    """A row for each token id: no position, no segment, no LayerNorm; (vocabulary, dim)."""
-    embeddings: Any = stack.model.get_input_embeddings()
-    matrix: torch.Tensor = embeddings.weight.detach()
-    return matrix
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "encoder": self._folder.name,
+            "weights": self._folder.weights_hash,
+            "pooling": f"static-{self._pooling.tokens}",
+            "max_length": self._max_length,
+        }
 
 
 _WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
@@ -154,7 +101,7 @@ def words_of(sentence: str) -> list[str]:
     return [word.replace("\u2019", "'") for word in _WORD.findall(sentence)]
 
 
-class WordVectorEncoder(AbstractStaticEncoder):
+class WordVectorEncoder(AbstractLearner):
     """Averaged word vectors.
 
     Args:
@@ -177,7 +124,7 @@ class WordVectorEncoder(AbstractStaticEncoder):
         self.dim = self._file.dim
         self.recipe: dict[str, Any] = {"model": str(path), "pooling": pooling}
         self._vectors: dict[str, Float32 | None] = {}
-        self._counts = None if word_counts is None else WordCounts(word_counts)
+        self._counts: WordCounts | None = None if word_counts is None else WordCounts(word_counts)
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         counts = self._counts if self._pooling.counted else None
@@ -206,11 +153,9 @@ class WordVectorEncoder(AbstractStaticEncoder):
         self._counts = WordCounts(counts, hash_texts(sentences))
         return self
 
-    def describe(self) -> dict[str, Any]:
-        """All that decides the numbers, ready for JSON."""
-        return self._described(
-            encoder=self._file.path.name, weights=self._file.digest, pooling=f"words-{self._pooling.tokens}"
-        )
+    def _facts(self) -> dict[str, Any]:
+        file = self._file
+        return {"encoder": file.path.name, "weights": file.digest, "pooling": f"words-{self._pooling.tokens}"}
 
     def _look_up(self, words: set[str]) -> None:
         if new := words - self._vectors.keys():

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, check_sentences
-from bertflow.encoder.folders import RECORD_FILE, Prompts, open_model, quiet_transformers, shown_prompts
-from bertflow.encoder.learned import Supervision, TokenCounts, describe_counts, vocabulary_size
+from bertflow.encoder.abstract import Float32, Role, check_sentences
+from bertflow.encoder.folders import RECORD_FILE, ModelFolder, Prompts, open_model, quiet_transformers, shown_prompts
+from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
@@ -31,7 +31,90 @@ DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""
 
 
-class TransformerEncoder(AbstractEncoder):
+class AbstractTokenEncoder(AbstractLearner):
+    """Sentences -> tokens -> batches -> layers -> pooled: of a transformer, or of its word embeddings alone.
+
+    Attributes:
+        device: Where the model is.
+    """
+
+    _folder: ModelFolder
+    _stack: BlockStack
+    _max_length: int
+    _counts: TokenCounts | None = None
+    _dtype = "float32"
+    _prompts: Prompts
+    device = torch.device("cpu")
+
+    def count_tokens(self, sentences: Iterable[str]) -> Self:
+        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
+
+        Raises:
+            DataError: If there are no tokens to count.
+        """
+        self._counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self._folder.tokenizer))
+        return self
+
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
+
+    def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
+        """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
+        text = self._tokenize(sentences, role)
+        n, longest = len(text.lengths), self._max_length
+        if text.truncated:
+            logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, longest)
+        if empty := text.without_content():
+            logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
+        return text
+
+    def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
+        check_sentences(sentences)
+        prompted = [self._prompts[role] + sentence for sentence in sentences]
+        return tokenize(prompted, self._folder.tokenizer, self._max_length)
+
+    @torch.no_grad()
+    def _pooled(
+        self, sentences: Sequence[str], rows: Sequence[Pooling], role: Role, progress: bool | None, most: int | None
+    ) -> list[NDArray[np.float32]]:
+        """The embeddings by each of some poolings, in batches of at most ``most`` sentences."""
+        depth, pooler = self._folder.needed(rows)
+        stack = self._stack
+        if depth > stack.depth or pooler > stack.pooler:
+            stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
+        text = self.tokenized(sentences, role)
+        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in rows]
+        budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
+        with bar(len(sentences), "encoding", progress) as advance:
+            for batch in text.batches(budget, self._folder.pad_id, most):
+                for x, embedded in zip(found, self._run(stack, batch.to(self.device), rows), strict=True):
+                    x[batch.rows] = embedded.cpu().numpy()
+                advance(len(batch.rows))
+        for x, pooling in zip(found, rows, strict=True):
+            finite = np.isfinite(x).all(1)
+            if not finite.all():
+                raise DataError(
+                    f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
+                    f"{int(np.argmin(finite))} the first (pooling {pooling}, {self._dtype}). Use float32 where half "
+                    "precision overflows; else the weights are damaged."
+                )
+        return found
+
+    def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
+        """The embeddings of one batch by each pooling."""
+        layers = [pooling.resolve(self._folder.blocks) for pooling in poolings]
+        counts = self._counts if any(pooling.counted for pooling in poolings) else None
+        views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
+        states = stack.read(batch.ids, batch.mask, sorted({layer for row in layers for layer in row}))
+        return [
+            states[POOLER].float()
+            if pooling.tokens == "pooler"
+            else pool([states[layer] for layer in row], views, pooling)
+            for pooling, row in zip(poolings, layers, strict=True)
+        ]
+
+
+class TransformerEncoder(AbstractTokenEncoder):
     """A frozen transformer and a pooling.
 
     A prompt is put in front of every sentence and is text like the rest: its tokens count in every pooling. A model
@@ -87,11 +170,11 @@ class TransformerEncoder(AbstractEncoder):
         self.device = resolve_device(device)
         self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
         self._max_length = self._choose_length(max_length, saved["max_length"])
-        self._token_counts = TokenCounts.read(folder.path) if folder.record else None
+        self._counts = TokenCounts.read(folder.path) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)
         self._may_change = False
         if token_counts is not None:
-            self._token_counts = TokenCounts.given(token_counts, self._folder.tokenizer)
+            self._counts = TokenCounts.given(token_counts, self._folder.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
         self.recipe: dict[str, Any] = {
             "model": str(model),
@@ -102,9 +185,6 @@ class TransformerEncoder(AbstractEncoder):
             "revision": revision,
             "prompt": prompt if prompt is None or isinstance(prompt, str) else dict(prompt),
         }
-
-    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -150,20 +230,10 @@ class TransformerEncoder(AbstractEncoder):
         """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
         if self._may_change:
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
-        kept = {name: self.__dict__[name] for name in ("_token_counts", "supervision")}
+        kept = {name: self.__dict__[name] for name in ("_counts", "supervision")}
         given = Path(self.recipe["model"]).expanduser()
         place = {"model": str(given.resolve())} if given.is_dir() else {}
         return functools.partial(type(self), **{**self.recipe, **place}), (), kept
-
-    def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
-        text = self._tokenize(sentences, role)
-        n, longest = len(text.lengths), self._max_length
-        if text.truncated:
-            logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, longest)
-        if empty := text.without_content():
-            logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
-        return text
 
     def padded(self, text: TokenizedText, rows: NDArray[np.int64]) -> Batch:
         """Some tokenized sentences as one batch, on the CPU."""
@@ -173,18 +243,8 @@ class TransformerEncoder(AbstractEncoder):
         """One batch (n, dim), float32, with gradients where torch keeps them; the model is run in the mode it is in."""
         return self._run(self._stack, batch, [self._pooling])[0]
 
-    def count_tokens(self, sentences: Iterable[str]) -> Self:
-        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
-
-        Raises:
-            DataError: If there are no tokens to count.
-        """
-        self._token_counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self._folder.tokenizer))
-        return self
-
-    def describe(self) -> dict[str, Any]:
-        """All that decides the numbers, ready for JSON."""
-        recipe = {
+    def _facts(self) -> dict[str, Any]:
+        facts = {
             "encoder": self._folder.name,
             "weights": self._folder.weights_hash,
             "blocks": self._folder.blocks,
@@ -195,25 +255,16 @@ class TransformerEncoder(AbstractEncoder):
             "prompt": self._prompts["document"],
         }
         if self._prompts["query"] != self._prompts["document"]:
-            recipe["query_prompt"] = self._prompts["query"]
-        recipe |= describe_counts(self._pooling, self._token_counts)
-        return recipe | (self.supervision.describe() if self.supervision else {})
-
-    def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """The text that ``sif`` counted and that of labels; None where counts came without their text."""
-        labelled = self.supervision.text_hashes if self.supervision else np.empty(0, dtype=np.uint64)
-        if not self._pooling.counted or self._token_counts is None:
-            return labelled
-        counted = self._token_counts.text_hashes
-        return None if counted is None else np.union1d(counted, labelled)
+            facts["query_prompt"] = self._prompts["query"]
+        return facts
 
     def write(self, folder: Path) -> None:
         """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
         with quiet_transformers():
             self._stack.model.save_pretrained(folder)
             self._folder.tokenizer.save_pretrained(folder)
-        if self._token_counts is not None:
-            self._token_counts.write(folder)
+        if self._counts is not None:
+            self._counts.write(folder)
         if self.supervision is not None:
             self.supervision.write(folder)
         write_json(folder / RECORD_FILE, {"format": 1} | self.describe())
@@ -227,48 +278,3 @@ class TransformerEncoder(AbstractEncoder):
         if not shortest <= wanted <= longest:
             raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
         return wanted
-
-    def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        check_sentences(sentences)
-        prompted = [self._prompts[role] + sentence for sentence in sentences]
-        return tokenize(prompted, self._folder.tokenizer, self._max_length)
-
-    @torch.no_grad()
-    def _pooled(
-        self, sentences: Sequence[str], rows: Sequence[Pooling], role: Role, progress: bool | None, most: int | None
-    ) -> list[NDArray[np.float32]]:
-        """The embeddings by each of some poolings, in batches of at most ``most`` sentences."""
-        depth, pooler = self._folder.needed(rows)
-        stack = self._stack
-        if depth > stack.depth or pooler > stack.pooler:
-            stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
-        text = self.tokenized(sentences, role)
-        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in rows]
-        budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
-        with bar(len(sentences), "encoding", progress) as advance:
-            for batch in text.batches(budget, self._folder.pad_id, most):
-                for x, embedded in zip(found, self._run(stack, batch.to(self.device), rows), strict=True):
-                    x[batch.rows] = embedded.cpu().numpy()
-                advance(len(batch.rows))
-        for x, pooling in zip(found, rows, strict=True):
-            finite = np.isfinite(x).all(1)
-            if not finite.all():
-                raise DataError(
-                    f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
-                    f"{int(np.argmin(finite))} the first (pooling {pooling}, {self._dtype}). Use float32 where half "
-                    "precision overflows; else the weights are damaged."
-                )
-        return found
-
-    def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
-        """The embeddings of one batch by each pooling."""
-        layers = [pooling.resolve(self._folder.blocks) for pooling in poolings]
-        counts = self._token_counts if any(pooling.counted for pooling in poolings) else None
-        views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
-        states = stack.read(batch.ids, batch.mask, sorted({layer for row in layers for layer in row}))
-        return [
-            states[POOLER].float()
-            if pooling.tokens == "pooler"
-            else pool([states[layer] for layer in row], views, pooling)
-            for pooling, row in zip(poolings, layers, strict=True)
-        ]

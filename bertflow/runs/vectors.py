@@ -303,12 +303,11 @@ def transform(
 
 def _count_tokens(encoder: "SentenceEncoder", read: Callable[[], Iterable[str]]) -> None:
     """Count the tokens of the text, which ``read`` starts, for a pooling that weighs them by frequency and has none."""
-    from bertflow.encoder.static import StaticEncoder
-    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.encoder.transformer import AbstractTokenEncoder
     from bertflow.store.text import index_text, text_rows
 
     uncounted = encoder.describe().get("token_counts", "") is None
-    if uncounted and isinstance(encoder, TransformerEncoder | StaticEncoder):
+    if uncounted and isinstance(encoder, AbstractTokenEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
             distinct = index_text(read(), Path(folder))

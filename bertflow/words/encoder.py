@@ -36,7 +36,6 @@ from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.static import embedding_matrix
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.words.study import Mention, find_word, spelled_alike
 from bertflow.words.tokens import whole_words
@@ -307,7 +306,7 @@ class WordEncoder:
             DataError: If a word has no pieces.
         """
         row = Pooling((0,), tokens=self._parse(pooling).tokens)
-        matrix = embedding_matrix(self.stack)
+        matrix = self.stack.word_embeddings
         return np.array([_pool_pieces([matrix[spelled_alike(self.tokenizer, word)]], row) for word in words])
 
     def describe(self) -> dict[str, Any]:
@@ -344,5 +343,5 @@ def read_static_words(model: str | Path, revision: str | None = None) -> tuple[t
     """
     folder = open_model(model, revision)
     words = whole_words(folder.tokenizer)
-    matrix = embedding_matrix(BlockStack.load(folder, [Pooling((0,))]))
+    matrix = BlockStack.load(folder, [Pooling((0,))]).word_embeddings
     return tuple(words), matrix[list(words.values())].numpy()

@@ -21,7 +21,7 @@ def counted(counts, tokenizer):
 
 def test_a_corpus_is_counted_without_special_tokens(tiny_bert, tokenizer):
     encoder = TransformerEncoder(tiny_bert, "sif").count_tokens(["the dog", "the dogs", "", "the xyz"])
-    found = counted(encoder._token_counts.counts, tokenizer)
+    found = counted(encoder._counts.counts, tokenizer)
     assert found == {"the": 3, "dog": 2, "##s": 1, "[UNK]": 1}
 
 
