@@ -83,7 +83,6 @@ _.similarity_pairwise
 
 # JSON: fields of records that are read or written whole.
 _.embedding
-_.p_williams_holm
 _.query_prompt
 _.same_position
 _.same_segment

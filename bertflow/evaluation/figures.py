@@ -169,10 +169,6 @@ class Meter:
                 by_group[group, system] = weighted_correlation(gold_scores, scores.under(columns), columns)
         return np.einsum("ag,gkr->akr", self._mix, by_group)
 
-    def values(self) -> Float64:
-        """The values themselves (readings, k)."""
-        return self.under(np.ones((1, len(self.task.pairs.target))))[..., 0]
-
     def influence(self) -> Float64:
         """What each pair adds to each value (readings, k, n), from the exact jackknife of its group."""
         gold, similarities = self.task.pairs.target, self.task.similarities
@@ -212,12 +208,9 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
         for at, meter in enumerate(meters):
             influence = meter.influence() if resamples else np.zeros((len(values[at]), *task.similarities.shape))
             metric = f"{task.similarity}_{meter.name}"
-            for row, reading in enumerate(partition.readings):
+            for reading, *numbers in zip(partition.readings, values[at], replicates[at], influence, strict=True):
                 how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
-                ranked_together = meter.name == "spearman" and reading.aggregation == "all"
-                between = np.corrcoef(rankdata(task.similarities, axis=1)) if ranked_together else None
-                numbers = (values[at, row], replicates[at, row], influence[row])
-                figures.append(Figure(*how, *numbers, None if between is None else np.atleast_2d(between)))
+                figures.append(Figure(*how, *numbers))
     return figures
 
 
@@ -273,9 +266,19 @@ def retrieval_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
 
 
 def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, seed: int) -> list[Figure]:
-    """The area under the ROC curve."""
+    """The area under the ROC curve, with its resamples."""
     scores = np.stack([SIMILARITIES[similarity].paired(first, second) for _, first, second in sides])
-    return [auc_figure(pairs, f"{similarity}_auc", scores, resamples, seed)]
+    positive = pairs.target == 1
+    ranks = [MidRanks(row) for row in scores]
+    weights = pair_weights(
+        [np.flatnonzero(positive), np.flatnonzero(~positive)], resamples, generator(seed, pairs.task)
+    )
+    values, replicates = _resampled(
+        lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), _ones(pairs), weights
+    )
+    influence = np.stack([placements(row, positive) for row in scores])
+    n = len(positive)
+    return [Figure(pairs.task, "own", "all", "", f"{similarity}_auc", n, values, replicates, influence)]
 
 
 def right_ranks(
@@ -306,19 +309,6 @@ def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed:
     weights = pair_weights([np.arange(n, dtype=np.intp)], resamples, generator(seed, task))
     replicates = _resampled(lambda rows: by_query @ rows.T / n, np.ones((1, n)), weights)[1]
     return Figure(task, "test", "all", "", metric, n, values, replicates, influence=by_query - values[:, None])
-
-
-def auc_figure(pairs: Pairs, metric: str, scores: Float64, resamples: int, seed: int) -> Figure:
-    """The area under the ROC curve of each row of ``scores`` (k, n), with its resamples."""
-    positive = pairs.target == 1
-    groups = [np.flatnonzero(positive), np.flatnonzero(~positive)]
-    ranks = [MidRanks(row) for row in scores]
-    weights = pair_weights(groups, resamples, generator(seed, pairs.task))
-    values, replicates = _resampled(
-        lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), _ones(pairs), weights
-    )
-    influence = np.stack([placements(row, positive) for row in scores])
-    return Figure(pairs.task, "own", "all", "", metric, len(positive), values, replicates, influence)
 
 
 def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Float64) -> Float64:

@@ -234,10 +234,8 @@ class Report(AbstractResult):
     def _system_line(self, system: SystemFacts) -> str:
         """How one system was made, and what it saw of the scored text."""
         description = system.description
-        parts = [f"encoder {description['encoder']}"] if "encoder" in description else []
-        parts += [
-            f"{key.replace('_', ' ')} {description[key]}" for key in ("pooling", "max_length") if key in description
-        ]
+        told = [key for key in ("encoder", "pooling", "max_length") if key in description]
+        parts = [f"{key.replace('_', ' ')} {description[key]}" for key in told]
         if description.get("prompt"):
             parts.append(f"prompt {description['prompt']!r}")
         if "calibrator" in description:

@@ -4,7 +4,7 @@ from sklearn.metrics import roc_auc_score
 
 from bertflow.data.pairs import Pairs
 from bertflow.evaluation.evaluating import evaluate_binary
-from bertflow.evaluation.figures import auc_figure
+from bertflow.evaluation.figures import binary_figures
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.similarity import SIMILARITIES
 
@@ -24,8 +24,14 @@ def scores(binary):
     return np.round(binary.target + np.random.default_rng(0).normal(size=(2, len(binary.target))), 1)
 
 
+def area(binary, scores, resamples=0, seed=0):
+    """The figure of systems whose similarities are ``scores``: products of one number with one."""
+    sides = [("it", row[:, None], np.ones((len(row), 1))) for row in scores]
+    return binary_figures(binary, sides, "dot", resamples, seed)[0]
+
+
 def test_the_area_is_that_of_scikit_learn(binary, scores):
-    found = auc_figure(binary, "cosine_auc", scores, 0, 0).values
+    found = area(binary, scores).values
     assert found == pytest.approx([roc_auc_score(binary.target, row) for row in scores])
 
 
@@ -35,12 +41,12 @@ def test_resamples_keep_the_share_of_positives(binary, scores):
     for weights in np.concatenate(list(pair_weights(groups, 40, generator(3, "qnli")))):
         drawn = np.repeat(np.arange(len(weights)), weights.astype(int))
         expected.append(roc_auc_score(binary.target[drawn], scores[0][drawn]))
-    found = auc_figure(binary, "cosine_auc", scores, 40, 3).replicates[0]
+    found = area(binary, scores, 40, 3).replicates[0]
     np.testing.assert_allclose(found, expected)
 
 
 def test_the_influence_of_a_pair_is_what_the_jackknife_says(binary, scores):
-    influence = auc_figure(binary, "cosine_auc", scores, 1, 0).influence[0]
+    influence = area(binary, scores, 1).influence[0]
     kind = binary.target == 1
     for group in (kind, ~kind):
         rows = np.flatnonzero(group)
