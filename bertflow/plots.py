@@ -7,6 +7,7 @@ shows its number.
 
 import io
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -40,62 +41,45 @@ BINS = 60
 
 
 def heatmaps(
-    panels: Mapping[str, NDArray[np.float64]],
+    scales: Sequence[tuple[str, Mapping[str, Float64]]],
     rows: Sequence[str],
     columns: Sequence[str],
     title: str,
     decimals: int = 1,
+    across: int = 0,
 ) -> Figure:
-    """Matrices of one shape side by side, on one color scale; a NaN is an empty cell.
+    """Matrices of one shape, each cell with its number; a NaN is an empty cell.
 
     Args:
-        panels: A matrix (rows, columns) by its title.
-        rows: Their labels, from the top.
-        columns: Their labels, from the left.
+        scales: The label of each color scale, with its matrices (rows, columns) by their titles.
+        rows: Row labels, from the top.
+        columns: Column labels, from the left.
         title: Title of the figure: what the numbers are.
         decimals: Decimals of the numbers in the cells.
+        across: Matrices side by side (default: all).
     """
+    count = sum(len(panels) for _, panels in scales)
+    across = across or count
     width, height = CELL[0] * len(columns) + 0.6, CELL[1] * len(rows) + 1.6
-    figure = Figure(figsize=(width * len(panels) + 0.8, height), layout="constrained")
-    axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    shade(figure, axes, panels, rows, columns, decimals)
+    figure = Figure(figsize=(width * across + 0.8, height * (count // across)), layout="constrained")
+    grid = iter(figure.subplots(count // across, across, sharey=True, squeeze=False).flat)
+    for label, panels in scales:
+        axes = list(islice(grid, len(panels)))
+        values = np.stack(list(panels.values()))
+        low = float(np.nanmin(values))
+        spread = float(np.nanmax(values)) - low or 1.0
+        for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
+            image = axis.imshow(matrix, cmap=PALETTE, vmin=low, vmax=low + spread, aspect="auto")
+            axis.set_title(name)
+            axis.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
+            axis.set_yticks(range(len(rows)), rows)
+            for (row, column), value in np.ndenumerate(matrix):
+                if np.isfinite(value):
+                    color = "white" if value < low + DARK * spread else "black"
+                    axis.text(column, row, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color=color)
+        figure.colorbar(image, ax=axes, shrink=0.8, label=label)
     figure.suptitle(title)
     return figure
-
-
-def shade(
-    figure: Figure,
-    axes: Sequence[Any],
-    panels: Mapping[str, Float64],
-    rows: Sequence[str],
-    columns: Sequence[str],
-    decimals: int = 1,
-    label: str = "",
-) -> None:
-    """Draw matrices of one shape on one color scale, each cell with its number.
-
-    Args:
-        figure: The figure, which also gets the color scale.
-        axes: One for each matrix.
-        panels: A matrix (rows, columns) by its title; a NaN is an empty cell.
-        rows: Row labels, from the top.
-        columns: Column labels.
-        decimals: Decimals of the numbers in the cells.
-        label: Label of the color scale.
-    """
-    values = np.concatenate([matrix.ravel() for matrix in panels.values()])
-    low = float(np.nanmin(values))
-    spread = float(np.nanmax(values)) - low or 1.0
-    for axis, (name, matrix) in zip(axes, panels.items(), strict=True):
-        image = axis.imshow(matrix, cmap=PALETTE, vmin=low, vmax=low + spread, aspect="auto")
-        axis.set_title(name)
-        axis.set_xticks(range(len(columns)), columns, rotation=45, ha="right")
-        axis.set_yticks(range(len(rows)), rows)
-        for (row, column), value in np.ndenumerate(matrix):
-            if np.isfinite(value):
-                color = "white" if value < low + DARK * spread else "black"
-                axis.text(column, row, f"{value:.{decimals}f}", ha="center", va="center", fontsize=8, color=color)
-    figure.colorbar(image, ax=list(axes), shrink=0.8, label=label)
 
 
 def curves(

@@ -6,39 +6,30 @@ still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes
 """
 
 import functools
-from collections.abc import Hashable
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
+from typing import Annotated, Any, TypeVar
 
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails, from_json
 from typing_extensions import is_typeddict
 
 from bertflow.errors import BertflowError, DataError
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
-    from pydantic_core import ErrorDetails
 
 Record = TypeVar("Record")
 SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
 
-class FileName(str):
-    """The plain name of a file in the folder of the record, so that a record cannot point out of its folder."""
+def _plain(name: str) -> str:
+    if name in (".", "..") or "/" in name or "\\" in name or "\0" in name:
+        raise ValueError("a plain file name")
+    return name
 
-    __slots__ = ()
 
-    @classmethod
-    def _checked(cls, value: str) -> Self:
-        if value in (".", "..") or "/" in value or "\\" in value or "\0" in value:
-            raise ValueError("a plain file name")
-        return cls(value)
-
-    @classmethod
-    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        from pydantic_core import core_schema
-
-        return core_schema.no_info_after_validator_function(cls._checked, core_schema.str_schema())
+FileName = Annotated[str, AfterValidator(_plain)]
+"""The plain name of a file in the folder of the record, so that a record cannot point out of its folder."""
+_adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def read_record(path: str | Path, schema: type[Record], what: str = "record", do: str = "Write it again.") -> Record:
@@ -65,24 +56,14 @@ def parse_record(
     content: str | bytes, schema: type[Record], name: str, what: str = "record", do: str = "Write it again."
 ) -> Record:
     """As ``read_record``, for JSON that was read already; ``name`` is what messages call it."""
-    from pydantic import ValidationError
-    from pydantic_core import from_json
-
     try:
-        record = _adapter(cast(Hashable, schema)).validate_json(content, strict=True)
+        record = _adapter(schema).validate_json(content, strict=True)
     except ValidationError as error:
         raise DataError(_message(error.errors()[0], name, what, do)) from None
     return from_json(content) if is_typeddict(schema) else record
 
 
-@functools.cache
-def _adapter(schema: Hashable) -> "TypeAdapter[Any]":
-    from pydantic import TypeAdapter
-
-    return TypeAdapter(cast(Any, schema))
-
-
-def _message(error: "ErrorDetails", name: str, what: str, do: str) -> str:
+def _message(error: ErrorDetails, name: str, what: str, do: str) -> str:
     """What was wanted, what was found and what to do, for the first thing that is wrong."""
     if error["type"] == "json_invalid":
         return f"{name} is damaged: it should hold JSON, but: {error['ctx']['error']}. {do}"

@@ -11,7 +11,7 @@ from bertflow.plots import curves, heatmaps, histograms, intervals, save_figure,
 
 def drawn():
     panels = {"raw": np.array([[1.0, 2.0], [3.0, np.nan]]), "whitening": np.array([[5.0, 6.0], [7.0, 8.0]])}
-    return heatmaps(panels, ["layer 0", "layer 1"], ["mean", "cls"], "Spearman x 100")
+    return heatmaps([("", panels)], ["layer 0", "layer 1"], ["mean", "cls"], "Spearman x 100")
 
 
 def test_every_number_stands_in_its_cell():

@@ -126,13 +126,11 @@ class TokenizedText:
     def batch(self, rows: NDArray[np.int64], pad_id: int) -> Batch:
         """The sentences ``rows``, padded to the longest of them."""
         lengths = self.lengths[rows]
-        mask = np.arange(lengths.max()) < lengths[:, None]
-        ids = np.full(mask.shape, pad_id, dtype=np.int64)
-        content = np.zeros(mask.shape, dtype=bool)
-        for place, row in enumerate(rows):
-            tokens = slice(self.starts[row], self.starts[row + 1])
-            ids[place, : lengths[place]] = self.ids[tokens]
-            content[place, : lengths[place]] = ~self.special[tokens]
+        places = np.arange(lengths.max())
+        mask = places < lengths[:, None]
+        tokens = np.where(mask, self.starts[rows, None] + places, 0)
+        ids = np.where(mask, self.ids[tokens].astype(np.int64), pad_id)
+        content = mask & ~self.special[tokens]
         empty = ~content.any(1)
         content[empty] = mask[empty]
         return Batch(rows, torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(content))

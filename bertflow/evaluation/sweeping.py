@@ -166,7 +166,8 @@ class AbstractSweep(AbstractResult):
             return folder
         layers, tokens, panels = self.grid()
         title = f"{self.quantity}: {self.encoder['encoder']}"
-        save_figure(heatmaps(panels, [f"layer {layer}" for layer in layers], tokens, title), folder / "sweep.png")
+        figure = heatmaps([("", panels)], [f"layer {layer}" for layer in layers], tokens, title)
+        save_figure(figure, folder / "sweep.png")
         return folder
 
 

@@ -212,14 +212,8 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
 
 def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
     """Write the encoder and its scores as one folder."""
-    from bertflow.calibrated import CalibratedEncoder
-    from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.files import atomic_folder
 
-    if not isinstance(encoder.raw, TransformerEncoder) or not isinstance(
-        encoder, TransformerEncoder | CalibratedEncoder
-    ):
-        raise UsageError(f"--save is for transformers, this is a {type(encoder.raw).__name__}. Leave it out.")
     with atomic_folder(folder) as aside:
         encoder.write(aside)
         scores.save(aside)

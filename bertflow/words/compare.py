@@ -37,7 +37,7 @@ OFFSETS: Mapping[str, str] = {
     "shorter / longer": "ratio",
 }
 """What is printed of an offset: the first as vectors, the others as scalars."""
-SCALES = ((0, "cosine", slice(None)), (1, "euclidean", slice(1)), (1, "euclidean", slice(1, None)))
+SCALES = (("cosine", slice(None)), ("euclidean", slice(1)), ("euclidean", slice(1, None)))
 """Heatmaps on one color scale: their row, what they show, and their columns, the static one first. Static vectors are
 many times shorter than those of a layer, behind its LayerNorm, and so are their distances."""
 TIE = 1e-6
@@ -240,17 +240,14 @@ def similarity_heatmaps(panels: Mapping[str, Panel], title: str) -> "Figure":
         panels: By their titles: static first, then the contexts.
         title: Title of the figure.
     """
-    from bertflow.plots import CELL, Figure, shade
+    from bertflow.plots import heatmaps
 
     labels = panels[STATIC].labels
-    width, height = CELL[0] * len(labels) + 1.4, CELL[1] * len(labels) + 1.2
-    figure = Figure(figsize=(width * len(panels) + 1.6, height * len(MEASURES) + 0.5), layout="constrained")
-    grid = figure.subplots(len(MEASURES), len(panels), squeeze=False)
-    for row, measure, columns in SCALES:
-        matrices = {name: getattr(panel, measure) for name, panel in list(panels.items())[columns]}
-        shade(figure, list(grid[row, columns]), matrices, labels, labels, decimals=2, label=MEASURES[measure])
-    figure.suptitle(title)
-    return figure
+    scales = [
+        (MEASURES[measure], {name: getattr(panel, measure) for name, panel in list(panels.items())[columns]})
+        for measure, columns in SCALES
+    ]
+    return heatmaps(scales, labels, labels, title, decimals=2, across=len(panels))
 
 
 def layer_heatmaps(result: StudyResult, measure: str) -> "Figure":
@@ -269,7 +266,7 @@ def layer_heatmaps(result: StudyResult, measure: str) -> "Figure":
         columns = static | {pooling: panel[context] for pooling, panel in result.panels.items()}
         panels[context] = np.array([[column.of(measure, pair) for column in columns.values()] for pair in pairs])
     names = [" ~ ".join(pair) for pair in pairs]
-    return heatmaps(panels, names, list(columns), f"{result.study.title}: {MEASURES[measure]}", decimals=2)
+    return heatmaps([("", panels)], names, list(columns), f"{result.study.title}: {MEASURES[measure]}", decimals=2)
 
 
 def run_study(encoder: WordEncoder, study: Study, poolings: Sequence[str] = ()) -> StudyResult:
