@@ -8,6 +8,7 @@ loaded.
 import numbers
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import numpy as np
@@ -195,7 +196,7 @@ class FlowCalibrator(AbstractDensity):
         calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
         calibrator.n_features_in_ = moments.dim
         calibrator.moments_, calibrator.map_ = moments, fitted.map
-        calibrator.provenance_, calibrator.facts_ = provenance, fitted.record.to_dict()
+        calibrator.provenance_, calibrator.facts_ = provenance, asdict(fitted.record)
         return calibrator
 
     def _fit_map(
@@ -212,7 +213,7 @@ class FlowCalibrator(AbstractDensity):
             changes["n_components"] = self.n_components
         spread = plain_spread(encoder, sentences)
         fitted = fit_flow(x, self.preset, _seed(self.random_state), self.trainer, spread, **changes)
-        self.facts_ = fitted.record.to_dict()
+        self.facts_ = asdict(fitted.record)
         return fitted.map
 
     def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:

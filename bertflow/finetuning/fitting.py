@@ -10,7 +10,7 @@ ranks, and goes on in the middle of an epoch where it was interrupted.
 import time
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +23,10 @@ from torch import Tensor
 
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.learned import Supervision, save_tuned
-from bertflow.encoder.model import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.finetuning.siamese import OBJECTIVES, Siamese
+from bertflow.finetuning.siamese import OBJECTIVES, PairBatch, Siamese
 from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
@@ -39,32 +38,6 @@ from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 JUDGED_AT_ONCE = 64
 """Held-out pairs of one batch."""
-
-
-@dataclass(frozen=True)
-class PairBatch:
-    """Some pairs, tokenized and padded; the sides apart, since one is often longer.
-
-    Attributes:
-        first: The first sentences.
-        second: The second ones.
-        texts: A number for each text, by side (2, n): equal numbers, equal texts by key.
-        targets: Classes or scores (n,); None where there are none.
-    """
-
-    first: Batch
-    second: Batch
-    texts: Tensor
-    targets: Tensor | None
-
-    def __len__(self) -> int:
-        """How many pairs there are."""
-        return len(self.first.rows)
-
-    def to(self, device: torch.device) -> "PairBatch":
-        """The same batch on a device."""
-        targets = None if self.targets is None else self.targets.to(device)
-        return PairBatch(self.first.to(device), self.second.to(device), self.texts.to(device), targets)
 
 
 class PairData(TrainingData):

@@ -15,7 +15,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytorch_lightning as pl
@@ -26,15 +26,39 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, linear, mse_loss, normalize
 from torch.optim import Optimizer
 
+from bertflow.encoder.model import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import DivergenceError, is_due
-from bertflow.training.module import Borrowed, planned_steps, scheduled
+from bertflow.training.checkpoints import is_due, require_finite_loss
+from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
-if TYPE_CHECKING:
-    from bertflow.finetuning.fitting import PairBatch
+
+@dataclass(frozen=True)
+class PairBatch:
+    """Some pairs, tokenized and padded; the sides apart, since one is often longer.
+
+    Attributes:
+        first: The first sentences.
+        second: The second ones.
+        texts: A number for each text, by side (2, n): equal numbers, equal texts by key.
+        targets: Classes or scores (n,); None where there are none.
+    """
+
+    first: Batch
+    second: Batch
+    texts: Tensor
+    targets: Tensor | None
+
+    def __len__(self) -> int:
+        """How many pairs there are."""
+        return len(self.first.rows)
+
+    def to(self, device: torch.device) -> "PairBatch":
+        """The same batch on a device."""
+        targets = None if self.targets is None else self.targets.to(device)
+        return PairBatch(self.first.to(device), self.second.to(device), self.texts.to(device), targets)
 
 
 @dataclass(frozen=True)
@@ -193,14 +217,14 @@ class Siamese(pl.LightningModule):
         """Duration of the training so far, the part before a resumption included."""
         return self.seconds_before + time.perf_counter() - self.begun
 
-    def forward(self, batch: "PairBatch") -> Sides:
+    def forward(self, batch: PairBatch) -> Sides:
         """Both sides' embeddings, each (n, dim)."""
         encoder = self._borrowed.encoder
         assert encoder is not None
         u, v = encoder.embed_batch(batch.first), encoder.embed_batch(batch.second)
         return Sides(u.float(), v.float(), batch.texts[0], batch.texts[1], batch.targets)
 
-    def judged(self, batch: "PairBatch", gathered: bool) -> Judged:
+    def judged(self, batch: PairBatch, gathered: bool) -> Judged:
         """The loss of one batch; ``gathered`` where other ranks hold other pairs of it."""
         sides = self(batch)
         # Cosines scaled by 20 need more than half precision.
@@ -219,12 +243,12 @@ class Siamese(pl.LightningModule):
         """Refuse a precision that would round the weights."""
         require_float32_weights(self.trainer.precision)
 
-    def on_train_batch_start(self, batch: "PairBatch", batch_idx: int) -> None:
+    def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
         """Dropout is a function of (seed, epoch, batch, rank), so that a resumed run is the same run."""
         key = (self.run["seed"], self.current_epoch, int(batch.first.rows[0]), int(batch.second.rows[0]))
         torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
 
-    def training_step(self, batch: "PairBatch", batch_idx: int) -> Tensor:
+    def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         """The loss of one batch, logged when the Trainer will write it.
 
         Raises:
@@ -232,13 +256,15 @@ class Siamese(pl.LightningModule):
         """
         judged = self.judged(batch, gathered=True)
         if is_due(self.trainer):
-            self._require_finite(judged["loss"])
+            full = self.recipe.learning_rate
+            advice = f"Lower finetune.learning_rate (it was {full:g}), or use another precision."
+            require_finite_loss(self.trainer, judged["loss"], advice)
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             figures = {f"train/{name}": value for name, value in judged.items()} | {"train/learning_rate": rate}
             self.log_dict(figures, batch_size=len(batch))
         return judged["loss"]
 
-    def validation_step(self, batch: "PairBatch", batch_idx: int) -> None:
+    def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Mean loss of the held-out pairs, and the share of them that are right."""
         judged = self.judged(batch, gathered=False)
         self.log_dict({f"val/{name}": value for name, value in judged.items()}, batch_size=len(batch), prog_bar=True)
@@ -295,14 +321,6 @@ class Siamese(pl.LightningModule):
                     "Resume with the options of the run that was interrupted, or begin a new one."
                 )
 
-    def _require_finite(self, loss: Tensor) -> None:
-        # All ranks must decide alike, or some would wait for others for ever.
-        if not self.trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
-            raise DivergenceError(
-                f"The loss should stay finite, but after {self.global_step} steps it is {float(loss.detach())}. "
-                f"Lower finetune.learning_rate (it was {self.recipe.learning_rate:g}), or use another precision."
-            )
-
 
 def freeze_unread(encoder: TransformerEncoder) -> None:
     """Freeze the parameters that the pooling never reads: they would only decay, and DDP waits for their gradients."""
@@ -317,16 +335,8 @@ def freeze_unread(encoder: TransformerEncoder) -> None:
 
 
 def require_float32_weights(precision: Any) -> None:
-    """Refuse a Trainer precision that keeps the weights in anything but float32.
-
-    Raises:
-        UsageError: If it does: a step of 2e-5 is lost in bfloat16.
-    """
-    if str(precision) not in (*PRECISIONS, "32"):
-        raise UsageError(
-            f"Weights are trained in float32, but trainer.precision is {precision}. "
-            f"Choose {', '.join(PRECISIONS[:-1])} or {PRECISIONS[-1]}; mixed ones compute in half precision."
-        )
+    """Refuse a Trainer precision that keeps the weights in anything but float32: bfloat16 loses a step of 2e-5."""
+    require_precision(precision, PRECISIONS, "Weights are trained in float32", "mixed ones compute in half precision")
 
 
 def learning_rate_share(step: int, total: int, warmup: int) -> float:

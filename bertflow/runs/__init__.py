@@ -1,5 +1,6 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
@@ -43,6 +44,17 @@ class ModelOptions:
     """Branch, tag or commit, for a hub id."""
     prompt: str | None = None
     """Text in front of every sentence."""
+
+    @classmethod
+    def of(cls, given: "ModelOptions | TransformerEncoder | str | Path | None") -> "ModelOptions":
+        """The options that open what was given.
+
+        Raises:
+            UsageError: For an encoder that is not a transformer.
+        """
+        if given is None or isinstance(given, str | Path):
+            return cls(None if given is None else str(given))
+        return given if isinstance(given, ModelOptions) else cls(**trainable_encoder(given).recipe)
 
 
 @dataclass(frozen=True)
@@ -141,24 +153,16 @@ class Run(AbstractResult):
         return f"{self.status}, {self.folder}"
 
 
-def model_options(given: "ModelOptions | TransformerEncoder | str | Path | None") -> ModelOptions:
-    """The options that open what was given.
-
-    Raises:
-        UsageError: For an encoder that is not a transformer.
-    """
-    if given is None or isinstance(given, str | Path):
-        return ModelOptions(None if given is None else str(given))
-    return given if isinstance(given, ModelOptions) else ModelOptions(**trainable_encoder(given).recipe)
-
-
 def trainable_encoder(
-    given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
+    given: "ModelOptions | TransformerEncoder | str | Path | None",
+    say: Callable[[str], Any] = lambda line: None,
+    **recipe: Any,
 ) -> "TransformerEncoder":
     """The encoder to train, or to calibrate.
 
     Args:
         given: Its name with options, or the encoder itself.
+        say: Called with a line about it.
         **recipe: Options of the recipe, for those that are not given.
 
     Raises:
@@ -169,7 +173,7 @@ def trainable_encoder(
 
     encoder: Any = given
     if given is None or isinstance(given, ModelOptions | str | Path):
-        options = asdict(model_options(given))
+        options = asdict(ModelOptions.of(given))
         named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
         encoder = load(**named)
     if not isinstance(encoder, TransformerEncoder):
@@ -177,6 +181,7 @@ def trainable_encoder(
             f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
             "or the name of one."
         )
+    say(f"encoder   {encoder.recipe['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
     return encoder
 
 

@@ -37,7 +37,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.registry import flat_options
-from bertflow.runs import RUN, ModelOptions, read_run, trainable_encoder
+from bertflow.runs import RUN, read_run
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
 from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
@@ -91,11 +91,8 @@ class RunFolder:
         self.path = given or self.found.run or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
         self._given, self.facts = given, dict[str, Any]()
-
-    @property
-    def nothing_to_do(self) -> str:
-        """What there is to say where a run that is done is asked to go on."""
-        return f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
+        done = f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
+        self.nothing_to_do = done if self.found.done else ""
 
     def prepare(self, given: Mapping[str, Any] | None, recipe: Mapping[str, Any], **shared: str | None) -> None:
         """Make Lightning's Trainer of this run.
@@ -119,14 +116,6 @@ class RunFolder:
             )
         if trainer.is_global_zero and not (self.found.run and self.found.run.resolve() == self.path.resolve()):
             self._require_empty()
-
-    def open_encoder(
-        self, given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any
-    ) -> TransformerEncoder:
-        """The encoder to train, or to calibrate, as ``trainable_encoder`` does."""
-        encoder = trainable_encoder(given, **recipe)
-        self.say(f"encoder   {encoder.recipe['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
-        return encoder
 
     def train(
         self,
@@ -257,24 +246,23 @@ def find_resumption(resume: str | Path | None, output: Path | None, options: Map
     if resume is None:
         return Resumption()
     if resume != AUTO:
-        checkpoint = Path(resume)
-        run = checkpoint.parent.parent
-        if checkpoint.is_file() and not (run / RUN).is_file():
+        checkpoint: Path | None = Path(resume)
+        run = Path(resume).parent.parent
+        if Path(resume).is_file() and not (run / RUN).is_file():
             raise DataError(
                 f"A checkpoint to go on from is in checkpoints/ of a run folder, but {run} has no run.json. "
                 "Give one that does."
             )
-        steps = steps_of(checkpoint)
-        require_same_options(run, options)
-        here = output is None or output.resolve() == run.resolve()
-        return Resumption(run, checkpoint, steps, done=here and read_run(run)["status"] == "done")
-    if output is None:
+    elif output is None:
         raise UsageError("--resume auto continues the run in --output, but none was given. Give --output DIR.")
-    if not (output / RUN).is_file():
+    elif not (output / RUN).is_file():
         return Resumption()
-    require_same_options(output, options)
-    found = newest_checkpoint(output / "checkpoints")
-    return Resumption(output, found, steps_of(found) if found else 0, done=read_run(output)["status"] == "done")
+    else:
+        run, checkpoint = output, newest_checkpoint(output / "checkpoints")
+    steps = steps_of(checkpoint) if checkpoint else 0
+    require_same_options(run, options)
+    here = output is None or output.resolve() == run.resolve()
+    return Resumption(run, checkpoint, steps, done=here and read_run(run)["status"] == "done")
 
 
 def require_same_options(run: Path, options: Mapping[str, Any]) -> None:

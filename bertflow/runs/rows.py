@@ -24,17 +24,15 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
-from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, file_sha256, write_json
 from bertflow.moments import Moments
-from bertflow.progress import Advance, place, watched
+from bertflow.progress import Advance, place
 from bertflow.records import read_record
 from bertflow.store.build import MANIFEST, counted, locked
 from bertflow.store.store import EmbeddingStore
-from bertflow.training.recipe import resolve
 
 Source = EmbeddingStore | Vectors
 """Both have n, dim and blocks(size, start, stop)."""
@@ -95,7 +93,7 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
         beside.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(prefix=".rows.", dir=beside.parent) as folder:
             path = Path(folder) / "rows.npy"
-            RowFile(path, source.n, source.dim, dtype_of(source), {}).write(lambda start: source.blocks(start=start))
+            write_matrix(path, (source.n, source.dim), dtype_of(source), {}, lambda start: source.blocks(start=start))
             yield np.load(path, mmap_mode="r")
 
 
@@ -119,33 +117,15 @@ def ranks() -> Iterator[tuple[int, int]]:
         dist.destroy_process_group()
 
 
-def moments_of_share(source: Source, rank: int, world: int, advance: Advance) -> list[Moments]:
-    """Moments of this rank's share of the rows, as a list of one; empty if there are fewer rows than ranks."""
+def moments_over_ranks(source: Source, rank: int, world: int, advance: Advance) -> Moments:
+    """The moments of all rows, on every rank; each reads its share, which may be empty."""
     start, stop = (source.n * share // world for share in (rank, rank + 1))
     blocks = counted(source.blocks(start=start, stop=stop), advance)
-    return [Moments.merged(map(Moments.of, blocks))] if start < stop else []
-
-
-def merged_over_ranks(mine: list[Moments], world: int) -> Moments:
-    """The moments of all rows, on every rank."""
-    parts = [mine]
+    mine = [Moments.merged(map(Moments.of, blocks))] if start < stop else []
+    parts = [mine] * world
     if world > 1:
-        parts = [[] for _ in range(world)]
         dist.all_gather_object(parts, mine)
     return Moments.merged(chain.from_iterable(parts))
-
-
-def fitted_flow(
-    flow: AbstractCalibrator, rows: Any, moments: Moments, preset: str, seed: int, progress: bool | None
-) -> AbstractCalibrator:
-    """A flow fitted to rows that are read in any order."""
-    from bertflow.training.fitting import fit_flow
-
-    assert isinstance(flow, FlowCalibrator), "a calibrator is linear, or a flow"
-    recipe = resolve(preset, {} if flow.n_components == "auto" else {"n_components": flow.n_components})
-    shown = watched() if progress is None else progress
-    fitted = fit_flow(rows, recipe, random_state=seed, trainer={"enable_progress_bar": shown})
-    return FlowCalibrator.of(fitted, recipe, moments, None)
 
 
 def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, bare: bool) -> None:
@@ -211,9 +191,13 @@ def write_calibrated(
     facts = path.stat()
     rows = {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
     job = {"calibrator": file_sha256(folder / RECORD), "rows": rows}
-    file = RowFile(output, source.n, calibrator.dim_out, dtype_of(source), job)
     beside = source if isinstance(source, Vectors) and source.column is not None else None
-    return file.write(lambda start: map(calibrator.transform, source.blocks(start=start)), advance, beside)
+    shape, dtype = (source.n, calibrator.dim_out), dtype_of(source)
+
+    def blocks(start: int) -> Iterator[NDArray[np.floating]]:
+        return map(calibrator.transform, source.blocks(start=start))
+
+    return write_matrix(output, shape, dtype, job, blocks, advance, beside)
 
 
 @contextmanager
@@ -234,81 +218,66 @@ class Journal:
     rows: int
 
 
-class RowFile:
-    """A matrix on its way into a file.
+def write_matrix(
+    output: Path,
+    shape: tuple[int, int],
+    dtype: np.dtype[Any],
+    job: Mapping[str, Any],
+    blocks: Blocks,
+    advance: Advance = lambda rows: None,
+    beside: Vectors | None = None,
+) -> int:
+    """Write a matrix into a file, the rows that are missing; returns how many were there.
 
     Args:
         output: Path of the file.
-        n: Number of rows.
-        dim: Width of a row.
+        shape: Number of rows, and width of a row.
         dtype: Type of the numbers.
         job: What decides the rows, ready for JSON; a file that was begun for another job is begun again.
+        blocks: Gives the rows.
+        advance: Is told how many more rows are done.
+        beside: A parquet file whose other columns a parquet file keeps.
+
+    Raises:
+        DataError: If the file is there, or another process writes it.
     """
-
-    def __init__(self, output: Path, n: int, dim: int, dtype: np.dtype[Any], job: Mapping[str, Any]) -> None:
-        self.output, self.n = output, n
-        self.partial, self._journal = (output.with_name(f".{output.name}.{part}") for part in ("partial", "journal"))
-        self._job = dict(job) | {"n": n, "dim": dim, "dtype": dtype.str}
-        self._header = {"descr": dtype.str, "fortran_order": False, "shape": (n, dim)}
-        self._row_bytes = dim * dtype.itemsize
-
-    def rows_there(self) -> int:
-        """Rows of this job that are in the file already."""
-        if not (self._journal.exists() and self.partial.exists()):
-            return 0
-        journal = read_record(self._journal, Journal, "journal", "Delete it.")
-        return journal.rows if journal.job == self._job else 0
-
-    def write(self, blocks: Blocks, advance: Advance = lambda rows: None, beside: Vectors | None = None) -> int:
-        """Write the rows that are missing, and give the file its name; returns how many rows were there.
-
-        Args:
-            blocks: Gives the rows.
-            advance: Is told how many more rows are done.
-            beside: A parquet file whose other columns a parquet file keeps.
-
-        Raises:
-            DataError: If the file is there, or another process writes it.
-        """
-        with locked(self.output.with_name(f".lock.{self.output.name}")) as held:
-            if not held:
-                raise DataError(
-                    f"{self.output} is being written by another process. Wait for it, or name another file."
-                )
-            if self.output.exists():
-                raise DataError(f"{self.output} is there already. Delete it, or name another file.")
-            there = self.rows_there()
-            if not there:
-                self._journal.unlink(missing_ok=True)  # of another job, whose rows are overwritten now
-            advance(there)
-            with self.partial.open("r+b" if there else "wb") as file:
-                np.lib.format.write_array_header_1_0(file, self._header)
-                file.seek(there * self._row_bytes, os.SEEK_CUR)
-                file.truncate()
-                self._append(file, there, blocks, advance)
-            self._finish(beside)
-        return there
-
-    def _append(self, file: Any, there: int, blocks: Blocks, advance: Advance) -> None:
-        rows = entered = there
-        for block in blocks(there):
-            file.write(np.ascontiguousarray(block).data)
-            rows += len(block)
-            if rows == self.n or (rows - entered) * self._row_bytes >= EVERY:
-                file.flush()
-                os.fsync(file.fileno())
-                write_json(self._journal, {"job": self._job, "rows": rows})
-                entered = rows
-            advance(len(block))
-        assert rows == self.n, "a file is given all of its rows"
-
-    def _finish(self, beside: Vectors | None) -> None:
-        if self.output.suffix == ".parquet":
-            for leftover in self.output.parent.glob(f".{self.output.name}.????????"):
+    partial, journal = (output.with_name(f".{output.name}.{part}") for part in ("partial", "journal"))
+    (n, dim), row_bytes = shape, shape[1] * dtype.itemsize
+    job = {**job, "n": n, "dim": dim, "dtype": dtype.str}
+    with locked(output.with_name(f".lock.{output.name}")) as held:
+        if not held:
+            raise DataError(f"{output} is being written by another process. Wait for it, or name another file.")
+        if output.exists():
+            raise DataError(f"{output} is there already. Delete it, or name another file.")
+        there = 0
+        if journal.exists() and partial.exists():
+            begun = read_record(journal, Journal, "journal", "Delete it.")
+            there = begun.rows if begun.job == job else 0
+        if not there:
+            journal.unlink(missing_ok=True)  # of another job, whose rows are overwritten now
+        advance(there)
+        with partial.open("r+b" if there else "wb") as file:
+            np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
+            file.seek(there * row_bytes, os.SEEK_CUR)
+            file.truncate()
+            rows = entered = there
+            for block in blocks(there):
+                file.write(np.ascontiguousarray(block).data)
+                rows += len(block)
+                if rows == n or (rows - entered) * row_bytes >= EVERY:
+                    file.flush()
+                    os.fsync(file.fileno())
+                    write_json(journal, {"job": job, "rows": rows})
+                    entered = rows
+                advance(len(block))
+        assert rows == n, "a file is given all of its rows"
+        if output.suffix == ".parquet":
+            for leftover in output.parent.glob(f".{output.name}.????????"):
                 leftover.unlink()  # of a run that was killed in this step
-            with atomic_file(self.output) as aside:
-                write_parquet(aside, np.load(self.partial, mmap_mode="r"), beside)
-            self.partial.unlink()
+            with atomic_file(output) as aside:
+                write_parquet(aside, np.load(partial, mmap_mode="r"), beside)
+            partial.unlink()
         else:
-            self.partial.replace(self.output)
-        self._journal.unlink()
+            partial.replace(output)
+        journal.unlink()
+    return there

@@ -9,7 +9,7 @@ checkpoint to go on from.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +20,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, TextOptions, model_options, read_pairs, training_text
+from bertflow.runs import ModelOptions, PairOptions, Run, TextOptions, read_pairs, trainable_encoder, training_text
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import FitRecord, Recipe, resolve
 
@@ -170,11 +170,11 @@ def train(
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
     if trainer and "precision" in trainer:
         require_precision(trainer["precision"])
-    named = model_options(encoder)
+    named = ModelOptions.of(encoder)
     made: dict[str, Any] = {"seed_everything": seed, "save_encoder": save_encoder, "report": report}
     made |= {"data": data, "encoder": named, "flow": recipe, "trainer": trainer}
     run = RunFolder(output, resume, recipe.preset, options or made, say)
-    if run.found.done:
+    if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
     given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
     sentences = given or training_text(data, seed)
@@ -184,7 +184,7 @@ def train(
         sentences = list(dict.fromkeys(sentences))
     run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
     pl.seed_everything(seed, verbose=False)
-    opened = run.open_encoder(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
+    opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
     if parse_pooling(opened.describe()["pooling"]).counted:
         opened.count_tokens(sentences)
     hashes = hash_texts(sentences)
@@ -253,7 +253,7 @@ def finetune(
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
     path = str(pairs) if isinstance(pairs, str | Path) else None
     data = pairs if isinstance(pairs, PairOptions) else PairOptions(path)
-    named = model_options(encoder)
+    named = ModelOptions.of(encoder)
     if named.dtype not in (None, "float32"):
         raise UsageError(
             f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
@@ -263,7 +263,7 @@ def finetune(
         require_float32_weights(trainer["precision"])
     made = {"seed_everything": seed, "data": data, "encoder": named, "finetune": recipe, "trainer": trainer or {}}
     run = RunFolder(output, resume, recipe.objective, options or made, say)
-    if run.found.done:
+    if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
     if pairs is None or isinstance(pairs, PairOptions | str | Path):
@@ -271,7 +271,7 @@ def finetune(
     else:
         given, left_out = pairs, 0
     run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
-    opened = run.open_encoder(encoder, max_length=recipe.max_length, dtype="float32")
+    opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
     fit = SiameseFit(opened, given, recipe, seed)
     run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
     facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
@@ -312,7 +312,7 @@ def _write_result(
     fitted = fit.result()
     calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, provenance)
     calibrator.save(run / "calibrator")
-    figures = fitted.record.to_dict()
+    figures = asdict(fitted.record)
     write_text(run / "report" / "fit.md", fitted.record.to_markdown())
     write_json(run / "report" / "fit.json", figures)
     if (run / "encoder").is_dir():  # then the run is a calibrated encoder by itself

@@ -20,7 +20,7 @@ from typing_extensions import Unpack
 
 from bertflow.errors import DataError, UsageError
 from bertflow.opening import LoadOptions, load
-from bertflow.progress import bar, place, reading
+from bertflow.progress import bar, place, reading, watched
 from bertflow.results import AbstractResult
 
 if TYPE_CHECKING:
@@ -223,9 +223,10 @@ def fit(
         UsageError: If the calibrator is misspelled, or an option does not belong to it.
         DataError: If the rows cannot be used; the message names file and row.
     """
-    from bertflow.calibration.calibrators import AbstractLinearCalibrator
+    from bertflow.calibration.calibrators import AbstractLinearCalibrator, FlowCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
+    from bertflow.training.recipe import resolve
 
     made, output = parse_calibrator(calibrator), Path(output)
     linear = isinstance(made, AbstractLinearCalibrator)
@@ -239,12 +240,18 @@ def fit(
     source = rows.open_source(store, vectors, column)
     begin = time.monotonic()
     with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
-        moments = rows.merged_over_ranks(rows.moments_of_share(source, rank, world, advance), world)
+        moments = rows.moments_over_ranks(source, rank, world, advance)
         if isinstance(made, AbstractLinearCalibrator):
             made.fit_moments(moments)
         else:
+            from bertflow.training.fitting import fit_flow
+
+            assert isinstance(made, FlowCalibrator), "a calibrator is linear, or a flow"
+            changes = {} if made.n_components == "auto" else {"n_components": made.n_components}
+            recipe = resolve(preset or "default", changes)
+            options = {"enable_progress_bar": watched() if progress is None else progress}
             with rows.any_order(source, output) as x:
-                made = rows.fitted_flow(made, x, moments, preset or "default", seed or 0, progress)
+                made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, None)
         made.provenance_ = rows.provenance_of(source)
         if not rank:
             made.save(output)

@@ -160,14 +160,14 @@ class KeepGoodStates(pl.Callback):
         """Check the loss when it is due; reading it waits for the device."""
         self._loss = loss.detach()
         if is_due(trainer):
-            self._require_finite(trainer, pl_module, self._loss)
+            self.require_finite(trainer, pl_module, self._loss)
             self.checked = State(f"step {trainer.global_step}", copied(pl_module))
 
     def on_validation_batch_end(  # type: ignore[override]
         self, trainer: pl.Trainer, pl_module: "BertFlow", outputs: Tensor, *which: Any
     ) -> None:
         """Keep the weights if they are the best so far; where averaged weights are in place, those are kept."""
-        self._require_finite(trainer, pl_module, outputs)
+        self.require_finite(trainer, pl_module, outputs)
         bits = float(outputs)
         if self.best is None or bits < (math.inf if self.best.bits is None else self.best.bits):
             self.best = State(f"step {trainer.global_step}", copied(pl_module), bits)
@@ -177,7 +177,7 @@ class KeepGoodStates(pl.Callback):
     ) -> None:
         """No checkpoint is written of weights that diverged."""
         if self._loss is not None:
-            self._require_finite(trainer, pl_module, self._loss)
+            self.require_finite(trainer, pl_module, self._loss)
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint: the best state so far, and the time."""
@@ -189,19 +189,25 @@ class KeepGoodStates(pl.Callback):
         if "best" in state_dict:
             self.best = State(**state_dict["best"])
 
-    def _require_finite(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:
-        # All ranks must decide alike, or some would wait for others for ever.
-        if trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
-            return
-        raise DivergenceError(self.message(pl_module, trainer.global_step, float(loss)))
-
-    def message(self, module: "BertFlow", step: int, loss: float) -> str:
-        """What was wanted, what was got, what to do."""
-        recipe, kept = module.recipe, self.checked.name if self.checked else "start"
-        return (
-            f"The loss should stay finite, but after {step} steps it is {loss}. "
+    def require_finite(self, trainer: pl.Trainer, pl_module: "BertFlow", loss: Tensor) -> None:
+        """Stop the fit if the loss is not finite."""
+        recipe, kept = pl_module.recipe, self.checked.name if self.checked else "start"
+        advice = (
             f"Lower flow.learning_rate (it was {recipe.learning_rate:g}), lengthen flow.warmup_steps "
             f"({recipe.warmup_steps}), or keep fewer directions with flow.n_components. The last good state is: {kept}."
+        )
+        require_finite_loss(trainer, loss, advice)
+
+
+def require_finite_loss(trainer: pl.Trainer, loss: Tensor, advice: str) -> None:
+    """Stop all ranks if the loss of one of them is not finite, or some would wait for others for ever.
+
+    Raises:
+        DivergenceError: If it is not; the message ends with ``advice``.
+    """
+    if not trainer.strategy.reduce_boolean_decision(bool(torch.isfinite(loss)), all=True):
+        raise DivergenceError(
+            f"The loss should stay finite, but after {trainer.global_step} steps it is {float(loss.detach())}. {advice}"
         )
 
 

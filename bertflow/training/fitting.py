@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -24,16 +24,14 @@ from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
 from bertflow.training import rows
-from bertflow.training.checkpoints import DivergenceError, State
+from bertflow.training.checkpoints import State
 from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.recipe import FitRecord, Recipe, gaussianity, resolve
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
-
-if TYPE_CHECKING:
-    from bertflow.encoder.transformer import TransformerEncoder
 
 logger = logging.getLogger("bertflow")
 
@@ -83,7 +81,7 @@ class FlowFit:
         recipe: Recipe,
         seed: int = 0,
         sentences: Sequence[str] | None = None,
-        encoder: "TransformerEncoder | None" = None,
+        encoder: TransformerEncoder | None = None,
         spread: float | None = None,
     ) -> None:
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
@@ -143,13 +141,12 @@ class FlowFit:
         try:
             with threads_for(math.inf if self.recipe.dropout else self.recipe.batch_size * self.module.flow.rank):
                 run_training(trainer, self.module, self.data, resume)
-            self.finished = True
         finally:
             self.steps, self.seconds = trainer.global_step, self.module.states.seconds
         last = State("last", self.module.flow.state_dict())
-        if not math.isfinite(mean_bits(self._flow(last), self.train_sample())):  # the last step is checked as well
-            self.finished = False
-            raise DivergenceError(self.module.states.message(self.module, self.steps, math.nan))
+        bits = torch.tensor(mean_bits(self._flow(last), self.train_sample()))  # the last step is checked as well
+        self.finished = bool(bits.isfinite())
+        self.module.states.require_finite(trainer, self.module, bits)
 
     def result(self) -> FittedFlow:
         """The state that the recipe chooses among those kept, and its record."""

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -22,6 +22,7 @@ from torch.nn.functional import cosine_similarity
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.glow import FlowMap
@@ -31,11 +32,7 @@ from bertflow.training.checkpoints import KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
-if TYPE_CHECKING:
-    from bertflow.encoder.transformer import TransformerEncoder
-
 LN2 = math.log(2)
-PRECISIONS = ("32-true", "64-true")
 INITIAL_ROWS = 4096
 """Rows that the data-dependent initialization looks at."""
 
@@ -43,7 +40,7 @@ INITIAL_ROWS = 4096
 class Borrowed:
     """Holds an encoder so that copies of the module share it, and torch does not see it."""
 
-    def __init__(self, encoder: "TransformerEncoder | None") -> None:
+    def __init__(self, encoder: TransformerEncoder | None) -> None:
         self.encoder = encoder
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "Borrowed":
@@ -59,7 +56,7 @@ class BertFlow(pl.LightningModule):
         encoder: Makes embeddings of sentences; not needed where all batches are embeddings.
     """
 
-    def __init__(self, flow: FlowMap, recipe: Recipe, encoder: "TransformerEncoder | None" = None) -> None:
+    def __init__(self, flow: FlowMap, recipe: Recipe, encoder: TransformerEncoder | None = None) -> None:
         super().__init__()
         self.flow = flow
         self.recipe = recipe
@@ -161,17 +158,20 @@ def planned_steps(trainer: pl.Trainer) -> float:
     return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
 
 
-def require_precision(precision: Any) -> None:
-    """Refuse a Trainer precision in which log-determinants would be wrong.
+def require_precision(
+    precision: Any,
+    allowed: Sequence[str] = ("32-true", "64-true"),
+    reason: str = "The flow's mathematics needs float32 or better",
+    advice: str = "encoder.dtype sets the encoder's own precision",
+) -> None:
+    """Refuse a Trainer precision; by default those in which log-determinants would be wrong.
 
     Raises:
-        UsageError: If it is not float32 or float64.
+        UsageError: If it is not allowed; the message begins with ``reason`` and ends with ``advice``.
     """
-    if str(precision) not in (*PRECISIONS, "32", "64"):
-        raise UsageError(
-            f"The flow's mathematics needs float32 or better, but trainer.precision is {precision}. "
-            f"Choose {' or '.join(PRECISIONS)}; encoder.dtype sets the encoder's own precision."
-        )
+    if str(precision) not in (*allowed, *(each.removesuffix("-true") for each in allowed)):
+        choices = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+        raise UsageError(f"{reason}, but trainer.precision is {precision}. Choose {choices}; {advice}.")
 
 
 class TrainingData(pl.LightningDataModule):

@@ -289,10 +289,6 @@ class FitRecord:
     held_out_bits_gaussian: float | None
     gaussianity: Gaussianity
 
-    def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return asdict(self)
-
     def summary(self) -> str:
         """One line."""
         if self.left_alone:

@@ -29,7 +29,7 @@ name a number of directions, or "all", skip this check.
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -38,15 +38,13 @@ from scipy.special import entr
 from torch import Tensor
 
 from bertflow.affine import AffineMap, whitening_map
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.moments import BLOCK, Float64, Moments, require_finite
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.recipe import Recipe
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
-
 
 Embeddings = Tensor | NDArray[np.floating] | EmbeddingStore
 """Embeddings (n, dim): in memory, memory-mapped, or in a store."""
@@ -244,10 +242,8 @@ def entropy_rank(shares: Float64) -> float:
     return float(np.exp(entr(shares).sum()))
 
 
-def plain_spread(encoder: "SentenceEncoder | None", sentences: Sequence[str] | None) -> float | None:
+def plain_spread(encoder: SentenceEncoder | None, sentences: Sequence[str] | None) -> float | None:
     """Participation ratio of the plain mean of the layers that a pooling by token frequency reads; else None."""
-    from bertflow.encoder.transformer import TransformerEncoder
-
     if not isinstance(encoder, TransformerEncoder) or not sentences:
         return None
     pooling = parse_pooling(encoder.describe()["pooling"])

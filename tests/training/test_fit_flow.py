@@ -253,7 +253,7 @@ def test_more_directions_than_there_are_are_refused(embeddings):
 
 
 def test_a_record_is_json_and_markdown(fitted):
-    assert json.loads(json.dumps(fitted.record.to_dict()))["n_train"] == 1425
+    assert json.loads(json.dumps(dataclasses.asdict(fitted.record)))["n_train"] == 1425
     assert "| held out | 75 | " in fitted.record.to_markdown()
     assert fitted.record.summary().startswith("held out: ")
     assert dataclasses.replace(fitted.record, held_out_bits=None).summary().startswith("training: ")
