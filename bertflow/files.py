@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,18 +24,18 @@ def _sync(path: Path) -> None:
         os.fsync(file.fileno())
 
 
+def _aside(path: Path) -> Path:
+    """A name beside ``path`` that nothing has yet, and that is hidden."""
+    return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+
+
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it becomes ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    os.close(handle)
-    aside = Path(name)
-    # mkstemp sets mode 0600; the finished file gets the mode that open() would have set.
-    umask = os.umask(0)
-    os.umask(umask)
-    aside.chmod(0o666 & ~umask)
+    aside = _aside(path)
+    aside.touch(exist_ok=False)
     try:
         yield aside
         _sync(aside)
@@ -51,10 +51,8 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    umask = os.umask(0)
-    os.umask(umask)
-    aside.chmod(0o777 & ~umask)
+    aside = _aside(folder)
+    aside.mkdir()
     try:
         yield aside
         for path in aside.rglob("*"):
@@ -70,8 +68,8 @@ def _swap(aside: Path, folder: Path) -> None:
     if not folder.exists():
         aside.rename(folder)
         return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    folder.rename(old / folder.name)
+    old = _aside(folder)
+    folder.rename(old)
     aside.rename(folder)
     shutil.rmtree(old)
 

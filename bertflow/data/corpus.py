@@ -99,11 +99,9 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
     if source.startswith("hub:"):
         table = load_hub_table(source.removeprefix("hub:"), streaming=streaming)
         names = table.require(choices, numbers)
-    elif is_plain_text(path):
+    elif is_plain_text(path) or path.is_dir():
         yield from (line for _, line in read_lines(path))
         return
-    elif path.is_dir():
-        raise DataError(f"{path} is a folder. Name the files in it.")
     elif table_suffix(path) is None:
         raise DataError(
             f"{path} should be text, by its ending one of .txt, .tsv, .csv, .jsonl (each also .gz), .parquet, or a "
@@ -220,6 +218,12 @@ def _past(table: TextTable, number: int, given: Any = None) -> tuple[str, ...]:
 
 
 _WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
+"""Letters and digits; contractions are split as in GloVe and the lists of word counts: don 't."""
+
+
+def words_of(sentence: str) -> list[str]:
+    """The words of a sentence; punctuation is left out."""
+    return [word.replace("\u2019", "'") for word in _WORD.findall(sentence)]
 
 
 def read_frequencies(path: str | Path) -> dict[str, int]:
@@ -245,5 +249,5 @@ def read_frequencies(path: str | Path) -> dict[str, int]:
 
 def count_words(sentences: Iterable[str]) -> dict[str, int]:
     """Count the words of some sentences, by falling count and then by the alphabet."""
-    counts = Counter(word.replace("\u2019", "'") for sentence in sentences for word in _WORD.findall(sentence.lower()))
+    counts = Counter(word for sentence in sentences for word in words_of(sentence.lower()))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

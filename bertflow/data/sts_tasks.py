@@ -66,10 +66,8 @@ def _semeval(title: str, revision: str, pairs: dict[str, int]) -> StsTask:
 
 def _stsb(split: str, file: str, hub_split: str, n: int) -> StsTask:
     """A split of the STS Benchmark; mteb's copy of it carries the authors' text."""
-    hub, folders = (
-        f"mteb/stsbenchmark-sts@b0fddb56ed78048fa8b90373c8a3cfc37b684831:{hub_split}",
-        ("STSB", "STSBenchmark"),
-    )
+    hub = f"mteb/stsbenchmark-sts@b0fddb56ed78048fa8b90373c8a3cfc37b684831:{hub_split}"
+    folders = ("STSB", "STSBenchmark")
     return StsTask("STS-B", split, {"all": n}, folders=folders, layout="stsb", files=(file,), hub=hub)
 
 

@@ -15,7 +15,6 @@ is embedded as the first word of the file, its most frequent one: as if it said 
 import functools
 import itertools
 import logging
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import Float32, Role
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.learned import AbstractLearner, TokenCounts, WordCounts
@@ -90,15 +90,6 @@ class StaticEncoder(AbstractTokenEncoder):
             "pooling": f"static-{self._pooling.tokens}",
             "max_length": self._max_length,
         }
-
-
-_WORD = re.compile(r"\w+|(?<=\w)['\u2019]\w+")
-"""Letters and digits; contractions are split as in GloVe and the lists of word counts: don 't."""
-
-
-def words_of(sentence: str) -> list[str]:
-    """The words of a sentence; punctuation is left out."""
-    return [word.replace("\u2019", "'") for word in _WORD.findall(sentence)]
 
 
 class WordVectorEncoder(AbstractLearner):

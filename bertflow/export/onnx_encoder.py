@@ -15,6 +15,7 @@ stays in float32: it is small, and in int8 it would turn rounding into scores.
 import contextlib
 import io
 import logging
+import shutil
 import warnings
 from collections.abc import Iterator
 from importlib import import_module
@@ -147,11 +148,11 @@ class EmbeddingGraph(nn.Module):
         return z
 
 
-def write_onnx(parts: Parts, folder: Path) -> float:
-    """Write ``onnx/model.onnx`` into ``folder``.
+def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
+    """Write ``onnx/model.onnx``, the tokenizer and the model's config into ``folder``; there is one layout.
 
     Returns:
-        The largest difference from torch that was found, as a share of a row's length.
+        The number of blocks, and the largest difference from torch that was found, as a share of a row's length.
 
     Raises:
         MissingExtraError: If onnx, onnxscript or onnxruntime is not installed.
@@ -181,7 +182,10 @@ def write_onnx(parts: Parts, folder: Path) -> float:
             optimize=True,
             verbose=False,
         )
-    return _check(graph, path, parts)
+    difference = _check(graph, path, parts)
+    parts.save_tokenizer(folder)
+    shutil.copyfile(parts.files / "config.json", folder / "config.json")  # servers read the model's type from it
+    return {"blocks": parts.depth, "largest_difference_from_torch": difference}
 
 
 def require_onnx() -> None:
@@ -246,10 +250,8 @@ def write_int8(folder: Path) -> None:
     """Write ``onnx/model_int8.onnx``: weights of the blocks in int8, activations quantized as they come.
 
     Raises:
-        MissingExtraError: If onnx or onnxruntime is not installed.
         DataError: If the graph cannot be quantized.
     """
-    require_onnx()
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 

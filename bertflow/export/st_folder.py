@@ -77,6 +77,8 @@ TYPES: Mapping[str, Mapping[str, str]] = {
     },
 }
 """A layout -> the path of each built-in class. text-embeddings-inference knows only the legacy ones."""
+WIDTHS = {"legacy": "word_embedding_dimension", "modern": "embedding_dimension"}
+"""A layout -> the key of the width that a pooling reads."""
 
 
 @dataclass(frozen=True)
@@ -85,24 +87,24 @@ class StModule:
 
     Attributes:
         name: Its class.
-        config: Its config.json, in each layout.
+        config: Its config.json.
         tensors: Its model.safetensors; None where the class has none. Ours always have one, even if it is empty.
     """
 
     name: str
-    config: Mapping[str, Mapping[str, Any]]
+    config: Mapping[str, Any]
     tensors: Mapping[str, Tensor] | None = None
 
-    def write(self, folder: Path, layout: str) -> None:
+    def write(self, folder: Path) -> None:
         """Write its folder."""
         folder.mkdir()
-        _write(folder / "config.json", self.config[layout])
+        _write(folder / "config.json", self.config)
         if self.tensors is not None:
             tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
             save_file(tensors, folder / "model.safetensors")
 
 
-def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> list[StModule]:
+def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> dict[str, Any]:
     """Write a sentence-transformers folder.
 
     Args:
@@ -111,20 +113,20 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
         layout: A row of ``TYPES``.
 
     Returns:
-        The modules after the transformer.
+        The layout, and the names of the modules after the transformer.
 
     Raises:
         UnknownNameError: For an unknown layout.
         UsageError: If sentence-transformers cannot do what the encoder does.
     """
     types = lookup("layout", TYPES, layout)
-    modules = [*_pooling(parts), *_calibration(parts)]
+    modules = [*_pooling(parts, layout), *_calibration(parts, layout)]
     # With bertflow's files the folder would be opened as its raw encoder, without the calibrator.
     shutil.copytree(parts.files, folder, ignore=shutil.ignore_patterns(RECORD_FILE, COUNTS_FILE), dirs_exist_ok=True)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, module in enumerate(modules, start=1):
         path, kind = f"{index}_{module.name}", types.get(module.name, PATH + module.name)
-        module.write(folder / path, layout)
+        module.write(folder / path)
         rows.append({"idx": index, "name": str(index), "path": path, "type": kind})
     _write(folder / "modules.json", rows)
     _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
@@ -133,7 +135,7 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
         config = read_record(folder / "config.json", dict[str, Any])
         _write(folder / "config.json", {**config, "output_hidden_states": True})
     parts.save_tokenizer(folder)
-    return modules
+    return {"layout": layout, "modules": [module.name for module in modules]}
 
 
 def _write(path: Path, value: Any) -> None:
@@ -169,15 +171,15 @@ def _transformer_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]
     return config
 
 
-def _pooling(parts: Parts) -> list[StModule]:
+def _pooling(parts: Parts, layout: str) -> list[StModule]:
     pooling = parts.pooling
     if parts.final_norm is None and parts.dtype == "float32":
         if pooling.tokens == "pooler":
-            return [_built_in_pooling("cls", parts.dim_hidden), _pooler(parts)]
+            return [_built_in_pooling("cls", parts.dim_hidden, layout), _pooler(parts, layout)]
         if pooling.layers == (parts.depth,) and pooling.tokens in ST_POOLINGS.values():
-            return [_built_in_pooling(pooling.tokens, parts.dim_hidden)]
+            return [_built_in_pooling(pooling.tokens, parts.dim_hidden, layout)]
         if pooling.tokens in LINEAR_TOKENS and (len(pooling.layers) == 1 or pooling.join == "mean"):
-            return [_weighted_layers(parts), _built_in_pooling(pooling.tokens, parts.dim_hidden)]
+            return [_weighted_layers(parts, layout), _built_in_pooling(pooling.tokens, parts.dim_hidden, layout)]
     if pooling.tokens == "pooler":
         raise UsageError(
             "The pooling pooler is a layer of the model, which sentence-transformers supports only in float32, and "
@@ -186,23 +188,19 @@ def _pooling(parts: Parts) -> list[StModule]:
     return [_layer_pooling(parts)]
 
 
-def _built_in_pooling(tokens: str, dim: int) -> StModule:
+def _built_in_pooling(tokens: str, dim: int, layout: str) -> StModule:
     mode = {ours: theirs for theirs, ours in ST_POOLINGS.items()}[tokens]
-    flags = {f"pooling_mode_{key}": key.split("_token")[0] == mode for key in LEGACY_MODES}
-    legacy = {"word_embedding_dimension": dim, **flags, "include_prompt": True}
-    modern = {"embedding_dimension": dim, "pooling_mode": mode, "include_prompt": True}
-    return StModule("Pooling", {"legacy": legacy, "modern": modern})
+    modes: dict[str, Any] = {"pooling_mode": mode}
+    if layout == "legacy":
+        modes = {f"pooling_mode_{key}": key.split("_token")[0] == mode for key in LEGACY_MODES}
+    return StModule("Pooling", {WIDTHS[layout]: dim, **modes, "include_prompt": True})
 
 
-def _weighted_layers(parts: Parts) -> StModule:
+def _weighted_layers(parts: Parts, layout: str) -> StModule:
     start = min(parts.pooling.layers)
     counted = torch.tensor(parts.pooling.layers) - start
     weights = torch.bincount(counted, minlength=parts.depth + 1 - start).float()
-    sizes = {"layer_start": start, "num_hidden_layers": parts.depth}
-    config = {
-        "legacy": {"word_embedding_dimension": parts.dim_hidden, **sizes},
-        "modern": {"embedding_dimension": parts.dim_hidden, **sizes},
-    }
+    config = {WIDTHS[layout]: parts.dim_hidden, "layer_start": start, "num_hidden_layers": parts.depth}
     return StModule("WeightedLayerPooling", config, {"layer_weights": weights})
 
 
@@ -221,33 +219,36 @@ def _layer_pooling(parts: Parts) -> StModule:
         "format": FORMAT,
     }
     tensors = {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
-    return StModule("LayerPooling", dict.fromkeys(TYPES, config), tensors)
+    return StModule("LayerPooling", config, tensors)
 
 
-def _pooler(parts: Parts) -> StModule:
+def _pooler(parts: Parts, layout: str) -> StModule:
     pooler: Any = parts.stack.model.pooler
     layer = getattr(pooler, "dense", pooler)  # ALBERT's is the linear layer itself
-    return _dense(layer.weight.detach(), layer.bias.detach(), "torch.nn.modules.activation.Tanh")
+    return _dense(layout, layer.weight.detach(), layer.bias.detach(), "torch.nn.modules.activation.Tanh")
 
 
-def _dense(weight: Tensor, bias: Tensor, activation: str = "torch.nn.modules.linear.Identity") -> StModule:
+def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModule:
     sizes = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
-    legacy = {**sizes, "bias": True, "activation_function": activation}
-    # The keys of later versions, which earlier ones do not read.
-    modern = {**legacy, "module_input_name": "sentence_embedding", "module_output_name": "sentence_embedding"}
-    return StModule("Dense", {"legacy": legacy, "modern": modern}, {"linear.weight": weight, "linear.bias": bias})
+    # Keys of later versions, which earlier ones do not read.
+    ends = (
+        dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding") if layout == "modern" else {}
+    )
+    config = {**sizes, "bias": True, "activation_function": activation, **ends}
+    return StModule("Dense", config, {"linear.weight": weight, "linear.bias": bias})
 
 
-def _calibration(parts: Parts) -> list[StModule]:
+def _calibration(parts: Parts, layout: str) -> list[StModule]:
     if parts.map is None:
         return []
     if isinstance(parts.map, AffineMap) and parts.dtype == "float32":
         # (x - shift) @ weight, written as weight^T x + bias; the product in float64, since it cancels.
         weight = parts.map.weight.double().T
-        return [_dense(weight.float(), -(weight @ parts.map.shift.double()).float())]
+        bias = -(weight @ parts.map.shift.double()).float()
+        return [_dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")]
     config = {"map": {"class": type(parts.map).__name__, **parts.map.spec()}, "format": FORMAT}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
-    return [StModule("Calibration", dict.fromkeys(TYPES, json.loads(to_json(config))), tensors)]
+    return [StModule("Calibration", json.loads(to_json(config)), tensors)]
 
 
 def load_sentence_transformer(path: str | Path, device: str | None = None, **options: Any) -> "SentenceTransformer":

@@ -35,7 +35,6 @@ from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
 from bertflow.registry import lookup
 
-CONFIG = "config.json"
 IDENTITY = ("weights", "pooling", "max_length", "prompt", "query_prompt", "token_counts", "calibrator", "fitted_rows")
 """Keys that two descriptions of one system share."""
 HTTP_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
@@ -62,7 +61,7 @@ def write_export(
         target: A row of ``TARGETS``.
         layout: Layout of a sentence-transformers folder: legacy or modern.
         name: Name in the card; by default the folder's.
-        results: Measured rows for the card (``card.read_results``).
+        results: Measured rows for the card (``read_results``).
         license: License for the card, as the hub spells it.
         notes: Sentences for the card.
         int8: Writes an int8 graph into the folder and gives its loss.
@@ -96,18 +95,6 @@ def require_replaceable(folder: Path) -> None:
         raise UsageError(f"{folder} holds something that is not an earlier export. Choose another --output.")
 
 
-def _sentence_transformers(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
-    modules = write_sentence_transformer(parts, aside, layout)
-    return {"layout": layout, "modules": [module.name for module in modules]}
-
-
-def _onnx(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
-    difference = write_onnx(parts, aside)
-    parts.save_tokenizer(aside)
-    (aside / CONFIG).write_bytes((parts.files / CONFIG).read_bytes())  # servers read the model's type from it
-    return {"blocks": parts.depth, "largest_difference_from_torch": difference}
-
-
 def _safetensors(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
     if parts.system.calibrator is None:
         raise UsageError(
@@ -118,8 +105,8 @@ def _safetensors(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:
 
 
 TARGETS: Mapping[str, Callable[[Parts, Path, str], dict[str, Any]]] = {
-    "sentence-transformers": _sentence_transformers,
-    "onnx": _onnx,
+    "sentence-transformers": write_sentence_transformer,
+    "onnx": write_onnx,
     "safetensors": _safetensors,
 }
 """What can be written: given the encoder's parts, the folder and the layout, it returns the facts for the record."""
@@ -185,14 +172,10 @@ def make_card(
         template_str=(files("bertflow.export") / "card.md").read_text(encoding="utf-8"),
         name=name,
         target=target,
-        encoder=description["encoder"],
-        pooling=description["pooling"],
-        calibrator=description.get("calibrator"),
+        describe=description,
         ours=" and ".join(ours),
         int8=int8,
         dim=system.dim,
-        prompt=description["prompt"],
-        query_prompt=description.get("query_prompt"),
         facts={key: f"`{value}`" for key, value in description.items() if value not in ("", None)},
         fitted=_fitted(system),
         rows=[_cells(row) for row in results],
@@ -253,9 +236,8 @@ def push_export(folder: Path, repository: str, private: bool = False) -> str:
         The address of the commit.
 
     Raises:
-        UsageError: If the hub refuses or cannot be reached, or the name is not valid.
+        UsageError: If the hub refuses or cannot be reached.
     """
-    require_name(repository)
     description = read_export(folder)["describe"]
     api = HfApi(library_name="bertflow")
     message = f"{description['pooling']} of {description['encoder']}, {description.get('calibrator', 'as it comes')}"

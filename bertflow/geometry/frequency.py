@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
-from bertflow.encoder.static import words_of
+from bertflow.data.corpus import words_of
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.report import GeometrySection, listed

@@ -317,5 +317,5 @@ def _count_tokens(encoder: "SentenceEncoder", read: Callable[[], Iterable[str]])
     if uncounted and isinstance(encoder, AbstractTokenEncoder):
         # The text is read twice: each distinct sentence counts once, and the counts decide every embedding.
         with TemporaryDirectory() as folder:
-            distinct = index_text(read(), Path(folder))
-            encoder.count_tokens(text_rows(Path(folder), 0, distinct.n) if distinct.n else [])
+            distinct, *_ = index_text(read(), Path(folder))
+            encoder.count_tokens(text_rows(Path(folder), 0, distinct) if distinct else [])

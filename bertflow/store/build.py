@@ -312,28 +312,23 @@ def locked(path: Path, why: str = "") -> Iterator[bool]:
     Raises:
         DataError: If nothing can be written there, or the file system has no locks.
     """
-    lock = FileLock(path, timeout=0, fallback_to_soft=False)
-    said = False
-    while not lock.is_locked:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            lock.acquire()
-        except Timeout:
-            if not why:
-                yield False
-                return
-            if not said:
-                logger.info("%s: waiting for another process, which %s.", path.parent, why)
-            said = True
-            time.sleep(POLL)
-        except OSError as error:
-            raise DataError(
-                f"{path} cannot be locked ({error.strerror}), so several processes could overwrite each other's work. "
-                "Choose a folder where you may write, on a file system with locks."
-            ) from error
+    lock = FileLock(path, fallback_to_soft=False)
     try:
-        yield True
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(Timeout):
+            lock.acquire(timeout=0)
+        if why and not lock.is_locked:
+            logger.info("%s: waiting for another process, which %s.", path.parent, why)
+            lock.acquire(poll_interval=POLL)
+    except OSError as error:
+        raise DataError(
+            f"{path} cannot be locked ({error.strerror}), so several processes could overwrite each other's work. "
+            "Choose a folder where you may write, on a file system with locks."
+        ) from error
+    try:
+        yield lock.is_locked
     finally:
-        with suppress(OSError):  # Windows deletes the file itself, after the lock is released
-            path.unlink()
-        lock.release()
+        if lock.is_locked:
+            with suppress(OSError):  # Windows deletes the file itself, after the lock is released
+                path.unlink()
+            lock.release()

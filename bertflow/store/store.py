@@ -37,7 +37,6 @@ from bertflow.store.text import (
     HASHES,
     ROW_IDS,
     SPOOL,
-    TextIndex,
     distinct_rows,
     exact_hashes,
     index_text,
@@ -152,20 +151,20 @@ class EmbeddingStore:
         folder = Path(folder)
         plan = Plan(_recipe_of(encoder), encoder.dim, shards=shards, storage=dtype)
 
-        def spool() -> TextIndex:
+        def spool() -> tuple[int, str, str]:
             for leftover in folder.glob(f".{SPOOL}.*"):
                 shutil.rmtree(leftover)  # of a process that was killed while it read
             with atomic_folder(folder / SPOOL) as aside:
-                index = index_text(read(), aside)
-                if not index.n:
+                n, text, corpus = index_text(read(), aside)
+                if not n:
                     raise UsageError(NO_TEXT)
-            return index
+            return n, text, corpus
 
         def create() -> Plan:
-            index = spool()
+            n, text, corpus = spool()
             for name in (ROW_IDS, HASHES):
                 (folder / SPOOL / name).replace(folder / name)
-            return replace(plan, **vars(index))
+            return replace(plan, n=n, text=text, corpus=corpus)
 
         def check() -> Plan:
             return replace(plan, corpus=text_digest(exact_hashes(chunk) for chunk in chunks(read(), CHUNK)))

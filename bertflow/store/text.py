@@ -12,7 +12,6 @@ two different sentences share a hash, and so an embedding, is 3e-6 among ten mil
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -55,26 +54,15 @@ def save_array(path: Path, array: NDArray[Any]) -> None:
         np.save(file, array)
 
 
-@dataclass(frozen=True)
-class TextIndex:
-    """A text that was read.
+def index_text(sentences: Iterable[str], folder: Path) -> tuple[int, str, str]:
+    """Read a text, sentences of one line, into an empty folder.
 
-    Attributes:
-        n: Number of distinct sentences.
-        text: ``text_digest`` of the distinct sentences.
-        corpus: ``text_digest`` of all sentences, repeats included.
+    Returns:
+        The number of distinct sentences, and the ``text_digest`` of them and of all sentences, repeats included.
     """
-
-    n: int
-    text: str
-    corpus: str
-
-
-def index_text(sentences: Iterable[str], folder: Path) -> TextIndex:
-    """Read a text, sentences of one line, into an empty folder."""
     total = _spool(sentences, folder)
     if not total:
-        return TextIndex(0, text_digest([]), text_digest([]))
+        return 0, text_digest([]), text_digest([])
     raw: list[NDArray[Any]] = [np.memmap(folder / name, dtype=dtype, mode="r") for name, dtype in RAW.items()]
     hashes, offsets, keys = raw
     first = np.memmap(folder / "first.raw", dtype=np.int64, mode="w+", shape=(total,))
@@ -83,10 +71,10 @@ def index_text(sentences: Iterable[str], folder: Path) -> TextIndex:
     n = number_rows(first, row_ids)
     _save_parts(folder / STARTS, _at_first(offsets, first), np.int64)
     _save_parts(folder / HASHES, (np.unique(keys[where]) for where in _buckets(keys)), np.uint64)
-    index = TextIndex(n, text_digest(_at_first(hashes, first)), text_digest([hashes]))
+    text, corpus = text_digest(_at_first(hashes, first)), text_digest([hashes])
     for path in folder.glob("*.raw"):
         path.unlink()
-    return index
+    return n, text, corpus
 
 
 def text_rows(folder: Path, start: int, stop: int) -> Iterator[str]:

@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
+from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.static import StaticEncoder, WordVectorEncoder, words_of
+from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.text_keys import hash_texts

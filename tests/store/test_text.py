@@ -6,7 +6,6 @@ import pytest
 from bertflow.errors import DataError
 from bertflow.store import text as store_text
 from bertflow.store.text import (
-    TextIndex,
     distinct_rows,
     exact_hashes,
     first_appearances,
@@ -44,16 +43,16 @@ def test_a_text_that_is_read_as_a_stream_is_the_text_in_memory(tmp_path):
     text = corpus()
     index = index_text(iter(text), tmp_path)
     distinct, row_ids = distinct_rows(text)
-    assert index == TextIndex(len(distinct), text_digest([exact_hashes(distinct)]), text_digest([exact_hashes(text)]))
+    assert index == (len(distinct), text_digest([exact_hashes(distinct)]), text_digest([exact_hashes(text)]))
     np.testing.assert_array_equal(np.load(tmp_path / "row_ids.npy"), row_ids)
     np.testing.assert_array_equal(np.load(tmp_path / "text_hashes.npy"), hash_texts(text))
-    assert list(text_rows(tmp_path, 0, index.n)) == distinct
+    assert list(text_rows(tmp_path, 0, index[0])) == distinct
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 0), (3, 40), (118, 119)])
 def test_some_rows_of_a_text_are_read_alone(tmp_path, start, stop):
     index = index_text(corpus(), tmp_path)
-    assert index.n == 119
+    assert index[0] == 119
     assert list(text_rows(tmp_path, start, stop)) == distinct_rows(corpus())[0][start:stop]
 
 
@@ -76,7 +75,7 @@ def test_the_order_and_the_repeats_of_a_text_are_in_its_fingerprint():
 
 
 def test_no_text_is_no_rows(tmp_path):
-    assert index_text([], tmp_path).n == 0
+    assert index_text([], tmp_path)[0] == 0
 
 
 def test_a_sentence_of_several_lines_is_refused(tmp_path):
