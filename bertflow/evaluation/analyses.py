@@ -44,7 +44,7 @@ from bertflow.evaluation.systems import encode_sets, row_numbers
 from bertflow.files import to_json
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
-from bertflow.tables import MISSING, Section, Table
+from bertflow.tables import Section, Table
 
 NEAR = 4
 """Edits of a pair that counts as near."""
@@ -110,8 +110,9 @@ class Lexical:
         distances = [f"edits of {row.level}" for row in levels]
         near = [f"gold, at most {NEAR} {row.level} ({row.near} pairs)" for row in levels]
         lines = [
-            (name, *map(_cell, (rows[0].gold, *(row.distance for row in rows), *(row.near_gold for row in rows))))
+            (name, *(number(value, "spearman") for value in values))
             for name, rows in by_system.items()
+            for values in [(rows[0].gold, *(row.distance for row in rows), *(row.near_gold for row in rows))]
         ]
         return Table((f"lexical, {task_title(self.task)}", "gold", *distances, *near), tuple(lines))
 
@@ -184,10 +185,6 @@ def _row(
         near=int(near.sum()),
         near_gold=spearman(scores[near], gold[near]) if varied and system != GOLD else None,
     )
-
-
-def _cell(value: float | None) -> str:
-    return MISSING if value is None else number(value, "spearman")
 
 
 class LabelledLinear(AbstractCalibrator):

@@ -118,9 +118,8 @@ def evaluate(
         raise UsageError(f"resamples should be 0 or more, got {resamples}.")
     theirs = () if published is None else tuple(matching(published, aggregation))
     # Everything is read before anything is computed.
-    others = [
-        _pairs(given, kind) for given, kind in ((retrieval, "retrieval"), (binary, "binary")) if given is not None
-    ]
+    tables = {"retrieval": retrieval, "binary": binary}
+    others = [_pairs(given, kind) for kind, given in tables.items() if given is not None]
     names = expand_tasks(tasks or "sts7", data_dir) if tasks or not others else ()
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
@@ -218,10 +217,8 @@ def parse_thresholds(spelling: str) -> dict[str, float]:
     """
     thresholds = {}
     for part in filter(None, (part.strip() for part in spelling.split(","))):
-        task, equals, limit = part.partition("=")
+        task, _, limit = part.partition("=")
         try:
-            if not equals:
-                raise ValueError
             thresholds[task.strip()] = float(limit)
         except ValueError:
             raise UsageError(f"A threshold is written task=score, as stsb=70; got {part!r}.") from None

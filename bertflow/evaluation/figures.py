@@ -191,10 +191,6 @@ def _readings(meters: Sequence[Meter], weights: Float64) -> Float64:
     return np.stack([meter.under(weights) for meter in meters])
 
 
-def _ones(pairs: Pairs) -> Float64:
-    return np.ones((1, len(pairs)))
-
-
 def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
     """Every aggregation and every sub-set of one task, under both correlations.
 
@@ -204,7 +200,7 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
     for partition in task.partitions():
         meters = [Meter(name, task, partition) for name in CORRELATIONS]
         weights = pair_weights(partition.groups, resamples, generator(seed, pairs.task))
-        values, replicates = _resampled(partial(_readings, meters), _ones(pairs), weights)
+        values, replicates = _resampled(partial(_readings, meters), np.ones((1, len(pairs))), weights)
         for at, meter in enumerate(meters):
             influence = meter.influence() if resamples else np.zeros((len(values[at]), *task.similarities.shape))
             metric = f"{task.similarity}_{meter.name}"
@@ -222,7 +218,7 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     meters = [[Meter(name, task, part) for part in task.partitions() for name in CORRELATIONS] for task in tasks]
     sides = [(task.pairs.first, task.pairs.second) for task in tasks]
     weights = sentence_weights(sentence_numbers(sides), resamples, generator(seed, suite))
-    ones = [_ones(task.pairs) for task in tasks]
+    ones = [np.ones((1, len(task.pairs))) for task in tasks]
     values, replicates = _resampled(lambda rows: np.stack([*_means(meters, rows).values()]), ones, weights)
     n, split = sum(len(task.pairs) for task in tasks), "+".join(dict.fromkeys(task.pairs.split for task in tasks))
     return [
@@ -274,7 +270,7 @@ def binary_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: int, 
         [np.flatnonzero(positive), np.flatnonzero(~positive)], resamples, generator(seed, pairs.task)
     )
     values, replicates = _resampled(
-        lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), _ones(pairs), weights
+        lambda rows: np.stack([weighted_auc(row, positive, rows) for row in ranks]), np.ones((1, len(pairs))), weights
     )
     influence = np.stack([placements(row, positive) for row in scores])
     n = len(positive)

@@ -133,8 +133,10 @@ def _results(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
         own = [row for row in rows if row.task == task]
         if not any(row.metric == MAIN_SCORE for row in own):
             continue
+        hub = TASKS[task].hub if own[0].source.startswith("hub:") else None
+        pinned = parse_hub_split(hub)["revision"] if hub else None
         record: dict[str, Any] = {
-            "dataset_revision": _dataset_revision(own[0]),
+            "dataset_revision": pinned or f"local-{own[0].text_form}",
             "task_name": name,
             "mteb_version": LAYOUT_VERSION,
             "scores": {},
@@ -156,12 +158,6 @@ def _scores(rows: Sequence[Row]) -> dict[str, Any]:
         "languages": ["eng-Latn"],
         "mteb_version": LAYOUT_VERSION,
     }
-
-
-def _dataset_revision(row: Row) -> str:
-    hub = TASKS[row.task].hub
-    pinned = parse_hub_split(hub)["revision"] if hub and row.source.startswith("hub:") else None
-    return pinned or f"local-{row.text_form}"
 
 
 def predictions_csv(report: Report) -> str:

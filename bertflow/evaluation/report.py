@@ -41,6 +41,7 @@ from bertflow.evaluation.rows import (
     make_rows,
     number,
     refuse_label_leaks,
+    setting,
 )
 from bertflow.evaluation.significance import LEVEL, Difference, Figure, differences
 from bertflow.evaluation.systems import encode_sets
@@ -264,7 +265,7 @@ def _seen(rows: Sequence[Row]) -> str:
         return "seen unknown (fitted on bare arrays)"
     low, high = min(shares), max(shares)
     span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    return f"seen {span} ({'/'.join(dict.fromkeys(row.setting for row in rows))})"
+    return f"seen {span} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"
 
 
 def score_sets(

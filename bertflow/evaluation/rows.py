@@ -9,7 +9,7 @@ A table has a line a system and a column a task, x 100, in the column order of t
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -146,16 +146,11 @@ class Row(Measurement):
     source: str
     description: Mapping[str, Any]
 
-    @property
-    def setting(self) -> str:
-        """``inductive`` (nothing was seen), ``transductive``, or ``unknown``."""
-        return setting(self.seen)
-
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON: the description's keys beside the row's; ``seen`` is "unknown" where it is None."""
         own = {name: value for name, value in vars(self).items() if name != "description"}
         seen = "unknown" if self.seen is None else self.seen
-        return {**self.description, **own, "seen": seen, "setting": self.setting}
+        return {**self.description, **own, "seen": seen, "setting": setting(self.seen)}
 
 
 def make_rows(
@@ -172,22 +167,13 @@ def make_rows(
     for at, system in enumerate(systems):
         seen = {task: system.seen(evaluated) for task, evaluated in hashes.items()}
         for figure in figures:
-            low, high = figure.interval(at)
-            sets = parts[figure.task]
-            rows.append(
-                Row(
-                    **{field.name: getattr(figure, field.name) for field in fields(Measurement)},
-                    system=system.name,
-                    value=float(figure.values[at]),
-                    ci_low=low,
-                    ci_high=high,
-                    seen=seen[figure.task],
-                    label_leak=system.label_leak(figure.task),
-                    text_form="+".join(dict.fromkeys(pairs.text_form for pairs in sets)),
-                    source=", ".join(dict.fromkeys(pairs.source for pairs in sets)),
-                    description=system.description,
-                )
-            )
+            task, value = figure.task, (float(figure.values[at]), *figure.interval(at))
+            measured = (task, figure.split, figure.aggregation, figure.subset, figure.metric, figure.n)
+            text_form = "+".join(dict.fromkeys(pairs.text_form for pairs in parts[task]))
+            source = ", ".join(dict.fromkeys(pairs.source for pairs in parts[task]))
+            how: dict[str, Any] = {"text_form": text_form, "source": source, "description": system.description}
+            leak = system.label_leak(task)
+            rows.append(Row(*measured, system.name, *value, seen=seen[task], label_leak=leak, **how))
     return rows
 
 
@@ -240,8 +226,10 @@ def setting(seen: float | None) -> str:
     return "transductive" if seen else "inductive"
 
 
-def number(value: float, metric: str) -> str:
-    """A value as tables print it."""
+def number(value: float | None, metric: str) -> str:
+    """A value as tables print it; a dash where there is none."""
+    if value is None:
+        return MISSING
     return f"{value:.2f}" if metric.endswith(UNSCALED) else f"{100 * value:.2f}"
 
 

@@ -140,14 +140,8 @@ class Difference:
         """The same difference with ``system``, one of the two, as the first."""
         if system == self.first:
             return self
-        return replace(
-            self,
-            first=self.second,
-            second=self.first,
-            difference=-self.difference,
-            ci_low=None if self.ci_high is None else -self.ci_high,
-            ci_high=None if self.ci_low is None else -self.ci_low,
-        )
+        low, high = (None if end is None else -end for end in (self.ci_high, self.ci_low))
+        return replace(self, first=system, second=self.first, difference=-self.difference, ci_low=low, ci_high=high)
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:

@@ -23,7 +23,7 @@ from bertflow.files import write_text
 from bertflow.opening import LoadOptions
 from bertflow.progress import peak_memory
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, Table, to_csv
+from bertflow.tables import Table, to_csv
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -205,9 +205,9 @@ class Sweep(AbstractSweep):
 
     def table(self) -> Table:
         """A line a pooling, a column a calibrator, x 100; a dash where there are fewer directions than asked for."""
-        found = {(row.pooling, row.calibrator): number(row.value, METRIC) for row in self.shown}
+        found = {(row.pooling, row.calibrator): row.value for row in self.shown}
         lines = [
-            (pooling, *(found.get((pooling, name), MISSING) for name in CALIBRATORS))
+            (pooling, *(number(found.get((pooling, name)), METRIC) for name in CALIBRATORS))
             for pooling in dict.fromkeys(row.pooling for row in self.shown)
         ]
         return Table(("pooling", *CALIBRATORS), tuple(lines))

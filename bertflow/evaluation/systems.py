@@ -100,9 +100,8 @@ class SharedPass:
         for name, encoder in encoders.items():
             by_counts.setdefault(encoder.describe().get("token_counts", ""), []).append(name)
         uncounted = by_counts.pop("", [])
-        groups = list(by_counts.values()) or [[]]
-        groups[0] = groups[0] + uncounted
-        return [(encoders[group[0]], group) for group in groups]
+        first, *others = list(by_counts.values()) or [[]]
+        return [(encoders[group[0]], group) for group in (first + uncounted, *others)]
 
 
 class PooledEncoder(AbstractEncoder):
@@ -284,33 +283,29 @@ def checked_sides(
         embeddings: By system.
         queries: The embeddings of first texts that are queries, of the systems that have a prompt for them.
         similarity: A row of ``SIMILARITIES``.
+
+    Raises:
+        DataError: For the first embedding that is not finite, or has length zero where the cosine is asked for.
     """
     for name, x in embeddings.items():
         first, second = queries.get(name, x)[rows[0]], x[rows[1]]
         for side, texts in ((first, pairs.first), (second, pairs.second)):
-            _require_usable(name, side, texts, similarity, pairs.task)
+            finite, something = np.isfinite(side).all(1), side.any(1)
+            if not finite.all():
+                raise DataError(
+                    f"The system {name} gives an embedding that is not finite for {texts[int(np.argmin(finite))]!r} "
+                    f"(task {pairs.task}). Look for a half-precision overflow, or a calibrator that was fitted on "
+                    "other embeddings."
+                )
+            if similarity == "cosine" and not something.all():
+                raise DataError(
+                    f"The system {name} gives an embedding of zeros for {texts[int(np.argmin(something))]!r} "
+                    f"(task {pairs.task}), and cosine says nothing about it. Leave the sentence out, or choose "
+                    "another similarity."
+                )
         yield name, first, second
 
 
 def row_numbers(sentences: Sequence[str]) -> dict[str, int]:
     """The row of each of some distinct sentences."""
     return {sentence: row for row, sentence in enumerate(sentences)}
-
-
-def _require_usable(system: str, x: Float32, sentences: Sequence[str], similarity: str, task: str) -> None:
-    """Refuse embeddings that have no similarity.
-
-    Raises:
-        DataError: For the first one that is not finite, or has length zero where the cosine is asked for.
-    """
-    finite, something = np.isfinite(x).all(1), x.any(1)
-    if not finite.all():
-        raise DataError(
-            f"The system {system} gives an embedding that is not finite for {sentences[int(np.argmin(finite))]!r} "
-            f"(task {task}). Look for a half-precision overflow, or a calibrator that was fitted on other embeddings."
-        )
-    if similarity == "cosine" and not something.all():
-        raise DataError(
-            f"The system {system} gives an embedding of zeros for {sentences[int(np.argmin(something))]!r} "
-            f"(task {task}), and cosine says nothing about it. Leave the sentence out, or choose another similarity."
-        )

@@ -17,7 +17,7 @@ def rows(encoder, sets, **options):
     ("hashes", "share", "name"), [((), 0.0, "inductive"), (None, "unknown", "unknown")], ids=["nothing", "unknown"]
 )
 def test_a_row_says_what_was_seen(pairs, hashes, share, name):
-    found = {(row.as_dict()["seen"], row.setting) for row in rows(ToyEncoder(hashes=hashes), [pairs])}
+    found = {(row.as_dict()["seen"], row.as_dict()["setting"]) for row in rows(ToyEncoder(hashes=hashes), [pairs])}
     assert found == {(share, name)}
 
 
@@ -25,7 +25,7 @@ def test_the_share_that_was_seen_is_counted_by_sentence(pairs, seen_half):
     hashes, share = seen_half
     found = rows(ToyEncoder(hashes=hashes), [pairs])
     assert [row.seen for row in found] == pytest.approx([share] * len(found))
-    assert {row.setting for row in found} == {"transductive"}
+    assert {row.as_dict()["setting"] for row in found} == {"transductive"}
 
 
 def test_case_and_punctuation_do_not_hide_what_was_seen(pairs):
