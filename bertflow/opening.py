@@ -94,7 +94,10 @@ def load(model: str | Path | None = None, *, force: bool = False, **options: Unp
 
         model, given = embedded_encoder(), {"pooling": RAW_POOLING, **given}
     place, kind = find(str(model), given.get("revision"))
-    return kind.open(str(model), place, force, given)
+    encoder = kind.open(str(model), place, force, given)
+    if kind.calibrated:
+        encoder.recipe = {"model": str(model), **given}
+    return encoder
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
@@ -140,9 +143,7 @@ def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -
 def _calibrated(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     from bertflow.calibrated import CalibratedEncoder
 
-    encoder = CalibratedEncoder.load(place, force=force, **{**options, "revision": None})
-    encoder.recipe = {"model": name, **options}
-    return encoder
+    return CalibratedEncoder.load(place, force=force, **{**options, "revision": None})
 
 
 def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
@@ -170,9 +171,7 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
                 "%s uses the prompts that its calibrator was fitted with, %s; those of the model are %s.",
                 name, shown_prompts(recipe["prompt"]), shown_prompts(own),
             )  # fmt: skip
-    calibrated = CalibratedEncoder(TransformerEncoder(**recipe), calibrator, force)
-    calibrated.recipe = {"model": name, **options}
-    return calibrated
+    return CalibratedEncoder(TransformerEncoder(**recipe), calibrator, force)
 
 
 def _holds(*files: str) -> Callable[[Path], bool]:

@@ -112,13 +112,12 @@ def at_level(level: int, *names: str) -> Iterator[None]:
             logger.setLevel(before)
 
 
-def place(environment: Mapping[str, str] | None = None) -> tuple[int, int]:
+def place(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
     """Rank of this process and number of processes, as torchrun or SLURM give them; (0, 1) without a launcher.
 
     Raises:
         UsageError: If they contradict each other.
     """
-    environment = os.environ if environment is None else environment
     for names in RANKS:
         values = [environment.get(name, "") for name in names]
         if all(values):

@@ -174,8 +174,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64."""
-        module = self.map
-        return self._mapped(module.forward, self._validated(X, reset=False))
+        return self._mapped(self.map.forward, self._validated(X, reset=False))
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.

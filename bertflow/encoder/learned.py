@@ -176,8 +176,6 @@ class WordCounts:
 
 
 HASHES_FILE = "labelled_text.safetensors"
-KEYS = ("labels", "tuned")
-"""Keys of the record of a fine-tuned encoder."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +214,7 @@ class Supervision:
         Raises:
             DataError: If the hashes are missing or damaged.
         """
-        if not set(KEYS) <= record.keys():
+        if not {"labels", "tuned"} <= record.keys():
             return None
         path = folder / HASHES_FILE
         try:

@@ -122,7 +122,9 @@ class WordVectorEncoder(AbstractLearner):
         if self._pooling.counted and counts is None:
             raise UsageError("The pooling sif needs word counts. Call count_words(sentences), or give word_counts.")
         tokens = [words_of(sentence) for sentence in sentences]
-        self._look_up({word for words in tokens for word in words})
+        if new := {word for words in tokens for word in words} - self._vectors.keys():
+            found = self._file.read(new | {word.lower() for word in new})
+            self._vectors |= {word: found.get(word, found.get(word.lower())) for word in new}
         known = [[word for word in words if self._vectors[word] is not None] for words in tokens]
         self._report(tokens, known)
         x = np.tile(self._file.first, (len(tokens), 1))
@@ -147,11 +149,6 @@ class WordVectorEncoder(AbstractLearner):
     def _facts(self) -> dict[str, Any]:
         file = self._file
         return {"encoder": file.path.name, "weights": file.digest, "pooling": f"words-{self._pooling.tokens}"}
-
-    def _look_up(self, words: set[str]) -> None:
-        if new := words - self._vectors.keys():
-            found = self._file.read(new | {word.lower() for word in new})
-            self._vectors |= {word: found.get(word, found.get(word.lower())) for word in new}
 
     def _report(self, tokens: Sequence[Sequence[str]], known: Sequence[Sequence[str]]) -> None:
         """Say once how much of the text has no vector."""
