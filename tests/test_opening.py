@@ -4,6 +4,7 @@ import json
 import logging
 import shutil
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
@@ -74,6 +75,18 @@ def things(tiny_bert, tmp_path_factory):
     }
 
 
+@pytest.fixture(scope="session")
+def vectors(things):
+    """The vectors of each thing, of documents and of queries; each is computed once."""
+
+    @cache
+    def of(name):
+        path, expected = things[name]
+        return expected.encode(TEXT), load(path, **CPU).encode_query(TEXT)
+
+    return of
+
+
 def by_load(path, tmp_path):
     return load(path, **CPU).encode(TEXT)
 
@@ -117,9 +130,8 @@ NAMES = ["transformers", "st", "st-default", "st-roles", "saved", "saved-roles",
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("name", [*NAMES, "word vectors"])
-def test_every_way_gives_the_same_vectors(things, tmp_path, name, way):
-    path, expected = things[name]
-    np.testing.assert_allclose(way(path, tmp_path), expected.encode(TEXT), atol=1e-5)
+def test_every_way_gives_the_same_vectors(things, vectors, tmp_path, name, way):
+    np.testing.assert_allclose(way(things[name][0], tmp_path), vectors(name)[0], atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [*NAMES, "word vectors"])
@@ -148,6 +160,10 @@ COMMANDS = {
 REFUSED = [
     ("fix", "calibrated", "is already calibrated by AllButTheTop(k=1). Give the encoder without its calibrator."),
     ("fix", "run", "is already calibrated by Center(). Give the encoder without its calibrator."),
+    ("export", "word vectors", "Only a TransformerEncoder can be exported, this one is a WordVectorEncoder."),
+    ("serve", "word vectors", "Only transformers can be served, this is a WordVectorEncoder. Give the folder of"),
+    ("train", "word vectors", "A raw transformer is needed, got a WordVectorEncoder."),
+    ("train", "calibrated", "A raw transformer is needed, got a CalibratedEncoder. Give the encoder before"),
     ("sweep", "calibrated", "with pooling 'cls'; this is st-roles with pooling 'sif' (another pooling makes other"),
     ("sweep", "run", "with pooling 'mean(1,2)', layers [1, 2]; this is tiny-bert with pooling 'sif', layers [4]"),
     ("sweep", "saved", "keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."),
@@ -178,16 +194,31 @@ def run_command(things, tmp_path):
     return run
 
 
+@pytest.fixture(scope="session")
+def opened_vectors():
+    """The vectors of what was opened, of documents and of queries; commands that open it alike share them."""
+    found = {}
+
+    def of(kind, named):
+        key = kind.called, repr(named)
+        if key not in found:
+            encoder = kind.open(*named)
+            found[key] = encoder.encode(TEXT), encoder.encode_query(TEXT)
+        return found[key]
+
+    return of
+
+
 @pytest.mark.parametrize("name", [*NAMES, "word vectors"])
 @pytest.mark.parametrize("command", [name for name in COMMANDS if name != "sweep"])  # which has poolings of its own
-def test_every_command_opens_the_same_encoder(things, run_command, monkeypatch, capsys, command, name):
+def test_every_command_opens_the_same_encoder(vectors, opened_vectors, run_command, monkeypatch, command, name):
     opened = []
 
     def spied(model, revision=None):
         place, kind = find(model, revision)
 
         def open_it(*named):
-            opened.append(kind.open(*named))
+            opened.append((kind, named))
             raise OpenedError
 
         return place, replace(kind, open=open_it)
@@ -196,8 +227,8 @@ def test_every_command_opens_the_same_encoder(things, run_command, monkeypatch, 
     with pytest.raises(OpenedError):
         run_command(command, name)
     monkeypatch.undo()
-    np.testing.assert_allclose(opened[0].encode(TEXT), things[name][1].encode(TEXT), atol=1e-5)
-    np.testing.assert_allclose(opened[0].encode_query(TEXT), load(things[name][0], **CPU).encode_query(TEXT), atol=1e-5)
+    for found, expected in zip(opened_vectors(*opened[0]), vectors(name), strict=True):
+        np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("command", "name", "message"), REFUSED)

@@ -43,6 +43,13 @@ from bertflow.registry import flat_options
 
 CONFIG, OUTPUT, JSON = "config", "output", "json"
 """Options that are not the function's."""
+METAVARS: Mapping[str, Sequence[str]] = {
+    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "vectors"),
+    "DIR": ("data_dir", "output", "save", "store"),
+    "TEXT": ("domain",),
+    "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
+}
+"""What stands for the value of a parameter in the help of every command."""
 FILLED: Mapping[str, Callable[[], Any]] = {
     "progress": lambda: watched() or None,
     "say": lambda: lambda line: print(line, flush=True),
@@ -70,16 +77,6 @@ class Option:
 
 
 @dataclass(frozen=True)
-class Given:
-    """What a command line says."""
-
-    arguments: Mapping[str, Any]
-    """For the function."""
-    values: Mapping[str, Any]
-    """All options that have a value, as a tree, ready for JSON and YAML, and to be given again."""
-
-
-@dataclass(frozen=True)
 class Command:
     """One function as a command."""
 
@@ -94,7 +91,7 @@ class Command:
     named: Mapping[str, str] = field(default_factory=dict)
     """Parameters whose option has another name: ``{"text": "data"}`` for ``--data.sentences``."""
     metavars: Mapping[str, str] = field(default_factory=dict)
-    """What stands for the value in the help: ``{"model": "FOLDER"}``; else the name in capitals."""
+    """What stands for the value in the help, where it is neither as in ``METAVARS`` nor the name in capitals."""
     bare: Mapping[str, str] = field(default_factory=dict)
     """What an option means when it is given without a value."""
     python_only: Sequence[str] = ()
@@ -112,9 +109,9 @@ class Command:
     preset: Callable[[Namespace], Mapping[str, Any]] | None = None
     """Given what was parsed, the defaults that it implies, as a tree; with them the command line is parsed again."""
     record: str = ""
-    """The parameter that takes all options as a tree (``Given.values``), for a run that can be repeated."""
+    """The parameter that takes all options as a tree, ready for JSON and YAML, for a run that can be repeated."""
     unrepeated: Sequence[str] = ()
-    """Options that belong to this call and not to its repetition: left out of ``Given.values``."""
+    """Options that belong to this call and not to its repetition: left out of ``record``."""
 
     def main(self, argv: Sequence[str]) -> int:
         """Run; returns the exit code.
@@ -130,7 +127,7 @@ class Command:
         if f"--{PRINT}" in argv:
             print(self.print_config([word for word in argv if word != f"--{PRINT}"]), end="")
             return 0
-        arguments = dict(self.parse(argv).arguments)
+        arguments = self.parse(argv)
         output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
         result = self.function(**arguments)
@@ -148,8 +145,8 @@ class Command:
             raise ThresholdMissedError(result.missed())
         return int(getattr(result, "exit_code", 0))
 
-    def parse(self, argv: Sequence[str]) -> Given:
-        """What a command line says.
+    def parse(self, argv: Sequence[str]) -> dict[str, Any]:
+        """What a command line says: the arguments of the function.
 
         Raises:
             UsageError: For an unknown option, a value that is not one, a missing option or file; one line.
@@ -161,12 +158,11 @@ class Command:
         with self._explained(parser):
             built = parser.instantiate(parsed)
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}
-            values = json.loads(parser.dump(self._repeatable(parsed), format="json"))
+            if self.record:
+                arguments[self.record] = json.loads(parser.dump(self._repeatable(parsed), format="json"))
         if self.trainer:
             arguments["trainer"] = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
-        if self.record:
-            arguments[self.record] = values
-        return Given(arguments, values)
+        return arguments
 
     def print_config(self, argv: Sequence[str]) -> str:
         """All options with their values as YAML, which ``--config`` takes."""
@@ -318,7 +314,8 @@ class Command:
 
     def _metavar(self, option: Option) -> str:
         choices = f"{{{','.join(map(str, get_args(option.kind)))}}}" if get_origin(option.kind) is Literal else ""
-        return self.metavars.get(option.name, choices or option.name.upper())
+        shared = next((shown for shown, names in METAVARS.items() if option.name in names), "")
+        return self.metavars.get(option.name, choices or shared or option.name.upper())
 
     def _shown(self, option: Option) -> str:
         return self._metavar(option) if option.name in self.positionals else f"--{option.name}"

@@ -7,7 +7,6 @@ main = Command(
     "embed",
     embed,
     positionals=("text",),
-    metavars={"store": "DIR", "columns": "LIST"},
     examples="""\
   bertflow embed text.txt --store stores/mine --model bert-base-uncased --pooling first-last-avg
   bertflow embed a.jsonl hub:owner/name --store stores/mine --storage float16

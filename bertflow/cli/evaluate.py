@@ -7,16 +7,7 @@ main = Command(
     "evaluate",
     evaluate,
     positionals=("models",),
-    metavars={
-        "models": "MODEL",
-        "retrieval": "FILE",
-        "binary": "FILE",
-        "compare": "LIST",
-        "fit_on": "FILE|eval",
-        "lexical": "TASK",
-        "fail_below": "TASK=X",
-        "published": "PART",
-    },
+    metavars={"models": "MODEL", "fit_on": "FILE|eval", "lexical": "TASK", "fail_below": "TASK=X", "published": "PART"},
     bare={"lexical": "stsb-dev", "published": ""},
     saves="Write results.json, .md, predictions.csv, mteb files and run.json there.",
     examples="""\

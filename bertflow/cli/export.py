@@ -13,6 +13,6 @@ main = Command(
     "export",
     export_encoder,
     positionals=["model"],
-    metavars={"output": "DIR", "data_dir": "DIR", "text": "FILE", "results": "FILE", "push": "OWNER/NAME"},
+    metavars={"text": "FILE", "push": "OWNER/NAME"},
     examples=EXAMPLES,
 ).main

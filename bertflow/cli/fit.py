@@ -6,7 +6,7 @@ from bertflow.runs.vectors import fit
 main = Command(
     "fit",
     fit,
-    metavars={"store": "DIR", "vectors": "FILE", "calibrator": "C", "output": "FOLDER"},
+    metavars={"calibrator": "C", "output": "FOLDER"},
     examples="""\
   bertflow fit --store stores/mine --calibrator "whitening(128)" --output calibrators/mine
   bertflow fit --vectors index.parquet --column embedding --calibrator "abtt(3)" --output calibrators/index

@@ -7,7 +7,7 @@ main = Command(
     "fix",
     fix,
     positionals=("encoder", "text"),
-    metavars={"encoder": "MODEL", "labels": "FILE", "vectors": "FILE", "output": "DIR", "candidates": "LIST"},
+    metavars={"encoder": "MODEL"},
     preset=lambda _: {"output": "fixed"},
     examples="""\
   bertflow fix bert-base-uncased my_text.txt --output fixed

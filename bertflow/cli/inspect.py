@@ -1,31 +1,16 @@
 """``bertflow inspect``: a report on the geometry of an encoder."""
 
-from functools import wraps
 from pathlib import Path
-from typing import Any
 
 from bertflow.cli.command import Command
-from bertflow.geometry.report import GeometryReport, inspect_geometry, run_folder
-
-
-@wraps(inspect_geometry)
-def inspect_and_write(model: str | None = None, output: str | None = None, **options: Any) -> GeometryReport:
-    """The same; by default the report is written to the folder of the run, or to ``report``."""
-    return inspect_geometry(model, output=output or (run_folder(model) or Path()) / "report", **options)
-
+from bertflow.geometry.report import inspect_geometry, run_folder
 
 main = Command(
     "inspect",
-    inspect_and_write,
+    inspect_geometry,
     positionals=("model",),
-    metavars={
-        "compare": "LIST",
-        "text": "FILE",
-        "pairs": "TASK|FILE",
-        "data_dir": "DIR",
-        "frequencies": "FILE",
-        "output": "DIR",
-    },
+    metavars={"text": "FILE", "pairs": "TASK|FILE"},
+    preset=lambda parsed: {"output": str((run_folder(parsed.model) or Path()) / "report")},
     examples="""\
   bertflow inspect
   bertflow inspect bert-base-uncased --pooling first-last-avg

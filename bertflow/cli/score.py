@@ -12,15 +12,6 @@ main = Command(
     "score",
     score,
     positionals=["encoder", "pairs"],
-    metavars={
-        "encoder": "FOLDER",
-        "columns": "A,B",
-        "output": "FILE",
-        "false_match_rate": "X",
-        "domain": "TEXT",
-        "fit_on": "TEXT",
-        "labels": "FILE",
-        "save": "DIR",
-    },
+    metavars={"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "false_match_rate": "X", "fit_on": "TEXT"},
     examples=EXAMPLES,
 ).main

@@ -4,19 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bertflow import retrieval
 from bertflow.cli import listed
 from bertflow.cli.command import Command
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
-from bertflow.retrieval import (
-    add_answers,
-    build_index,
-    describe_index,
-    recalibrate_index,
-    remove_answers,
-    update_answers,
-    write_search_example,
-)
 from bertflow.retrieval.searching import evaluate_search, search
 
 ABOUT = """\
@@ -28,7 +20,6 @@ EXAMPLES = """\
   bertflow search ask faq.index "How do I stop it?" -k 5
   bertflow search evaluate faq.index --labels faq/labels.jsonl
   bertflow search recalibrate faq.index --model runs/better"""
-METAVARS = {"answers": "FILE", "labels": "FILE", "ids": "ID"}
 
 
 @dataclass(frozen=True)
@@ -69,22 +60,24 @@ class Actions:
 
 
 def _action(name: str, function: Callable[..., Any], *places: str, **options: Any) -> Command:
-    return Command(f"search {name}", function, positionals=places or ("index",), metavars=METAVARS, **options)
+    return Command(f"search {name}", function, positionals=places or ("index",), metavars={"ids": "ID"}, **options)
 
 
 main = Actions(
     "search",
     ABOUT,
     {
-        "build": _action("build", build_index),
-        "add": _action("add", add_answers),
-        "update": _action("update", update_answers),
-        "remove": _action("remove", remove_answers, "index", "ids"),
-        "recalibrate": _action("recalibrate", recalibrate_index),
+        "build": _action("build", retrieval.build_index),
+        "add": _action("add", retrieval.add_answers),
+        "update": _action("update", retrieval.update_answers),
+        "remove": _action("remove", retrieval.remove_answers, "index", "ids"),
+        "recalibrate": _action("recalibrate", retrieval.recalibrate_index),
         "ask": _action("ask", search, "index", "question", aliases={"k": ["-k"]}, json=True),
         "evaluate": _action("evaluate", evaluate_search, aliases={"k": ["-k"]}, json=True),
-        "info": _action("info", describe_index, json=True),
-        "example": Command("search example", write_search_example, positionals=["folder"], metavars={"answers": "N"}),
+        "info": _action("info", retrieval.describe_index, json=True),
+        "example": Command(
+            "search example", retrieval.write_search_example, positionals=["folder"], metavars={"answers": "N"}
+        ),
     },
     EXAMPLES,
 ).main

@@ -7,7 +7,6 @@ main = Command(
     "sweep",
     sweep,
     positionals=("model",),
-    metavars={"layers": "LIST", "tokens": "LIST", "data_dir": "DIR", "fit_on": "FILE", "labels": "FILE"},
     python_only=("pooling",),
     saves="Write sweep.json, .md, .csv, .png and run.json there.",
     examples="""\

@@ -6,7 +6,7 @@ from bertflow.runs.vectors import transform
 main = Command(
     "transform",
     transform,
-    metavars={"store": "DIR", "vectors": "FILE", "calibrator": "FOLDER", "output": "OUT"},
+    metavars={"calibrator": "FOLDER", "output": "OUT"},
     examples="""\
   bertflow transform --calibrator calibrators/mine --store stores/mine --output stores/calibrated
   bertflow transform --calibrator calibrators/index --vectors index.parquet --output calibrated.parquet

@@ -8,7 +8,7 @@ main = Command(
     compare_words,
     positionals=("words",),
     aliases={"sentences": ("--in",)},
-    metavars={"words": "WORD", "sentences": "SENTENCE", "study": "NAME|FILE", "pooling": "ROW", "output": "DIR"},
+    metavars={"words": "WORD", "sentences": "SENTENCE", "study": "NAME|FILE", "pooling": "ROW"},
     json=True,
     examples="""\
   bertflow words --study king-queen --output words

@@ -15,21 +15,8 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import (
-    Cloud,
-    K,
-    gaussian_effective_rank,
-    gaussian_iso_score,
-    gaussian_participation,
-    gaussian_top_share,
-    hub_skewness,
-    iso_score,
-    log_partition,
-    mean_cosine,
-    mean_length_share,
-    outlier_dimensions,
-    participation,
-)
+from bertflow.geometry import cloud as shape
+from bertflow.geometry.cloud import Cloud, K
 from bertflow.geometry.report import GeometrySection, listed, rounded
 from bertflow.moments import Float64
 from bertflow.tables import Table
@@ -77,7 +64,7 @@ MEASURES: Mapping[str, Measure] = {
     "mean_cosine": Measure(
         "mean cosine",
         "cosine of two sentences that have nothing to do with each other; near 1 all point one way",
-        mean_cosine,
+        shape.mean_cosine,
         lambda n, dim: 0.0,
     ),
     "largest_cosine_share": Measure(
@@ -89,49 +76,49 @@ MEASURES: Mapping[str, Measure] = {
     "mean_length_share": Measure(
         "length of the mean",
         "over the root mean square length of the embeddings; 0 is centered",
-        mean_length_share,
+        shape.mean_length_share,
         lambda n, dim: 1 / math.sqrt(n),
     ),
     "partition_isotropy": Measure(
         "partition isotropy",
         "smallest over largest partition function; 1 looks alike from all directions",
-        lambda cloud: math.exp(-np.ptp(log_partition(cloud))),
+        lambda cloud: math.exp(-np.ptp(shape.log_partition(cloud))),
         lambda n, dim: 1.0,
     ),
     "iso_score": Measure(
         "IsoScore",
         "share of the directions that are used, by the participation ratio; 0 is one direction",
-        iso_score,
-        gaussian_iso_score,
+        shape.iso_score,
+        shape.gaussian_iso_score,
     ),
     "participation_ratio": Measure(
         "participation ratio",
         "over how many directions the variance is spread; large directions decide",
-        participation,
-        gaussian_participation,
+        shape.participation,
+        shape.gaussian_participation,
     ),
     "effective_rank": Measure(
         "effective rank",
         "over how many directions the variance is spread; small directions count too",
         lambda cloud: entropy_rank(cloud.variance_shares),
-        gaussian_effective_rank,
+        shape.gaussian_effective_rank,
     ),
     "top_1_share": Measure(
         "variance in 1 direction",
         "share of the variance along the largest direction",
         lambda cloud: float(cloud.variance_shares[0]),
-        lambda n, dim: gaussian_top_share(n, dim, 1),
+        lambda n, dim: shape.gaussian_top_share(n, dim, 1),
     ),
     "top_10_share": Measure(
         "variance in 10 directions",
         "share of the variance along the ten largest directions",
         lambda cloud: float(cloud.variance_shares[:10].sum()),
-        lambda n, dim: gaussian_top_share(n, dim, 10),
+        lambda n, dim: shape.gaussian_top_share(n, dim, 10),
     ),
     "outlier_dimensions": Measure(
         "outlier dimensions",
         "coordinates three standard deviations larger than the others",
-        lambda cloud: float(len(outlier_dimensions(cloud))),
+        lambda cloud: float(len(shape.outlier_dimensions(cloud))),
         lambda n, dim: CHANCE_OUTLIERS * dim,
     ),
     "uniformity": Measure(
@@ -143,7 +130,7 @@ MEASURES: Mapping[str, Measure] = {
     "hub_skewness": Measure(
         "hub skewness",
         f"of how often a sentence is among the {K} nearest of others; large with few hubs",
-        hub_skewness,
+        shape.hub_skewness,
         lambda n, dim: 1 / math.sqrt(K),
     ),
     "orphans": Measure(
@@ -189,7 +176,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
 def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
     """Singular values of the centered rows, over the largest."""
     spectra = {name: np.sqrt(cloud.variance_shares / cloud.variance_shares[0]) for name, cloud in clouds.items()}
-    ratios = {name: participation(cloud) for name, cloud in clouds.items()}
+    ratios = {name: shape.participation(cloud) for name, cloud in clouds.items()}
     drawn = {name: values[values > NULL] for name, values in spectra.items()}
     return GeometrySection(
         "The flatter a line, the more directions carry the variance; it is spread over as many as "
@@ -217,7 +204,7 @@ def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
         f"among the {K} nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} "
         f"sentences, and the share of sentences that are neighbors of no other is {listed(orphans, 3)}.",
         {
-            name: {"k": K, "n": n, "skewness": hub_skewness(cloud), "orphans": orphans[name], "most": most[name]}
+            name: {"k": K, "n": n, "skewness": shape.hub_skewness(cloud), "orphans": orphans[name], "most": most[name]}
             for name, cloud in clouds.items()
         },
         lambda plots: plots.curves(

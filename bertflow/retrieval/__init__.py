@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 from typing_extensions import TypedDict, Unpack
 
+from bertflow.data.corpus import Answer, load_answers
 from bertflow.errors import UsageError
 from bertflow.files import write_text
 from bertflow.opening import LoadOptions, load
 from bertflow.results import AbstractResult
+from bertflow.tables import write_rows
 
 if TYPE_CHECKING:
-    from bertflow.data.corpus import Answer
     from bertflow.retrieval.index import AnswerIndex
     from bertflow.retrieval.storage import Search
 
@@ -236,7 +237,6 @@ def write_search_example(
         seed: Random seed for the sample.
     """
     from bertflow.data.docstrings import docstring_corpus
-    from bertflow.tables import write_rows
 
     folder = Path(folder)
     text, pairs = docstring_corpus(answers, sentences, seed)
@@ -247,9 +247,7 @@ def write_search_example(
     return SearchExample(folder, len(pairs), len(text), pairs.source)
 
 
-def _answers(given: Answers) -> "list[Answer]":
-    from bertflow.data.corpus import load_answers
-
+def _answers(given: Answers) -> list[Answer]:
     return load_answers(given) if isinstance(given, str | Path) else list(given)
 
 

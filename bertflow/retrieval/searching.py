@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
+from bertflow.data.corpus import load_answer_labels
 from bertflow.errors import DataError, UsageError
 from bertflow.files import to_json
 from bertflow.registry import lookup
@@ -137,7 +138,6 @@ def evaluate_search(
         raise UsageError(f"--resamples should be 0 or more and -k 1 or more, got {resamples} and {k}.")
     import numpy as np
 
-    from bertflow.data.corpus import load_answer_labels
     from bertflow.evaluation.figures import mean_figure
     from bertflow.evaluation.significance import bootstrap_p
     from bertflow.text_keys import text_key

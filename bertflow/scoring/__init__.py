@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from typing_extensions import Unpack
 
+from bertflow.data.corpus import load_sentences
 from bertflow.errors import UsageError
+from bertflow.files import atomic_folder
 from bertflow.opening import LoadOptions, load
 from bertflow.results import AbstractResult
-from bertflow.tables import Table
+from bertflow.tables import Table, require_writable, write_rows
 
 if TYPE_CHECKING:
     import numpy as np
@@ -139,7 +141,6 @@ def score(
     from bertflow.scoring.domain import DOMAIN, DomainCheck
     from bertflow.scoring.random_pairs import unseen_sample
     from bertflow.scoring.scores import SCORES, ScoreCalibrator
-    from bertflow.tables import write_rows
 
     labelled = load_pairs(labels, "binary") if labels else None
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
@@ -183,8 +184,6 @@ def _check(
 ) -> None:
     """Refuse what can be refused before anything is opened."""
     if output:
-        from bertflow.tables import require_writable
-
         require_writable(output)
     for name, value in of_fit.items():
         if value is not None and fit_on is None:
@@ -196,8 +195,6 @@ def _check(
 
 
 def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
-    from bertflow.data.corpus import load_sentences
-
     return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
 
 
@@ -212,8 +209,6 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
 
 def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
     """Write the encoder and its scores as one folder."""
-    from bertflow.files import atomic_folder
-
     with atomic_folder(folder) as aside:
         encoder.write(aside)
         scores.save(aside)

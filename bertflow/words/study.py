@@ -19,6 +19,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal
 
+from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.records import read_record
 
@@ -234,7 +235,6 @@ def compare_words(
     chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
     if output is not None:
         import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
-    from bertflow.encoder.embedded import embedded_encoder
     from bertflow.words.compare import run_study
     from bertflow.words.encoder import WordEncoder
 

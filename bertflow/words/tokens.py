@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Section, Table
@@ -92,7 +93,6 @@ def inspect_tokens(
         raise UsageError(f"One of texts, pair and vocabulary is wanted, got {what}. Give one.")
     if vocabulary and segment is not None:
         raise UsageError("segment is for texts, which vocabulary does without. Leave one out.")
-    from bertflow.encoder.embedded import embedded_encoder
     from bertflow.words.encoder import WordEncoder
 
     encoder = WordEncoder(model or embedded_encoder(), revision)

@@ -191,13 +191,13 @@ SPELLINGS = {
 @pytest.mark.parametrize("case", SPELLINGS)
 def test_a_command_line_becomes_arguments(case):
     words, given = SPELLINGS[case]
-    assert COMMAND.parse(["m", "--where", "w", *words]).arguments == {**DEFAULTS, **given}
+    assert COMMAND.parse(["m", "--where", "w", *words]) == {**DEFAULTS, **given}
 
 
 def test_dashes_are_underscores():
     def f(max_length: int = 1, data_dir: str = ""): ...
 
-    assert Command("f", f).parse(["--max-length", "3", "--data-dir=a-b"]).arguments == {
+    assert Command("f", f).parse(["--max-length", "3", "--data-dir=a-b"]) == {
         "max_length": 3,
         "data_dir": "a-b",
     }
@@ -240,8 +240,8 @@ def test_a_file_gives_options_positionals_and_fields(tmp_path):
     path = tmp_path / "options.yaml"
     path.write_text("model: m\ntexts: [a, b]\nwhere: w\nint8: true\ndata: {sentences: [c]}\nk: 3\n", encoding="utf-8")
     given = {**DEFAULTS, "texts": ["a", "b"], "int8": True, "data": Text(["c"]), "k": 3}
-    assert COMMAND.parse(["--config", str(path)]).arguments == given
-    assert COMMAND.parse(["-k", "4", "n", "-c", str(path)]).arguments == {**given, "k": 4, "model": "n"}
+    assert COMMAND.parse(["--config", str(path)]) == given
+    assert COMMAND.parse(["-k", "4", "n", "-c", str(path)]) == {**given, "k": 4, "model": "n"}
 
 
 @pytest.mark.parametrize(
@@ -423,9 +423,9 @@ def test_the_help_of_a_training_names_the_trainer_and_loads_nothing(capsys):
 
 
 def test_a_preset_is_a_row_of_defaults():
-    given = TRAIN.parse(["--flow.preset=wide", "--flow.rate=0.2"]).arguments
+    given = TRAIN.parse(["--flow.preset=wide", "--flow.rate=0.2"])
     assert given["flow"] == Recipe("wide", 0.2, Shape(9))
-    assert TRAIN.parse([]).arguments["flow"] == Recipe()
+    assert TRAIN.parse([])["flow"] == Recipe()
 
 
 def test_what_a_class_refuses_is_said_as_it_says_it():
@@ -435,7 +435,7 @@ def test_what_a_class_refuses_is_said_as_it_says_it():
 
 
 def test_options_of_the_trainer_that_were_set_reach_the_function():
-    assert TRAIN.parse(["--trainer.max_steps", "3", "--trainer.accelerator=cpu"]).arguments["trainer"] == {
+    assert TRAIN.parse(["--trainer.max_steps", "3", "--trainer.accelerator=cpu"])["trainer"] == {
         "max_steps": 3,
         "accelerator": "cpu",
     }
@@ -444,14 +444,13 @@ def test_options_of_the_trainer_that_were_set_reach_the_function():
 def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
     words = ["--flow.preset=wide", "--data.sentences=[a]", "--trainer.max_steps=3", "--output=there"]
     given = TRAIN.parse(words)
-    assert given.arguments["config"] == given.values
-    assert given.values["flow"] == {"preset": "wide", "rate": 0.1, "shape": {"wide": 9}}
-    assert given.values["trainer"]["max_steps"] == 3
-    assert "output" not in given.values
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given.values), encoding="utf-8")
+    assert given["config"]["flow"] == {"preset": "wide", "rate": 0.1, "shape": {"wide": 9}}
+    assert given["config"]["trainer"]["max_steps"] == 3
+    assert "output" not in given["config"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given["config"]), encoding="utf-8")
     again = TRAIN.parse(["--config", str(tmp_path / "config.yaml")])
-    assert again.values == given.values
-    assert again.arguments == {**given.arguments, "output": None}
+    assert again["config"] == given["config"]
+    assert again == {**given, "output": None}
 
 
 @pytest.mark.parametrize(

@@ -232,7 +232,7 @@ def test_help_needs_nothing_heavy():
 
 
 def test_the_config_of_the_paper_is_the_papers_recipe():
-    recipe = command.parse(["--config", str(REPOSITORY / "configs" / "nli-siamese.yaml")]).arguments["recipe"]
+    recipe = command.parse(["--config", str(REPOSITORY / "configs" / "nli-siamese.yaml")])["recipe"]
     assert (recipe.objective, recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.warmup) == (
         "classification", 2e-5, 16, 1.0, 0.1)  # fmt: skip
     assert (recipe.weight_decay, recipe.clip_norm, recipe.max_length, recipe.held_out) == (0.01, 1.0, 64, 0.0)
@@ -241,7 +241,7 @@ def test_the_config_of_the_paper_is_the_papers_recipe():
 def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
     assert bertflow(["finetune", "--finetune.objective=regression", "--print_config"]) == 0
     (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
-    assert command.parse(["--config", str(tmp_path / "printed.yaml")]).arguments["recipe"].objective == "regression"
+    assert command.parse(["--config", str(tmp_path / "printed.yaml")])["recipe"].objective == "regression"
 
 
 @pytest.mark.slow

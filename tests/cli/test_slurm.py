@@ -59,7 +59,7 @@ def test_the_notice_goes_to_the_tasks_and_the_run_resumes():
 def test_the_options_of_the_training_script_exist():
     _, command = read("train")
     given = re.sub(r"\$\{\w+:\+(.*?)\}", r"\1", command).replace('"$@"', "").replace('"', "").split()[6:]
-    options = train_command.parse(given).arguments
+    options = train_command.parse(given)
     assert (options["resume"], options["output"], options["text"].store, options["encoder"].pooling) == (
         "auto",
         "$RUN",

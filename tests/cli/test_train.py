@@ -26,7 +26,7 @@ from bertflow.training.trainer import build_trainer
 
 
 def parse_options(argv):
-    return SimpleNamespace(**command.parse(argv).arguments)
+    return SimpleNamespace(**command.parse(argv))
 
 
 REPOSITORY = Path(__file__).resolve().parents[2]
