@@ -154,7 +154,8 @@ class SiameseFit:
         return dict(totals)
 
     def record(self) -> dict[str, Any]:
-        """Steps, time, memory and results, ready for JSON."""
+        """Steps, time, most memory held (of the GPU if one was used; None if unknown) and results, ready for JSON."""
+        of_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
         return {
             "objective": self.recipe.objective,
             "pairs": self.n_train,
@@ -162,7 +163,7 @@ class SiameseFit:
             "pairs_dropped": self.pairs.dropped,
             "steps": self.steps,
             "seconds": round(self.seconds, 1),
-            "peak_memory_mb": peak_memory_mb(),
+            "peak_memory_mb": round((of_gpu or peak_memory() or 0) / 1e6) or None,
             **{name: round(value, 4) for name, value in self.held_out.items()},
         }
 
@@ -188,13 +189,6 @@ def require_targets(pairs: Pairs, recipe: FinetuneRecipe) -> None:
     got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
     if wanted not in ("none", got):
         raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
-
-
-def peak_memory_mb() -> int | None:
-    """Most memory that this process has held, in 10^6 bytes, of the GPU if one was used; None where it is unknown."""
-    peak = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    peak = peak or peak_memory() or 0
-    return round(peak / 1e6) or None
 
 
 def fit_siamese(

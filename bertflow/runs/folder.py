@@ -195,9 +195,8 @@ class RunFolder:
 
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""
-        if not self.path.exists():
-            return
-        if not self.path.is_dir() or any(not _is_ours(path, self.config) for path in self.path.iterdir()):
+        is_file = self.path.exists() and not self.path.is_dir()
+        if is_file or not all(_is_ours(path, self.config) for path in self.path.glob("*")):
             raise UsageError(
                 f"The run folder {self.path} should be new or empty, but something is there. "
                 "Choose another --output, or continue a run with --resume auto."

@@ -168,8 +168,7 @@ def train(
     changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or "default"}
     recipe = resolve(changes.pop("preset", "default"), changes)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
-    if trainer and "precision" in trainer:
-        require_precision(trainer["precision"])
+    require_precision((trainer or {}).get("precision", "32-true"))
     named = ModelOptions.of(encoder)
     made: dict[str, Any] = {"seed_everything": seed, "save_encoder": save_encoder, "report": report}
     made |= {"data": data, "encoder": named, "flow": recipe, "trainer": trainer}
@@ -259,8 +258,7 @@ def finetune(
             f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
             "--trainer.precision bf16-mixed computes in half precision."
         )
-    if trainer and "precision" in trainer:
-        require_float32_weights(trainer["precision"])
+    require_float32_weights((trainer or {}).get("precision", "32-true"))
     made = {"seed_everything": seed, "data": data, "encoder": named, "finetune": recipe, "trainer": trainer or {}}
     run = RunFolder(output, resume, recipe.objective, options or made, say)
     if run.nothing_to_do:

@@ -293,24 +293,17 @@ class FitRecord:
         """One line."""
         if self.left_alone:
             return self.left_alone
-        judged = self.held_out_bits is not None
-        flow, normal = (
-            (self.held_out_bits, self.held_out_bits_gaussian) if judged else (self.train_bits, self.train_bits_gaussian)
-        )
+        name, _, flow, normal = self._judged()[0 if self.held_out_bits is None else 1]
         return (
-            f"{'held out' if judged else 'training'}: {_bits(flow)} bits per dimension, full-covariance Gaussian "
-            f"{_bits(normal)}; {self.steps:,} steps in {self.seconds:.0f} s, kept: {self.kept}"
+            f"{name}: {flow} bits per dimension, full-covariance Gaussian {normal}; {self.steps:,} steps in "
+            f"{self.seconds:.0f} s, kept: {self.kept}"
         )
 
     def to_markdown(self) -> str:
         """A short report."""
         if self.left_alone:
             return f"# Fit of a flow\n\nPreset `{self.preset}`, {self.n_train:,} rows, {self.left_alone}.\n"
-        rows = [
-            ("training", self.n_train, self.train_bits, self.train_bits_gaussian),
-            ("held out", self.n_held_out, self.held_out_bits, self.held_out_bits_gaussian),
-        ]
-        table = "\n".join(f"| {name} | {n:,} | {_bits(flow)} | {_bits(normal)} |" for name, n, flow, normal in rows)
+        table = "\n".join(f"| {' | '.join(row)} |" for row in self._judged())
         z = self.gaussianity
         return f"""# Fit of a flow
 
@@ -331,6 +324,10 @@ Departure of z from N(0, I) on {z.n:,} rows; 0 is none, and chance alone gives t
 A better density is not a better similarity: held-out bits do not rank calibrators by Spearman. Evaluate.
 """
 
-
-def _bits(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}"
+    def _judged(self) -> list[tuple[str, ...]]:
+        """Name and number of the training rows and of the held-out rows, and their bits by flow and by Gaussian."""
+        rows = (
+            ("training", self.n_train, self.train_bits, self.train_bits_gaussian),
+            ("held out", self.n_held_out, self.held_out_bits, self.held_out_bits_gaussian),
+        )
+        return [(name, f"{n:,}", *("-" if each is None else f"{each:.4f}" for each in bits)) for name, n, *bits in rows]

@@ -20,7 +20,7 @@ from lightning_fabric.loggers.csv_logs import _ExperimentWriter as FabricWriter
 from lightning_fabric.loggers.logger import rank_zero_experiment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
-from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
 from tqdm.auto import tqdm
@@ -184,8 +184,6 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
     if given is False:
         return []
     if given is None or given is True:
-        from pytorch_lightning.loggers import TensorBoardLogger
-
         # What was logged after the checkpoint is logged again.
         purge = step or None
         given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
