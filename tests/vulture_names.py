@@ -83,6 +83,7 @@ _.similarity_pairwise
 
 # JSON: fields of records that are read or written whole.
 _.embedding
+_.p_williams_holm
 _.query_prompt
 _.same_position
 _.same_segment

@@ -170,8 +170,8 @@ def evaluate_sts(
     """
     from bertflow.evaluation.report import score_sets
 
-    sets = [load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)]
-    return score_sets(systems, sets, **options)
+    # Loaded one by one, after the systems were looked at.
+    return score_sets(systems, (load_sts(task, data_dir) for task in expand_tasks(tasks, data_dir)), **options)
 
 
 def evaluate_retrieval(

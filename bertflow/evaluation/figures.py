@@ -204,9 +204,14 @@ def task_figures(task: ScoredTask, resamples: int, seed: int) -> list[Figure]:
         for at, meter in enumerate(meters):
             influence = meter.influence() if resamples else np.zeros((len(values[at]), *task.similarities.shape))
             metric = f"{task.similarity}_{meter.name}"
-            for reading, *numbers in zip(partition.readings, values[at], replicates[at], influence, strict=True):
+            for reading, value, drawn, added in zip(
+                partition.readings, values[at], replicates[at], influence, strict=True
+            ):
                 how = (pairs.task, pairs.split, reading.aggregation, reading.subset, metric, reading.n)
-                figures.append(Figure(*how, *numbers))
+                ranked_together = meter.name == "spearman" and reading.aggregation == "all"
+                between = np.corrcoef(rankdata(task.similarities, axis=1)) if ranked_together else None
+                measured = (value, drawn, added, None if between is None else np.atleast_2d(between))
+                figures.append(Figure(*how, *measured))
     return figures
 
 

@@ -9,7 +9,7 @@ Equal input gives equal bytes: nothing here depends on the time or the machine.
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
@@ -270,18 +270,19 @@ def _seen(rows: Sequence[Row]) -> str:
 
 def score_sets(
     systems: Mapping[str, SentenceEncoder],
-    sets: Sequence[Pairs],
+    sets: Iterable[Pairs],
     similarity: str = "cosine",
     resamples: int = 1000,
     seed: int = 0,
     force: bool = False,
     progress: bool | None = None,
 ) -> Report:
-    """Score systems on pairs of any kind that are loaded already; see ``bertflow.evaluate_sts``."""
+    """Score systems on pairs of any kind; see ``bertflow.evaluate_sts``."""
     if not isinstance(systems, Mapping):
         raise UsageError(
             f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
         )
+    sets = list(sets)
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])
     tasks: list[ScoredTask] = []

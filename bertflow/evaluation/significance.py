@@ -8,18 +8,22 @@ Pairs are resampled with the same weights for all systems, so that their differe
                    pairs that share one sentence move together with correlation 1/2. For means over tasks, which share
                    text.
 
-Every pair of systems gets, on each task and suite, the difference with its paired bootstrap interval and p-value. Over
-the tasks of one pair of systems the p-values are corrected by Holm's method.
+Every pair of systems gets, on each task and suite, the difference with its paired bootstrap interval and p-value. Two
+correlations with the same gold scores are dependent; Williams' test takes that into account, but assumes normal
+variables, so with ranks it is approximate and the bootstrap leads. Over the tasks of one pair of systems the p-values
+are corrected by Holm's method.
 
 Source: Efron 1979 for the bootstrap of pairs; Rubin 1981, "The Bayesian bootstrap", for the weights by sentence.
 """
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import t as student
 
 from bertflow.correlation import bca_interval
 from bertflow.evaluation.rows import Measurement
@@ -81,11 +85,14 @@ class Figure(Measurement):
         values: (k,), in [-1, 1].
         replicates: (k, resamples), paired: column r is the same resample for all systems.
         influence: (k, n), what each pair adds; None for a mean over tasks, which is resampled by sentence.
+        between: (k, k), Spearman of the systems with each other on the same pairs, where the values are Spearman's on
+            all pairs together; else None.
     """
 
     values: Float64
     replicates: Float64
     influence: Float64 | None = None
+    between: Float64 | None = None
 
     def interval(self, system: int, less: int | None = None) -> tuple[float | None, float | None]:
         """Ends of the 95 % interval of one system's value, or of that value less another system's.
@@ -117,7 +124,9 @@ class Difference:
         ci_low: Lower end of the 95 % interval; None where there is none.
         ci_high: Upper end.
         p_bootstrap: Two-sided, from the paired bootstrap; None without resamples.
-        p_bootstrap_holm: The same, corrected over the tasks; a suite is corrected alone.
+        p_williams: Williams' test, two-sided; None for means of several correlations.
+        p_bootstrap_holm: The first p-value, corrected over the tasks; a suite is corrected alone.
+        p_williams_holm: The second one, likewise.
     """
 
     task: str
@@ -129,7 +138,9 @@ class Difference:
     ci_low: float | None
     ci_high: float | None
     p_bootstrap: float | None
+    p_williams: float | None
     p_bootstrap_holm: float | None = None
+    p_williams_holm: float | None = None
 
     @property
     def separable(self) -> bool | None:
@@ -142,6 +153,28 @@ class Difference:
             return self
         low, high = (None if end is None else -end for end in (self.ci_high, self.ci_low))
         return replace(self, first=system, second=self.first, difference=-self.difference, ci_low=low, ci_high=high)
+
+
+def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float]:
+    """Williams' T2 for two dependent correlations r12 and r13 that share variable 1.
+
+    Args:
+        r12: Correlation of the gold scores with the first system.
+        r13: Correlation of the gold scores with the second system.
+        r23: Correlation of the systems with each other.
+        n: Pairs, at least 4.
+
+    Returns:
+        t with n - 3 degrees of freedom, and its two-sided p-value; (0, 1) for two systems that rank alike.
+
+    Source: Steiger 1980, "Tests for comparing elements of a correlation matrix", equation 7.
+    """
+    if r12 == r13:
+        return 0.0, 1.0
+    determinant = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    spread = 2 * (n - 1) / (n - 3) * determinant + ((r12 + r13) / 2) ** 2 * (1 - r23) ** 3
+    statistic = (r12 - r13) * math.sqrt((n - 1) * (1 + r23) / max(spread, np.finfo(float).tiny))
+    return statistic, float(2 * student.sf(abs(statistic), n - 3))
 
 
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
@@ -181,8 +214,9 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
             members = [row for row in rows if (row.aggregation, row.metric) == family]
             tasks = [row for row in members if row.task not in suites]
             for group in (tasks, *([row] for row in members if row.task in suites)):
-                corrected = holm([row.p_bootstrap for row in group])
-                found += [replace(row, p_bootstrap_holm=p) for row, p in zip(group, corrected, strict=True)]
+                bootstrap, known = (holm([getattr(row, p) for row in group]) for p in ("p_bootstrap", "p_williams"))
+                for row, p, q in zip(group, bootstrap, known, strict=True):
+                    found.append(replace(row, p_bootstrap_holm=p, p_williams_holm=q))
     return found
 
 
@@ -190,7 +224,11 @@ def _difference(systems: Sequence[str], figure: Figure, first: int, second: int)
     """One difference, not yet corrected."""
     replicates = figure.replicates[first] - figure.replicates[second]
     drawn = bool(len(replicates)) and bool(np.isfinite(replicates).all())
-    difference = float(figure.values[first]) - float(figure.values[second])
-    measured = (figure.task, figure.aggregation, figure.metric, systems[first], systems[second], difference)
+    one, other = float(figure.values[first]), float(figure.values[second])
+    p_williams = None
+    if figure.between is not None and figure.n > 3:
+        p_williams = williams(one, other, float(figure.between[first, second]), figure.n)[1]
+    measured = (figure.task, figure.aggregation, figure.metric, systems[first], systems[second], one - other)
     interval = figure.interval(first, less=second)
-    return Difference(*measured, *interval, p_bootstrap=bootstrap_p(replicates) if drawn else None)
+    p_bootstrap = bootstrap_p(replicates) if drawn else None
+    return Difference(*measured, *interval, p_bootstrap=p_bootstrap, p_williams=p_williams)

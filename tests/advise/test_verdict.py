@@ -27,7 +27,7 @@ def geometry(median):
 def gain(interval):
     low, high = interval
     middle = (low + high) / 2 if low is not None else 0.01
-    return Difference("task", "all", "metric", "one", "other", middle, low, high, None)
+    return Difference("task", "all", "metric", "one", "other", middle, low, high, None, None, None, None)
 
 
 def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, candidates=CANDIDATES):

@@ -1,8 +1,41 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertflow.evaluation.figures import Figure
-from bertflow.evaluation.significance import bootstrap_p, differences, holm
+from bertflow.evaluation.significance import bootstrap_p, differences, holm, williams
+
+
+def correlations(gold, first, second):
+    return [stats.pearsonr(*couple)[0] for couple in ((gold, first), (gold, second), (first, second))]
+
+
+def test_williams_is_the_published_formula():
+    r12, r13, r23, n = 0.63, 0.51, 0.42, 103
+    big_r = 1 - r12**2 - r13**2 - r23**2 + 2 * r12 * r13 * r23
+    t = (r12 - r13) * np.sqrt(
+        ((n - 1) * (1 + r23)) / (2 * ((n - 1) / (n - 3)) * big_r + ((r12 + r13) / 2) ** 2 * (1 - r23) ** 3)
+    )
+    statistic, p = williams(r12, r13, r23, n)
+    assert statistic == pytest.approx(t)
+    assert p == pytest.approx(2 * stats.t.cdf(-t, n - 3))
+
+
+def test_williams_rejects_as_often_as_it_says_when_nothing_differs():
+    rng = np.random.default_rng(0)
+    rejected = 0
+    for _ in range(1000):
+        gold, *noise = rng.normal(size=(3, 60))
+        rejected += williams(*correlations(gold, gold + noise[0], gold + noise[1]), 60)[1] < 0.05
+    assert rejected / 1000 == pytest.approx(0.05, abs=0.02)
+
+
+def test_two_systems_that_rank_alike_do_not_differ():
+    assert williams(0.7, 0.7, 1.0, 50) == (0.0, 1.0)
+
+
+def test_williams_turns_with_the_systems():
+    assert williams(0.6, 0.5, 0.4, 50)[0] == -williams(0.5, 0.6, 0.4, 50)[0]
 
 
 def holm_by_steps(p_values):
@@ -37,8 +70,11 @@ def figures(tasks, gap, resamples=200, n=50):
     for task in tasks:
         noise = rng.normal(scale=0.02, size=(2, resamples))
         values = np.array([0.5 + gap, 0.5])
+        between = np.array([[1.0, 0.8], [0.8, 1.0]])
         influence = rng.normal(size=(2, n))
-        made.append(Figure(task, "test", "all", "", "cosine_spearman", n, values, values[:, None] + noise, influence))
+        made.append(
+            Figure(task, "test", "all", "", "cosine_spearman", n, values, values[:, None] + noise, influence, between)
+        )
     return made
 
 
@@ -57,12 +93,14 @@ def test_tasks_are_corrected_together_and_a_suite_alone():
 
 
 def test_every_pair_of_systems_is_compared_once():
+    one = figures(["stsb"], 0.1)[0]
     three = Figure(
         "stsb", "test", "all", "", "cosine_spearman", 50, np.array([0.1, 0.2, 0.3]), np.zeros((3, 0)), np.zeros((3, 50))
     )
     found = differences(["a", "b", "c"], [three])
     assert [(row.first, row.second) for row in found] == [("a", "b"), ("a", "c"), ("b", "c")]
     assert found[0].separable is None
+    assert one.between is not None
 
 
 def test_a_difference_turns_with_its_systems():

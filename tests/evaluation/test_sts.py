@@ -71,9 +71,9 @@ def test_six_of_the_seven_tasks_have_no_mean(sts7):
     assert {row.task for row in report.rows} == {pairs.task for pairs in sts7[:-1]}
 
 
-def test_an_encoder_without_a_name_is_refused(pairs):
+def test_an_encoder_without_a_name_is_refused_before_data_is_read(tmp_path):
     with pytest.raises(UsageError) as refused:
-        score_sets(ToyEncoder(), [pairs])
+        evaluate_sts(ToyEncoder(), data_dir=tmp_path / "missing")
     assert str(refused.value) == ("The systems are encoders by their names, as {'raw': encoder}; got a ToyEncoder.")
 
 
