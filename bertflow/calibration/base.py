@@ -86,10 +86,9 @@ class Provenance:
     labels: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, encoder: SentenceEncoder, sentences: list[str]) -> "Provenance":
-        """The provenance of a calibrator fitted on the embeddings that ``encoder`` makes of ``sentences``."""
-        description = encoder.describe()
-        return cls(description, hash_texts(sentences), tuple(description.get("labels", ())))
+    def of(cls, description: Mapping[str, Any], text_hashes: NDArray[np.uint64] | None, *labels: str) -> "Provenance":
+        """The provenance by the ``describe()`` of an encoder; ``labels`` are those that the calibrator learned from."""
+        return cls(description, text_hashes, (*description.get("labels", ()), *labels))
 
 
 class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -131,7 +130,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             )
         distinct = list(dict.fromkeys(sentences))
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
-        self.provenance_ = Provenance.of(encoder, distinct)
+        self.provenance_ = Provenance.of(encoder.describe(), hash_texts(distinct))
         return self
 
     def _fit(

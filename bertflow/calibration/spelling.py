@@ -146,7 +146,13 @@ def parse_system(spelling: str) -> SystemSpec:
         try:
             parse_pooling(pooling)
         except UsageError:
-            raise _misspelled(spelling) from None
+            numbered = [f"{name}(N)" for name, kind in CALIBRATORS.items() if kind.parameter]
+            known = ", ".join([RAW, *CALIBRATORS, *numbered, *COUNTED, *STATIC])
+            names = [] if {"(", "+"} & {*spelling} else [*CALIBRATORS, *COUNTED, *STATIC, *POOLINGS]
+            raise UsageError(
+                f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
+                f"mean(1,2)); and a pooling with a calibrator, as sif+whitening(64).{did_you_mean(spelling, names)}"
+            ) from None
     return SystemSpec(spelling, pooling, calibrator, value)
 
 
@@ -173,13 +179,3 @@ def _calibrator(spelling: str) -> tuple[str, int | str | None]:
         return name, int(value)
     takes = " or ".join(["a number", *kind.words]) if kind.parameter else "nothing"
     raise UsageError(f"{name} takes {takes} in brackets, got ({value}). Known: {known}.")
-
-
-def _misspelled(spelling: str) -> UsageError:
-    numbered = [f"{name}(N)" for name, kind in CALIBRATORS.items() if kind.parameter]
-    known = ", ".join([RAW, *CALIBRATORS, *numbered, *COUNTED, *STATIC])
-    return UsageError(
-        f"Unknown baseline {spelling!r}. Known: {known}; a pooling ({', '.join(POOLINGS)}, or written out as "
-        "mean(1,2)); and a pooling with a calibrator, as sif+whitening(64)."
-        f"{'' if {'(', '+'} & {*spelling} else did_you_mean(spelling, [*CALIBRATORS, *COUNTED, *STATIC, *POOLINGS])}"
-    )

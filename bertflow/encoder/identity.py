@@ -31,30 +31,22 @@ NO_FACTS = ("encoder", "labels", "tuned", "calibrator", "fitted_rows")
 """Keys of ``describe()`` that decide no raw embedding: names, and what the weights or the digest hold already."""
 
 
-@dataclass(frozen=True)
-class Rule:
-    """What a difference in one fact means: whether it is refused, or only logged; and why."""
-
-    refused: bool
-    reason: str
-
-
-RULES: Mapping[str, Rule] = {
-    "weights": Rule(True, "other weights make other embeddings"),
-    "blocks": Rule(True, "layers are counted from the end of another model"),
-    "pooling": Rule(True, "another pooling makes other embeddings"),
-    "layers": Rule(True, "other layers are read"),
-    "max_length": Rule(True, "long sentences are cut elsewhere"),
-    "prompt": Rule(True, "the prompt is part of every embedding"),
-    "query_prompt": Rule(True, "the prompt is part of every embedding of a query"),
-    "sif_a": Rule(True, "tokens have other weights"),
-    "token_counts": Rule(True, "tokens have other weights"),
-    "calibrator": Rule(True, "another calibrator makes other embeddings"),
-    "dtype": Rule(False, "half precision moves an embedding a little; calibration may amplify it"),
-    "graph": Rule(False, "another backend gives other last digits"),
+RULES: Mapping[str, tuple[bool, str]] = {
+    "weights": (True, "other weights make other embeddings"),
+    "blocks": (True, "layers are counted from the end of another model"),
+    "pooling": (True, "another pooling makes other embeddings"),
+    "layers": (True, "other layers are read"),
+    "max_length": (True, "long sentences are cut elsewhere"),
+    "prompt": (True, "the prompt is part of every embedding"),
+    "query_prompt": (True, "the prompt is part of every embedding of a query"),
+    "sif_a": (True, "tokens have other weights"),
+    "token_counts": (True, "tokens have other weights"),
+    "calibrator": (True, "another calibrator makes other embeddings"),
+    "dtype": (False, "half precision moves an embedding a little; calibration may amplify it"),
+    "graph": (False, "another backend gives other last digits"),
 }
-"""Which differences are refused unless they are forced, and which are only logged."""
-OF_ITS_OWN = Rule(True, "the encoder says that it decides its embeddings")
+"""Whether a difference in one fact is refused unless it is forced, or only logged; and why."""
+OF_ITS_OWN = (True, "the encoder says that it decides its embeddings")
 """For facts that other kinds of encoder tell of themselves."""
 
 
@@ -68,7 +60,8 @@ class Mismatch:
     key: str
     mine: Any
     theirs: Any
-    rule: Rule
+    refused: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -128,13 +121,13 @@ class Identity:
             return []
         sides = ((key, self._fact(key), other._fact(key)) for key in sorted({*self.facts, *other.facts}))
         found = [
-            Mismatch(key, mine, theirs, RULES.get(key, OF_ITS_OWN))
+            Mismatch(key, mine, theirs, *RULES.get(key, OF_ITS_OWN))
             for key, mine, theirs in sides
             if UNSAID not in (mine, theirs) and mine != theirs
         ]
         if not self._same_calibrator(other):
-            found.append(Mismatch("calibrator", self.spelled(), other.spelled(), RULES["calibrator"]))
-        return sorted(found, key=lambda one: not one.rule.refused)
+            found.append(Mismatch("calibrator", self.spelled(), other.spelled(), *RULES["calibrator"]))
+        return sorted(found, key=lambda one: not one.refused)
 
     def require(
         self, given: "Identity", what: str, do: str, force: bool = False, exact: bool = False, other: str = "this is"
@@ -153,7 +146,7 @@ class Identity:
             DataError: For differences that are refused; the message gives all of them, on both sides.
         """
         found = self.differences(given)
-        refused = [] if force else [one for one in found if exact or one.rule.refused]
+        refused = [] if force else [one for one in found if exact or one.refused]
         if refused:
             raise DataError(f"{what} {self._told(given, refused, other)}. {do}")
         if found:
@@ -184,7 +177,7 @@ class Identity:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
         mine = self._with({one.key: one.mine for one in differences})
         theirs = given._with({one.key: one.theirs for one in differences})
-        return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.rule.reason for one in differences))})"
+        return f"{mine}; {other} {theirs} ({'; '.join(dict.fromkeys(one.reason for one in differences))})"
 
     def _with(self, facts: Mapping[str, Any]) -> str:
         named = {key: self.facts[key] for key in ("pooling",) if key in self.facts}

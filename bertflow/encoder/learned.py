@@ -19,7 +19,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -29,16 +29,10 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
-from bertflow.encoder.folders import RECORD_FILE
 from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, file_sha256, write_json
-from bertflow.records import read_record
 from bertflow.text_keys import hash_texts
-
-if TYPE_CHECKING:
-    from bertflow.encoder.transformer import TransformerEncoder
 
 COUNTS_FILE = "token_counts.safetensors"
 CHUNK = 65536
@@ -116,8 +110,7 @@ class TokenCounts:
 
     def weigh(self, ids: torch.Tensor, content: torch.Tensor) -> dict[str, torch.Tensor]:
         """For each row of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
-        tables = {name: torch.from_numpy(table).to(ids.device) for name, table in self.weights.items()}
-        return {name: table[ids] * content for name, table in tables.items()}
+        return {name: torch.from_numpy(table).to(ids.device)[ids] * content for name, table in self.weights.items()}
 
     def digest(self) -> str:
         """One fingerprint for equal counts."""
@@ -257,23 +250,3 @@ class AbstractLearner(AbstractEncoder):
             return labelled
         counted = self._counts.text_hashes
         return None if counted is None else np.union1d(counted, labelled)
-
-
-def save_tuned(encoder: "TransformerEncoder", folder: str | Path, stage: Supervision) -> None:
-    """Write an encoder whose weights were changed: under its own name and weight hash, with what it was taught.
-
-    Args:
-        encoder: Its model was trained in place.
-        folder: A folder that ``TransformerEncoder(folder)`` opens; whole or not at all.
-        stage: What it was trained on.
-    """
-    supervision = stage.after(encoder.supervision)
-    name = Path(folder).resolve()
-    with atomic_folder(folder) as aside:
-        encoder.write(aside)
-        supervision.write(aside)
-        record = read_record(aside / RECORD_FILE, dict[str, Any])
-        weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
-        # A folder called "encoder" is part of a run, which is what people will know it by.
-        record["encoder"] = name.parent.name if name.name == "encoder" else name.name
-        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})

@@ -22,8 +22,9 @@ from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, 
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
-from bertflow.files import write_json
+from bertflow.files import atomic_folder, file_sha256, write_json
 from bertflow.progress import bar
+from bertflow.records import read_record
 
 logger = logging.getLogger("bertflow")
 
@@ -278,3 +279,23 @@ class TransformerEncoder(AbstractTokenEncoder):
         if not shortest <= wanted <= longest:
             raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
         return wanted
+
+
+def save_tuned(encoder: TransformerEncoder, folder: str | Path, stage: Supervision) -> None:
+    """Write an encoder whose weights were changed: under its own name and weight hash, with what it was taught.
+
+    Args:
+        encoder: Its model was trained in place.
+        folder: A folder that ``TransformerEncoder(folder)`` opens; whole or not at all.
+        stage: What it was trained on.
+    """
+    supervision = stage.after(encoder.supervision)
+    name = Path(folder).resolve()
+    with atomic_folder(folder) as aside:
+        encoder.write(aside)
+        supervision.write(aside)
+        record = read_record(aside / RECORD_FILE, dict[str, Any])
+        weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
+        # A folder called "encoder" is part of a run, which is what people will know it by.
+        record["encoder"] = name.parent.name if name.name == "encoder" else name.name
+        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})

@@ -22,7 +22,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -45,6 +45,7 @@ from bertflow.files import to_json
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
+from bertflow.text_keys import hash_texts
 
 NEAR = 4
 """Edits of a pair that counts as near."""
@@ -237,16 +238,10 @@ class LabelledLinear(AbstractCalibrator):
         rows = torch.from_numpy(pairs.rows(row_numbers(sentences)))
         agreement = partial(_agreement, rows, torch.from_numpy(pairs.target).float())
         self.map_ = self._optimized(x, agreement, _groups(pairs, scored))
-        known = Provenance.of(encoder, sentences)
-        self.provenance_ = Provenance(known.encoder, known.text_hashes, (*known.labels, pairs.task))
+        self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences), pairs.task)
         return self
 
-    def _fit_map(
-        self,
-        x: NDArray[np.floating],
-        encoder: SentenceEncoder | None = None,
-        sentences: Sequence[str] | None = None,
-    ) -> NoReturn:
+    def _fit_map(self, *_: Any, **__: Any) -> NoReturn:
         raise UsageError("LabelledLinear is fitted to labelled pairs, got embeddings alone. Call fit_pairs.")
 
     def _optimized(self, x: NDArray[np.float32], agreement: Agreement, groups: list[Tensor]) -> AffineMap:

@@ -69,7 +69,7 @@ def provenance_of(source: Source) -> Provenance | None:
     """Encoder and text of a store; None for vectors, of which nothing is known."""
     if isinstance(source, Vectors):
         return None
-    return Provenance(source.recipe, source.text_hashes, tuple(source.recipe.get("labels", ())))
+    return Provenance.of(source.recipe, source.text_hashes)
 
 
 def dtype_of(source: Source) -> np.dtype[Any]:

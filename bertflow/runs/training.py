@@ -192,7 +192,7 @@ def train(
         require_same_inputs(run.found.run, facts, opened)
     run.say(f"text      {len(sentences):,} sentences")
     fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
-    provenance = Provenance(opened.describe(), hashes, tuple(opened.describe().get("labels", ())))
+    provenance = Provenance.of(opened.describe(), hashes)
 
     def finish() -> Mapping[str, Any]:
         return _write_result(run.path, fit, opened, provenance)

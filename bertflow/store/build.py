@@ -13,6 +13,7 @@ empty file that nobody holds. The locks hold between machines where their file s
 mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
 """
 
+import functools
 import hashlib
 import logging
 import shutil
@@ -95,9 +96,14 @@ class Shard:
         """Whether the file has the checksum that its marker gives; reads all of it."""
         return self.is_done() and self._read_marker().sha256 == file_sha256(self.path)
 
-    def mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        """The rows as they are on disk, memory-mapped, and their center."""
+    @functools.cached_property
+    def _mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         return np.load(self.path, mmap_mode="r"), np.array(self._read_marker().center, dtype=np.float32)
+
+    def read(self, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
+        """Some rows, counted from the first of the shard; the file stays memory-mapped."""
+        stored, center = self._mapped
+        return stored[index].astype(np.float32) + center
 
     def _read_marker(self) -> "Marker":
         return read_record(self.marker, Marker, "marker of a shard", "Delete it and build the store again.")

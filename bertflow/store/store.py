@@ -48,8 +48,6 @@ from bertflow.text_keys import hash_texts
 
 CHUNK = 8192
 """Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
-Read = Callable[[], Iterable[str]]
-"""Starts a text from the top."""
 NO_TEXT = "A store needs sentences, got none. Give text."
 
 
@@ -127,7 +125,7 @@ class EmbeddingStore:
     def build_streamed(
         cls,
         encoder: SentenceEncoder,
-        read: Read,
+        read: Callable[[], Iterable[str]],
         folder: str | Path,
         shards: int | None = None,
         dtype: str | None = None,
@@ -281,28 +279,20 @@ class EmbeddingStore:
         owner = np.searchsorted(starts, wanted, side="right") - 1
         for number in np.unique(owner):
             mine = owner == number
-            found[mine] = self._read(number, wanted[mine] - starts[number])
+            found[mine] = self._shards[number].read(wanted[mine] - starts[number])
         return found
 
     def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size`` rows."""
         stop = self.n if stop is None else min(stop, self.n)
-        for number, shard in enumerate(self._shards):
+        for shard in self._shards:
             first, last = max(start, shard.start), min(stop, shard.stop)
             for row in range(first, last, size):
-                yield self._read(number, slice(row - shard.start, min(row + size, last) - shard.start))
+                yield shard.read(slice(row - shard.start, min(row + size, last) - shard.start))
 
     @functools.cached_property
     def _shards(self) -> list[Shard]:
         return layout(self.folder, self.n, self._manifest.shards)
-
-    @functools.cached_property
-    def _mapped(self) -> list[tuple[NDArray[Any], NDArray[np.float32]]]:
-        return [shard.mapped() for shard in self._shards]
-
-    def _read(self, number: int, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
-        stored, center = self._mapped[number]
-        return stored[index].astype(np.float32) + center
 
 
 def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
