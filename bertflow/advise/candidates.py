@@ -1,8 +1,5 @@
 """What is fitted: what could improve the encoder, and what a cosine of the encoder that is advised means.
 
-    SharedPass    the encoder with every pooling that is asked for, each sentence through it once
-    Candidates    raw, and calibrators on top of it, fitted to the same sentences
-
 A candidate is spelled as a baseline of ``bertflow evaluate``. "flow" keeps all directions and "flow(128)" the first 128
 of the same flow, so both cost one fit. A few sentences and a few steps of the flow are timed before the work starts.
 """
@@ -11,7 +8,6 @@ import copy
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,7 +18,6 @@ from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, parse_pooling
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
@@ -41,21 +36,6 @@ OTHER = 20.0
 """Seconds for everything else: reading, closed forms, ranking, resampling, writing."""
 RATES = (0.01, 0.001)
 """False-match rates whose thresholds the report gives."""
-
-
-@dataclass(frozen=True)
-class Candidates:
-    """Raw and the fitted candidates.
-
-    Attributes:
-        systems: All encoders by name: "raw", then the candidates by their spelling.
-        poolings: System -> its pooling.
-        left_out: Spelling -> why it was not tried.
-    """
-
-    systems: Mapping[str, SentenceEncoder]
-    poolings: Mapping[str, str]
-    left_out: Mapping[str, str]
 
 
 def parse_candidates(spelling: str | None) -> list[SystemSpec]:
@@ -85,7 +65,7 @@ def select_candidates(
         Candidate -> its pooling; and for the others, spelling -> why it is left out.
     """
     kept, left_out = {}, {}
-    own = parse_pooling(source.own_pooling) if isinstance(source.own, TransformerEncoder) else None
+    own = parse_pooling(source.own_pooling) if source.recipe is not None else None
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
         directions = row.number or dim
@@ -101,9 +81,9 @@ def select_candidates(
 
 
 def fit_candidates(
-    source: SharedPass, rows: Mapping[SystemSpec, str], left_out: Mapping[str, str], sentences: list[str], seed: int
-) -> Candidates:
-    """Fit all candidates to the sentences, which are embedded already."""
+    source: SharedPass, rows: Mapping[SystemSpec, str], sentences: list[str], seed: int
+) -> dict[str, SentenceEncoder]:
+    """Raw, and all candidates fitted to the sentences, which are embedded already; by name."""
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
     with warnings.catch_warnings():
@@ -118,11 +98,7 @@ def fit_candidates(
                 systems[row.spelling] = CalibratedEncoder(encoder, calibrator)
             else:
                 systems[row.spelling] = CalibratedEncoder(encoder, row.make().fit_sentences(encoder, sentences))
-    return Candidates(
-        systems=systems,
-        poolings={RAW: source.own_pooling, **{row.spelling: pooling for row, pooling in rows.items()}},
-        left_out=dict(left_out),
-    )
+    return systems
 
 
 def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:

@@ -14,10 +14,9 @@
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from typing_extensions import Unpack
 
@@ -29,7 +28,6 @@ from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
 if TYPE_CHECKING:
-    from bertflow.advise.candidates import Candidates
     from bertflow.advise.reading import SplitText
     from bertflow.advise.verdict import Geometry, Judgement
     from bertflow.data.pairs import Pairs
@@ -73,8 +71,9 @@ class Advice(AbstractResult):
         domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
         notes: Thresholds, and what else there is to say.
         text: The text that was fitted on, and the text that was not.
-        candidates: What was tried.
-        raw: The raw encoder, as it was given.
+        systems: All encoders that were compared, by name: "raw", then the candidates by their spelling.
+        not_tried: Spelling of a candidate -> why it was not tried.
+        encoder: The encoder to use: calibrated if that is advised.
         seed: Random seed of the samples and fits.
         folder: Where the advice was saved; None if it was not.
         exported: How other tools open the encoder in that folder, in one line.
@@ -90,24 +89,15 @@ class Advice(AbstractResult):
     domain: "DomainCheck | None"
     notes: tuple[str, ...]
     text: "SplitText"
-    candidates: "Candidates"
-    raw: "SentenceEncoder"
+    systems: "Mapping[str, SentenceEncoder]"
+    not_tried: Mapping[str, str]
+    encoder: "SentenceEncoder"
     seed: int
     folder: Path | None = None
     exported: tuple[str, ...] = ()
 
-    @cached_property
-    def encoder(self) -> "SentenceEncoder":
-        """The encoder to use: calibrated if that is advised."""
-        from bertflow.calibrated import CalibratedEncoder
-        from bertflow.encoder.transformer import TransformerEncoder
-
-        pooling, calibrator = self.candidates.poolings[self.system], self.candidates.systems[self.system].calibrator
-        raw = self.raw
-        if pooling != self.candidates.poolings["raw"]:
-            assert isinstance(raw, TransformerEncoder), "other encoders have one pooling"
-            raw = TransformerEncoder(**{**raw.recipe, "pooling": pooling}).count_tokens(self.text.fitted)
-        return raw if calibrator is None else CalibratedEncoder(raw, calibrator)
+    format: ClassVar[int] = 1
+    not_in_json: ClassVar[tuple[str, ...]] = ("scores", "domain", "notes", "systems", "encoder", "folder", "exported")
 
     def parts(self) -> Iterator[Table | Section | str]:
         """The geometry before and after, the evidence, the verdict with its reasons, and what was saved."""
@@ -121,7 +111,7 @@ class Advice(AbstractResult):
         yield f"VERDICT: {self.verdict}"
         yield from self.reasons
         yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
-        yield from (f"Not tried: {name} ({why})." for name, why in self.candidates.left_out.items())
+        yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
         yield from (*self.notes, *self.exported)
         if self.folder:
             yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
@@ -132,20 +122,7 @@ class Advice(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Every number, ready for JSON."""
-        text = self.text
-        return {
-            "format": 1,
-            "of": self.of,
-            "verdict": self.verdict,
-            "system": self.system,
-            "reasons": list(self.reasons),
-            "text": {"fitted": len(text.fitted), "reference": len(text.reference), "pairs_in_the_text": text.mined},
-            "geometry": {name: asdict(geometry) for name, geometry in self.geometry.items()},
-            "evidence": [one.as_dict() for one in self.evidence],
-            "not_tried": dict(self.candidates.left_out),
-            "seed": self.seed,
-            "said": [*self.notes, *self.exported],
-        }
+        return {**super().as_dict(), "said": [*self.notes, *self.exported]}
 
     def to_markdown(self) -> str:
         """The parts as a document."""
@@ -182,7 +159,7 @@ class Advice(AbstractResult):
                 self.domain.save(place)
             advice = replace(self, folder=folder, exported=self._export(aside, folder))
             pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
-            systems = {name: self.candidates.systems[name] for name in ("raw", self.system)}
+            systems = {name: self.systems[name] for name in ("raw", self.system)}
             title = f"Geometry of {self.of}"
             write_report(aside / "geometry", title, systems, self.text.reference, pairs[0] if pairs else None)
             write_json(aside / "fix.json", advice.as_dict())
@@ -194,7 +171,7 @@ class Advice(AbstractResult):
         """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
         from bertflow.encoder.transformer import TransformerEncoder
 
-        if isinstance(self.raw, TransformerEncoder):
+        if isinstance(self.encoder.raw, TransformerEncoder):
             return "encoder"
         return "scores" if self.system == "raw" else "calibrator"
 
@@ -274,6 +251,7 @@ def fix(
     from bertflow.advise import candidates as trying
     from bertflow.advise.reading import read_all, split_text
     from bertflow.advise.verdict import MINED, Evidence, Geometry, decide, load_evidence
+    from bertflow.calibrated import CalibratedEncoder
     from bertflow.evaluation.systems import SharedPass
 
     say, rows = say or logger.info, trying.parse_candidates(candidates)
@@ -297,7 +275,7 @@ def fix(
     source = SharedPass(opened)
     own = source.pooled(source.own_pooling)
     # Without pairs nothing could be chosen, so nothing is tried.
-    tried, left_out = trying.select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
+    tried, not_tried = trying.select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
     n_mined = f"{sum(len(one.choosing) + len(one.judging) for one in mined):,}" if mined else "no"
     say(f"encoder   {name}, {opened.describe().get('pooling', 'as given')}, width {own.dim}")
     say(
@@ -311,19 +289,23 @@ def fix(
     say(f"time      {trying.estimate_time(own, everything, len(split.fitted), len(flows))}")
     raw = Geometry.of(own.encode(everything, progress=progress)[: len(split.fitted)], seed)
     say(f"geometry  {raw}")
-    fitted = trying.fit_candidates(source, tried, left_out, split.fitted, seed)
-    judged = tuple(one.judge(fitted.systems, resamples, seed) for one in evidence)
+    systems = trying.fit_candidates(source, tried, split.fitted, seed)
+    judged = tuple(one.judge(systems, resamples, seed) for one in evidence)
     verdict, system, reasons = decide(raw, judged, split.without_pairs if text_name else VECTORS_ALONE, purpose)
-    advised = fitted.systems[system]
+    advised = systems[system]
     scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
-    domain, note = trying.fit_domain(source.pooled(fitted.poolings[system]), split)
+    domain, note = trying.fit_domain(advised.raw, split)
     geometry = {
         "fitted_raw": raw,
         "reference_raw": Geometry.of(own.encode(split.reference), seed),
         "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
+    poolings = {row.spelling: pooling for row, pooling in tried.items()}
+    best = source.encoders[poolings.get(system, source.own_pooling)]
+    if advised.calibrator is not None:
+        best = CalibratedEncoder(best, advised.calibrator)
     notes = (*thresholds, *note)
     advice = Advice(
-        name, verdict, system, reasons, geometry, judged, scores, domain, notes, split, fitted, opened, seed
+        name, verdict, system, reasons, geometry, judged, scores, domain, notes, split, systems, not_tried, best, seed
     )
     return advice if output is None else advice.saved(output)

@@ -186,6 +186,10 @@ class SplitText:
     judging: Pairs | None
     mined: int
 
+    def as_dict(self) -> dict[str, int]:
+        """The sizes, ready for JSON."""
+        return {"fitted": len(self.fitted), "reference": len(self.reference), "pairs_in_the_text": self.mined}
+
     @property
     def without_pairs(self) -> str:
         """Why there are no mined pairs to judge by."""

@@ -43,13 +43,6 @@ FLOW = "use the flow"
 ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
 """Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
 RESCALE = "rescale the scores"
-UNCHANGED: Mapping[tuple[bool, bool], str] = {
-    (True, True): "leave it",
-    (True, False): "you need labels",
-    (False, True): RESCALE,
-    (False, False): RESCALE,
-}
-"""Random pairs are near zero?, there are pairs to judge by? -> what is advised where no candidate is better."""
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
@@ -301,7 +294,12 @@ def decide(
     """
     chosen = evidence[0].chosen if evidence else None
     system = chosen if chosen and proven(evidence[0].gains[chosen]) else RAW
-    verdict = UNCHANGED[raw.centered, bool(evidence)] if system == RAW else advice_for(system)
+    if system != RAW:
+        verdict = advice_for(system)
+    elif raw.centered:
+        verdict = "leave it" if evidence else "you need labels"
+    else:
+        verdict = RESCALE
     read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
     shape = f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     reasons = [shape, *map(str, evidence)]

@@ -44,6 +44,7 @@ class SharedPass:
         own: The raw encoder, with its own pooling.
         calibrator: What follows it; None for a raw encoder.
         recipe: The arguments that open it; None if it is not a transformer.
+        encoders: The encoders by their poolings, which remember nothing.
     """
 
     def __init__(self, encoder: SentenceEncoder, name: str = "") -> None:
@@ -52,7 +53,7 @@ class SharedPass:
         self._recipe: Mapping[str, Any] = getattr(self.own, "recipe", None) or {}
         self.recipe = self._recipe if isinstance(self.own, TransformerEncoder) else None
         self.own_pooling = str(self._recipe.get("pooling", ""))
-        self._encoders = {self.own_pooling: self.own}
+        self.encoders = {self.own_pooling: self.own}
         self._rows: dict[Role, dict[str, dict[str, Float32]]] = {"document": {}, "query": {}}
 
     def pooled(self, pooling: str, corpus: list[str] | None = None) -> SentenceEncoder:
@@ -65,15 +66,15 @@ class SharedPass:
         Raises:
             UsageError: If the encoder has no such pooling.
         """
-        if pooling not in self._encoders:
+        if pooling not in self.encoders:
             if not self._recipe:
                 raise UsageError(
                     f"A {type(self.own).__name__} has one pooling, got {pooling!r}. Give an encoder by name."
                 )
-            self._encoders[pooling] = load(**{**self._recipe, "pooling": pooling})
+            self.encoders[pooling] = load(**{**self._recipe, "pooling": pooling})
             for rows in self._rows.values():
                 rows.clear()
-        encoder = self._encoders[pooling]
+        encoder = self.encoders[pooling]
         if isinstance(encoder, WordVectorEncoder) and pooling != self.own_pooling and corpus is not None:
             encoder.count_words(corpus)
         if not isinstance(encoder, TransformerEncoder):
@@ -96,7 +97,7 @@ class SharedPass:
     def _passes(self) -> list[tuple[TransformerEncoder, list[str]]]:
         """Which encoder does which poolings: one pass for all, unless ``sif`` has several sets of counts."""
         by_counts: dict[str, list[str]] = {}
-        encoders = {name: one for name, one in self._encoders.items() if isinstance(one, TransformerEncoder)}
+        encoders = {name: one for name, one in self.encoders.items() if isinstance(one, TransformerEncoder)}
         for name, encoder in encoders.items():
             by_counts.setdefault(encoder.describe().get("token_counts", ""), []).append(name)
         uncounted = by_counts.pop("", [])

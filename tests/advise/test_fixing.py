@@ -85,7 +85,7 @@ def test_an_encoder_and_sentences_are_enough(advice, encoder):
 
 def test_the_encoder_of_the_advice_is_the_one_that_was_judged(advice, encoder):
     sentences = [a for a, _ in neighbors(20, seed=5)]
-    judged = advice.candidates.systems["whitening"].encode(sentences)
+    judged = advice.systems["whitening"].encode(sentences)
     np.testing.assert_allclose(advice.encoder.encode(sentences), judged, atol=1e-6)
     assert advice.encoder.raw is encoder
 
@@ -145,7 +145,7 @@ def test_for_search_mined_pairs_decide_before_graded_labels(encoder, tmp_path):
 def test_an_encoder_without_tokens_is_judged_with_its_own_pooling(tiny_bert, tmp_path):
     static = StaticEncoder(tiny_bert)
     advice = bertflow.fix(static, lines_of(neighbors(400)), candidates="whitening(8),sif+whitening(8)", resamples=100)
-    assert advice.candidates.left_out == {"sif+whitening(8)": "its pooling needs the tokens"}
+    assert advice.not_tried == {"sif+whitening(8)": "its pooling needs the tokens"}
     assert advice.encoder.raw is static
     advice.save(tmp_path / "fixed")
     assert {path.name for path in (tmp_path / "fixed").iterdir()} >= {"fix.json", "fix.md", "geometry"}
@@ -189,7 +189,7 @@ def test_the_prompt_is_that_of_every_other_command(tiny_bert, tmp_path, prompts,
     expected = bertflow.load(folder, prompt=given, device="cpu")
     assert advice.encoder.raw.identity == expected.identity
     sentences = [a for a, _ in neighbors(10, seed=3)]
-    raw = advice.candidates.systems["raw"]
+    raw = advice.systems["raw"]
     np.testing.assert_allclose(raw.encode(sentences), expected.encode(sentences), atol=1e-6)
     np.testing.assert_allclose(raw.encode_query(sentences), expected.encode_query(sentences), atol=1e-6)
 
