@@ -65,13 +65,11 @@ _.use_cache
 # scikit-learn.
 _._n_features_out
 _.n_features_out_
+_.input_tags
 _.inverse_transform
 _.n_features_in_
-_.one_d_array
 _.partial_fit
 _.preserves_dtype
-_.string
-_.two_d_array
 
 # sentence-transformers and mteb.
 _.config_keys

@@ -24,7 +24,6 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
-from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.evaluation.report import score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, write_int8
 from bertflow.files import write_json
@@ -184,10 +183,7 @@ def _spearman(
 ) -> dict[str, tuple[float, ...]]:
     """For each task, with its aggregation, Spearman of the cosines of the two systems."""
     report = score_sets(systems, list(sets), resamples=0, progress=progress)
-    found: dict[str, dict[str, list[float]]] = {}
-    for row in report.rows:
-        if row.metric == report.metric and row.aggregation in AGGREGATIONS:
-            found.setdefault(row.task, {}).setdefault(row.aggregation, []).append(row.value)
     # A task whose sub-sets have scales of their own, such as tuning, has only a mean of correlations.
-    best = {task: next(name for name in AGGREGATIONS if name in values) for task, values in found.items()}
-    return {f"{task} ({name})": tuple(found[task][name]) for task, name in best.items()}
+    shown = {column.task: column.aggregation for column in report.columns if column.metric == report.metric}
+    values = {task: tuple(report.value(name, task, shown[task]) for name in systems) for task in shown}
+    return {f"{task} ({shown[task]})": pair for task, pair in values.items()}

@@ -34,6 +34,8 @@ GOLDEN = "golden.json"
 SUSPECT_ROWS = (*range(8), *range(26, 32))
 """Sentences for which the mistakes are kept: the first 8 and the 6 long ones."""
 PATH = "/v1/embeddings"
+IS_IT = "Is it an embedding server?"
+"""What the user can check about an answer without embeddings."""
 TIMEOUT = 60.0
 """Seconds that one answer may take."""
 FITS = 0.05
@@ -168,7 +170,7 @@ def diagnose(
     if url:
         got = embed_remotely(url, kept.sentences, model_name, secret, batch)
     else:
-        got = _embed_locally(Path(str(model)), kept.sentences)
+        got = embed_locally(Path(str(model)), kept.sentences)
     return explain(kept, got, normalized, str(url or model))
 
 
@@ -203,15 +205,12 @@ def embed_remotely(
     for start in range(0, len(sentences), batch):
         sent = list(sentences[start : start + batch])
         body = _post(address, {"model": model, "input": sent, "encoding_format": "float"}, key)
-        answer = parse_record(body, _Answer, address, "answer with embeddings", "Is it an embedding server?")
-        if len(answer["data"]) != len(sent):
-            raise DataError(
-                f"{address} answered {len(sent)} sentences with {len(answer['data'])} embeddings. Is it an embedding "
-                "server?"
-            )
-        rows += [row["embedding"] for row in sorted(answer["data"], key=lambda row: row["index"])]
+        data = parse_record(body, _Answer, address, "answer with embeddings", IS_IT)["data"]
+        if len(data) != len(sent):
+            raise DataError(f"{address} answered {len(sent)} sentences with {len(data)} embeddings. {IS_IT}")
+        rows += [row["embedding"] for row in sorted(data, key=itemgetter("index"))]
     if len({len(row) for row in rows}) != 1:
-        raise DataError(f"{address} answered with vectors of different widths. Is it an embedding server?")
+        raise DataError(f"{address} answered with vectors of different widths. {IS_IT}")
     return np.array(rows, np.float32)
 
 
@@ -219,8 +218,7 @@ def _post(address: str, body: dict[str, Any], key: str | None) -> bytes:
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     try:
         with urlopen(Request(address, json.dumps(body).encode(), headers), timeout=TIMEOUT) as answer:
-            content: bytes = answer.read()
-            return content
+            return bytes(answer.read())
     except HTTPError as error:
         said = " ".join(error.read(300).decode(errors="replace").split())
         raise UsageError(f"{address} refused with {error.code}: {said}. Check model_name, key and batch.") from error
@@ -229,7 +227,7 @@ def _post(address: str, body: dict[str, Any], key: str | None) -> bytes:
         raise UsageError(f"{address} cannot be reached: {reason}. Is the server running?") from error
 
 
-def _embed_locally(folder: Path, sentences: list[str]) -> Float32:
+def embed_locally(folder: Path, sentences: list[str]) -> Float32:
     """The embeddings of a folder, run by what it was written for; the first kind that fits."""
     from bertflow.calibrated import RECORD
     from bertflow.encoder.folders import RECORD_FILE

@@ -18,12 +18,11 @@ from bertflow.calibration.base import empty_map
 from bertflow.encoder.model import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs
-from bertflow.export.parts import PoolingHead
+from bertflow.export.parts import FORMAT, PoolingHead
 
 with needs("sentence-transformers", "st"):
     from sentence_transformers.base.modules import Module
 
-FORMAT = 1
 HALF = (torch.float16, torch.bfloat16)
 WHERE = ("token", "cache_folder", "revision", "local_files_only")
 """Options of ``load`` that say where the files are."""

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.folders import recorded_prompts
-from bertflow.encoder.model import POOLER
+from bertflow.encoder.model import POOLER, chunks
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts
@@ -105,21 +105,18 @@ class OnnxEncoder(AbstractEncoder):
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         found = np.empty((len(sentences), self.dim), np.float32)
         order = np.argsort([-len(sentence) for sentence in sentences], kind="stable")
-        size = batch_size or BATCH
-        for start in range(0, len(order), size):
-            rows = order[start : start + size]
+        for rows in chunks(order, batch_size or BATCH):
             found[rows] = self.run([self._prompts[role] + sentences[row] for row in rows])
         return found
 
-    def run(self, texts: list[str]) -> NDArray[np.float32]:
+    def run(self, texts: list[str]) -> Float32:
         """One batch, without the prompt and in the order given."""
         encoded = self._tokenizer.encode_batch(texts)
         inputs = {
             "input_ids": np.array([row.ids for row in encoded], np.int64),
             "attention_mask": np.array([row.attention_mask for row in encoded], np.int64),
         }
-        embeddings: NDArray[np.float32] = self._session.run([OUTPUT], inputs)[0]
-        return embeddings
+        return cast(Float32, self._session.run([OUTPUT], inputs)[0])
 
     def describe(self) -> dict[str, Any]:
         """The exported encoder's description, and which graph computes it."""
@@ -143,9 +140,8 @@ class EmbeddingGraph(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
         """(batch, token) twice -> (batch, dim), float32."""
         states = self.stack.read(input_ids, attention_mask, self.layers)
-        pooler = self.tokens == "pooler"
-        z: Tensor = self.calibrator(states[POOLER] if pooler else self.head(states, input_ids, attention_mask))
-        return z
+        pooled = states[POOLER] if self.tokens == "pooler" else self.head(states, input_ids, attention_mask)
+        return cast(Tensor, self.calibrator(pooled))
 
 
 def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:

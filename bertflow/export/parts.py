@@ -7,6 +7,7 @@ vectors (``golden.py``) are made from the same files, correctly and with frequen
 """
 
 import json
+import logging
 from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
@@ -27,8 +28,10 @@ from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
-from bertflow.progress import unsaid
+from bertflow.progress import at_level
 
+FORMAT = 1
+"""Version of the config.json of our own modules in a sentence-transformers folder."""
 PLAIN: tuple[str, ...] = tuple(
     json.loads((package_files("bertflow.export") / "golden_sentences.json").read_text(encoding="utf-8"))
 )
@@ -171,13 +174,10 @@ def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:
     return content[0], len(flags) - 1 - content[-1]
 
 
+@at_level(logging.ERROR, "bertflow")  # long sentences are truncated on purpose
 def make_golden(parts: Parts) -> Golden:
     """Embed the golden sentences, correctly and with frequent mistakes."""
-    with unsaid():  # long sentences are truncated on purpose
-        return _make_golden(parts, parts.system, parts.encoder, list(GOLDEN_SENTENCES))
-
-
-def _make_golden(parts: Parts, system: SentenceEncoder, encoder: TransformerEncoder, sentences: list[str]) -> Golden:
+    system, encoder, sentences = parts.system, parts.encoder, list(GOLDEN_SENTENCES)
     raw = encoder.encode(sentences)
     vectors, rows, some = system.calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
     suspects = {} if system.calibrator is None else {"it leaves the calibrator out": raw[rows]}

@@ -23,7 +23,7 @@ import json
 import shutil
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
@@ -48,7 +48,7 @@ from bertflow.encoder.folders import (
 )
 from bertflow.encoder.learned import COUNTS_FILE
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.export.parts import Parts
+from bertflow.export.parts import FORMAT, Parts
 from bertflow.files import to_json
 from bertflow.records import read_record
 from bertflow.registry import lookup
@@ -56,7 +56,6 @@ from bertflow.registry import lookup
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
-FORMAT = 1
 PROMPT_NAME = "bertflow"
 """Name of the prompt for documents, which sentence-transformers uses by default."""
 PATH = "bertflow.export.module."
@@ -81,27 +80,9 @@ WIDTHS = {"legacy": "word_embedding_dimension", "modern": "embedding_dimension"}
 """A layout -> the key of the width that a pooling reads."""
 
 
-@dataclass(frozen=True)
-class StModule:
-    """One module after the transformer.
-
-    Attributes:
-        name: Its class.
-        config: Its config.json.
-        tensors: Its model.safetensors; None where the class has none. Ours always have one, even if it is empty.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    tensors: Mapping[str, Tensor] | None = None
-
-    def write(self, folder: Path) -> None:
-        """Write its folder."""
-        folder.mkdir()
-        _write(folder / "config.json", self.config)
-        if self.tensors is not None:
-            tensors = {name: tensor.contiguous() for name, tensor in self.tensors.items()}
-            save_file(tensors, folder / "model.safetensors")
+StModule = tuple[str, Mapping[str, Any], Mapping[str, Tensor] | None]
+"""One module after the transformer: its class, its config.json, and its model.safetensors. The last is None where the
+class has none; ours always have one, even if it is empty."""
 
 
 def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy") -> dict[str, Any]:
@@ -121,21 +102,25 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
     """
     types = lookup("layout", TYPES, layout)
     modules = [*_pooling(parts, layout), *_calibration(parts, layout)]
+    names = [name for name, *_ in modules]
     # With bertflow's files the folder would be opened as its raw encoder, without the calibrator.
     shutil.copytree(parts.files, folder, ignore=shutil.ignore_patterns(RECORD_FILE, COUNTS_FILE), dirs_exist_ok=True)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
-    for index, module in enumerate(modules, start=1):
-        path, kind = f"{index}_{module.name}", types.get(module.name, PATH + module.name)
-        module.write(folder / path)
-        rows.append({"idx": index, "name": str(index), "path": path, "type": kind})
+    for index, (name, config, tensors) in enumerate(modules, start=1):
+        path = folder / f"{index}_{name}"
+        path.mkdir()
+        _write(path / "config.json", config)
+        if tensors is not None:
+            save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, path / "model.safetensors")
+        rows.append({"idx": index, "name": str(index), "path": path.name, "type": types.get(name, PATH + name)})
     _write(folder / "modules.json", rows)
-    _write(folder / "config_sentence_transformers.json", _model_config(parts, modules))
-    _write(folder / "sentence_bert_config.json", _transformer_config(parts, modules))
+    _write(folder / "config_sentence_transformers.json", _model_config(parts, names))
+    _write(folder / "sentence_bert_config.json", _transformer_config(parts, names))
     if set(parts.pooling.layers) != {parts.depth}:
-        config = read_record(folder / "config.json", dict[str, Any])
-        _write(folder / "config.json", {**config, "output_hidden_states": True})
+        model_config = read_record(folder / "config.json", dict[str, Any])
+        _write(folder / "config.json", {**model_config, "output_hidden_states": True})
     parts.save_tokenizer(folder)
-    return {"layout": layout, "modules": [module.name for module in modules]}
+    return {"layout": layout, "modules": names}
 
 
 def _write(path: Path, value: Any) -> None:
@@ -143,7 +128,7 @@ def _write(path: Path, value: Any) -> None:
     path.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
+def _model_config(parts: Parts, modules: list[str]) -> dict[str, Any]:
     prompts = recorded_prompts(parts.description)
     default = {PROMPT_NAME: prompts["document"]} if prompts["document"] else {}
     config: dict[str, Any] = {
@@ -153,7 +138,7 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
         "default_prompt_name": next(iter(default), None),
         "similarity_fn_name": "cosine",
     }
-    if ours := [module.name for module in modules if module.name in OURS]:
+    if ours := [name for name in modules if name in OURS]:
         written_by = version("bertflow")
         versions = f">={written_by},<{int(written_by.split('.')[0]) + 1}"
         reason = f"provides the module {' and '.join(ours)}"
@@ -161,9 +146,9 @@ def _model_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
     return config
 
 
-def _transformer_config(parts: Parts, modules: list[StModule]) -> dict[str, Any]:
+def _transformer_config(parts: Parts, modules: list[str]) -> dict[str, Any]:
     config: dict[str, Any] = {"max_seq_length": parts.max_length, "do_lower_case": False}
-    if modules[0].name in OURS:
+    if modules[0] in OURS:
         config["unpad_inputs"] = False  # our pooling reads padded batches, which flash attention may not give
     model_class: Any = MODEL_MAPPING[type(parts.checkpoint.config)]
     if "add_pooling_layer" in inspect.signature(model_class).parameters and parts.pooling.tokens != "pooler":
@@ -193,7 +178,7 @@ def _built_in_pooling(tokens: str, dim: int, layout: str) -> StModule:
     modes: dict[str, Any] = {"pooling_mode": mode}
     if layout == "legacy":
         modes = {f"pooling_mode_{key}": key.split("_token")[0] == mode for key in LEGACY_MODES}
-    return StModule("Pooling", {WIDTHS[layout]: dim, **modes, "include_prompt": True})
+    return "Pooling", {WIDTHS[layout]: dim, **modes, "include_prompt": True}, None
 
 
 def _weighted_layers(parts: Parts, layout: str) -> StModule:
@@ -201,25 +186,22 @@ def _weighted_layers(parts: Parts, layout: str) -> StModule:
     counted = torch.tensor(parts.pooling.layers) - start
     weights = torch.bincount(counted, minlength=parts.depth + 1 - start).float()
     config = {WIDTHS[layout]: parts.dim_hidden, "layer_start": start, "num_hidden_layers": parts.depth}
-    return StModule("WeightedLayerPooling", config, {"layer_weights": weights})
+    return "WeightedLayerPooling", config, {"layer_weights": weights}
 
 
 def _layer_pooling(parts: Parts) -> StModule:
     head = parts.head()
     config = {
         "embedding_dimension": parts.pooling.width(parts.dim_hidden),
-        "layers": list(parts.pooling.layers),
+        **asdict(parts.pooling),
         "depth": parts.depth,
-        "join": parts.pooling.join,
-        "tokens": parts.pooling.tokens,
         "before": head.ends[0],
         "after": head.ends[1],
         "vocabulary": 0 if parts.token_weights is None else len(parts.token_weights),
         "final_norm": parts.final_norm,
         "format": FORMAT,
     }
-    tensors = {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
-    return StModule("LayerPooling", config, tensors)
+    return "LayerPooling", config, {f"head.{name}": tensor for name, tensor in head.state_dict().items()}
 
 
 def _pooler(parts: Parts, layout: str) -> StModule:
@@ -231,11 +213,9 @@ def _pooler(parts: Parts, layout: str) -> StModule:
 def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModule:
     sizes = {"in_features": weight.shape[1], "out_features": weight.shape[0]}
     # Keys of later versions, which earlier ones do not read.
-    ends = (
-        dict.fromkeys(("module_input_name", "module_output_name"), "sentence_embedding") if layout == "modern" else {}
-    )
-    config = {**sizes, "bias": True, "activation_function": activation, **ends}
-    return StModule("Dense", config, {"linear.weight": weight, "linear.bias": bias})
+    ends = ("module_input_name", "module_output_name") if layout == "modern" else ()
+    config = {**sizes, "bias": True, "activation_function": activation, **dict.fromkeys(ends, "sentence_embedding")}
+    return "Dense", config, {"linear.weight": weight, "linear.bias": bias}
 
 
 def _calibration(parts: Parts, layout: str) -> list[StModule]:
@@ -248,7 +228,7 @@ def _calibration(parts: Parts, layout: str) -> list[StModule]:
         return [_dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")]
     config = {"map": {"class": type(parts.map).__name__, **parts.map.spec()}, "format": FORMAT}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
-    return [StModule("Calibration", json.loads(to_json(config)), tensors)]
+    return [("Calibration", json.loads(to_json(config)), tensors)]
 
 
 def load_sentence_transformer(path: str | Path, device: str | None = None, **options: Any) -> "SentenceTransformer":

@@ -27,19 +27,18 @@ from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.evaluation.rows import interval, number
 from bertflow.export import Exported
 from bertflow.export.approximation import Int8Loss
-from bertflow.export.golden import Golden, distances
+from bertflow.export.golden import Golden, distances, embed_locally
 from bertflow.export.onnx_encoder import RECORD, read_export, write_onnx
 from bertflow.export.parts import Parts, make_golden
-from bertflow.export.st_folder import OURS, load_sentence_transformer, write_sentence_transformer
+from bertflow.export.st_folder import OURS, write_sentence_transformer
 from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
 from bertflow.registry import lookup
 
 IDENTITY = ("weights", "pooling", "max_length", "prompt", "query_prompt", "token_counts", "calibrator", "fitted_rows")
 """Keys that two descriptions of one system share."""
-HTTP_ERRORS = cast(tuple[type[Exception], ...], HfHubHTTPError.__bases__)
-"""Errors of the HTTP library that ``huggingface_hub`` uses, which differs between its versions; and OSError."""
-REFUSALS: tuple[type[Exception], ...] = (*HTTP_ERRORS, HFValidationError)
+REFUSALS = cast(tuple[type[Exception], ...], (*HfHubHTTPError.__bases__, HFValidationError))
+"""With the errors of the HTTP library of ``huggingface_hub``, which differs between its versions; and OSError."""
 
 
 def write_export(
@@ -47,11 +46,8 @@ def write_export(
     folder: Path,
     target: str,
     layout: str = "legacy",
-    name: str = "",
-    results: Sequence[Mapping[str, Any]] = (),
-    license: str | None = None,  # noqa: A002 - the hub's word
-    notes: Sequence[str] = (),
     int8: Callable[[Path], Int8Loss] | None = None,
+    **card: Any,
 ) -> Exported:
     """Write an open encoder; ``export_encoder`` is this with everything before and after it.
 
@@ -60,11 +56,8 @@ def write_export(
         folder: New, empty, or an earlier export, which is replaced.
         target: A row of ``TARGETS``.
         layout: Layout of a sentence-transformers folder: legacy or modern.
-        name: Name in the card; by default the folder's.
-        results: Measured rows for the card (``read_results``).
-        license: License for the card, as the hub spells it.
-        notes: Sentences for the card.
         int8: Writes an int8 graph into the folder and gives its loss.
+        card: For ``make_card``.
     """
     write = lookup("target", TARGETS, target)
     require_replaceable(folder)
@@ -78,11 +71,9 @@ def write_export(
         record = {"format": 1, "target": target, "describe": describe, "dim": system.dim, "facts": facts}
         write_json(aside / RECORD, {**record, "versions": versions})
         ours = tuple(module for module in facts.get("modules", ()) if module in OURS)
-        loss = int8(aside) if int8 else None
-        name = name or folder.resolve().name
-        card = make_card(system, name, target, results, ours, notes, license, str(loss or ""))
-        card.save(aside / "README.md")
-    return Exported(folder, target, describe, ours, facts, int8=loss)
+        written = Exported(folder, target, describe, ours, facts, int8=int8(aside) if int8 else None)
+        make_card(system, written, **card).save(aside / "README.md")
+    return written
 
 
 def require_replaceable(folder: Path) -> None:
@@ -116,40 +107,35 @@ def golden_distance(folder: Path) -> float | None:
     """Distance of what sentence-transformers computes from the golden vectors; None if it is not installed."""
     golden = Golden.read(folder)
     try:
-        model = load_sentence_transformer(folder, device="cpu")
+        found = embed_locally(folder, golden.sentences)
     except MissingExtraError:
         return None
-    found = np.asarray(model.encode(golden.sentences), np.float32)
     return float(distances(found, np.array(golden.vectors, np.float32)).max())
 
 
 def make_card(
     system: SentenceEncoder,
-    name: str,
-    target: str,
+    written: Exported,
+    name: str = "",
     results: Sequence[Mapping[str, Any]] = (),
-    ours: Sequence[str] = (),
-    notes: Sequence[str] = (),
     license: str | None = None,  # noqa: A002 - the hub's word
-    int8: str = "",
+    notes: Sequence[str] = (),
 ) -> ModelCard:
     """The card of an export.
 
     Args:
         system: The encoder that was exported.
-        name: Its name.
-        target: A row of ``TARGETS``.
-        results: Rows of ``read_results``.
-        ours: Names of bertflow's own modules in the folder.
-        notes: Sentences at the end.
+        written: The export.
+        name: Name in the card; by default the folder's.
+        results: Measured rows (``read_results``).
         license: License as the hub spells it; it follows from the encoder's, which bertflow does not know.
-        int8: What the int8 graph costs; empty where there is none.
+        notes: Sentences at the end.
     """
-    description = system.describe()
+    description, name = written.describe, name or written.folder.resolve().name
     data = ModelCardData(
         model_name=name,
         license=license,
-        library_name="sentence-transformers" if target == "sentence-transformers" else "bertflow",
+        library_name="sentence-transformers" if written.target == "sentence-transformers" else "bertflow",
         pipeline_tag="sentence-similarity",
         tags=["bertflow", "sentence-embeddings", "feature-extraction"],
         base_model=description["encoder"] if str(description["encoder"]).count("/") == 1 else None,
@@ -171,10 +157,10 @@ def make_card(
         data,
         template_str=(files("bertflow.export") / "card.md").read_text(encoding="utf-8"),
         name=name,
-        target=target,
+        target=written.target,
         describe=description,
-        ours=" and ".join(ours),
-        int8=int8,
+        ours=" and ".join(written.ours),
+        int8=str(written.int8 or ""),
         dim=system.dim,
         facts={key: f"`{value}`" for key, value in description.items() if value not in ("", None)},
         fitted=_fitted(system),

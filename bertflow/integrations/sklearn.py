@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin, clone
-from sklearn.utils import Tags
+from sklearn.utils import InputTags, Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bertflow.calibration.base import AbstractCalibrator
@@ -86,7 +86,5 @@ class SentenceVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.two_d_array = False
-        tags.input_tags.one_d_array = True
+        tags.input_tags = InputTags(one_d_array=True, two_d_array=False, string=True)
         return tags

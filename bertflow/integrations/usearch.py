@@ -35,9 +35,6 @@ MORE = 4
 class UsearchSearch:
     """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.storage.Search``."""
 
-    _storage: Storage
-    _graph: Index
-
     def refresh(self, storage: Storage) -> None:
         """Bring the graph up to date with what is stored.
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate, pairwise
 from queue import Empty
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 
@@ -32,7 +32,7 @@ from bertflow.errors import BertflowError, UsageError, needs
 from bertflow.export.golden import PATH
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
-from bertflow.serve.protocol import Found, RequestError, Served, Wanted, answer_body, models_body, parse_request
+from bertflow.serve import Found, RequestError, Served, Wanted, answer_body, models_body, parse_request
 
 with needs("litserve", "serve"):
     from fastapi import HTTPException, Request, Response
@@ -154,13 +154,8 @@ class EmbeddingSpec(LitSpec):
 
     async def embeddings(self, request: Request) -> Response:
         """``POST /v1/embeddings``."""
-        try:
-            wanted = parse_request(await request.body(), self._served)
-            return _json(answer_body(self._served, wanted, *await self._answer(wanted)))
-        except RequestError as error:
-            return _refusal(error)
-        except BertflowError as error:
-            return _refusal(RequestError(str(error), "input"))
+        wanted = parse_request(await request.body(), self._served)
+        return _json(answer_body(self._served, wanted, *await self._answer(wanted)))
 
     async def models(self) -> Response:
         """``GET /v1/models``."""
@@ -190,8 +185,7 @@ class EmbeddingSpec(LitSpec):
         if isinstance(response, RequestError):
             raise response
         if status == LitAPIStatus.OK:
-            found: Found = response
-            return found
+            return cast(Found, response)
         if response is None or isinstance(response, HTTPException):
             raise RequestError(f"No answer within {limits.seconds:g} seconds.", status=504, code="timeout")
         raise RequestError("The model failed; the server's log says why.", status=500)
@@ -236,20 +230,20 @@ def build_server(open_model: Callable[[], ServedModel], served: Served, tell: Ca
     server.uvicorn_graceful_timeout = math.ceil(served.limits.seconds) + 1
     # Compressing numbers takes as long as embedding a sentence, and saves little.
     server.app.user_middleware = [one for one in server.app.user_middleware if one.cls is not GZipMiddleware]
-    for kind in (HttpError, Exception):
+    for kind in (RequestError, BertflowError, HttpError, Exception):
         server.app.add_exception_handler(kind, _failed)
     return server
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What LitServe and FastAPI refuse, and what breaks, in OpenAI's form."""
-    where = f"{request.method} {request.url.path}"
+    """What we, LitServe and FastAPI refuse, and what breaks, in OpenAI's form."""
+    where, headers = f"{request.method} {request.url.path}", getattr(error, "headers", None)
     if isinstance(error, HttpError):
-        return _refusal(RequestError(f"{where}: {error.detail}.", status=error.status_code), error.headers)
-    return _refusal(RequestError(f"{where} failed; the server's log says why.", status=500))
-
-
-def _refusal(error: RequestError, headers: Mapping[str, str] | None = None) -> Response:
+        error = RequestError(f"{where}: {error.detail}.", status=error.status_code)
+    elif isinstance(error, BertflowError):
+        error = RequestError(str(error), "input")
+    elif not isinstance(error, RequestError):
+        error = RequestError(f"{where} failed; the server's log says why.", status=500)
     return _json(error.body(), error.status, headers or ({"Retry-After": "1"} if error.status == 503 else None))
 
 

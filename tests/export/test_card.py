@@ -1,11 +1,13 @@
 """The model card: read back by the hub's own library, with measured figures or none."""
 
 import json
+from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
 
 from bertflow.errors import DataError
+from bertflow.export import Exported
 from bertflow.export.targets import make_card, read_results
 
 
@@ -27,13 +29,17 @@ def results_for(system, **changes):
     return row | changes
 
 
+def card_of(system, target="sentence-transformers", ours=(), **card):
+    return make_card(system, Exported(Path("mine"), target, system.describe(), ours), **card)
+
+
 @pytest.fixture
 def system(tiny_system):
     return tiny_system("mean", "whitening")
 
 
 def test_measured_figures_are_in_the_hub_s_metadata_and_in_the_table(system):
-    card = make_card(system, "mine", "sentence-transformers", [results_for(system)], license="mit")
+    card = card_of(system, results=[results_for(system)], license="mit")
     data = ModelCard(str(card)).data
     (found,) = data.eval_results
     assert (found.dataset_type, found.metric_type, found.metric_value) == ("stsb", "cosine_spearman", 0.7012)
@@ -46,19 +52,19 @@ def test_measured_figures_are_in_the_hub_s_metadata_and_in_the_table(system):
 
 
 def test_without_results_nothing_is_claimed(system):
-    card = make_card(system, "mine", "sentence-transformers")
+    card = card_of(system)
     assert ModelCard(str(card)).data.eval_results is None
     assert "Nothing was measured for this card." in str(card)
 
 
 def test_it_says_what_it_was_fitted_on(system, tiny_text):
-    text = str(make_card(system, "mine", "sentence-transformers"))
+    text = str(card_of(system))
     assert f"{len(set(tiny_text))} distinct sentences. No labels were used." in text
     assert system.describe()["weights"] in text
 
 
 def test_a_raw_encoder_was_fitted_on_nothing(tiny_system):
-    assert "Nothing was fitted." in str(make_card(tiny_system("mean"), "mine", "sentence-transformers"))
+    assert "Nothing was fitted." in str(card_of(tiny_system("mean")))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +77,7 @@ def test_a_raw_encoder_was_fitted_on_nothing(tiny_system):
     ],
 )
 def test_it_shows_how_each_target_is_used(system, target, ours, wanted):
-    text = str(make_card(system, "mine", target, ours=ours))
+    text = str(card_of(system, target=target, ours=ours))
     assert wanted in text
     assert ("trust_remote_code=True" in text) == bool(ours)
     assert "{{" not in text
@@ -79,7 +85,7 @@ def test_it_shows_how_each_target_is_used(system, target, ours, wanted):
 
 
 def test_the_prompt_is_said(tiny_system):
-    text = str(make_card(tiny_system("mean", prompt="query: "), "mine", "onnx"))
+    text = str(card_of(tiny_system("mean", prompt="query: "), target="onnx"))
     assert '"query: " + "A sentence."' in text
 
 

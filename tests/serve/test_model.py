@@ -10,7 +10,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.serve.protocol import RequestError
+from bertflow.serve import RequestError
 
 pytest.importorskip("litserve", reason="the serve extra is not installed")
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from bertflow.serve.protocol import (
+from bertflow.serve import (
     Limits,
     RequestError,
     Served,
