@@ -31,20 +31,20 @@ ROYAL, LEVEL = ("king", "queen"), "mean(0)"
 
 def words_by_frequency(bench: Bench, part: str) -> dict[str, NDArray[np.int64]]:
     """Rows of the vocabulary by the paper's bins of frequency rank."""
-    words = bench.vocabulary(PARTS[part].encoder).words
+    words, _ = bench.vocabulary(PARTS[part].encoder)
     known = [row for row, word in enumerate(words) if bench.counts.get(word)]
     ranked = np.array(sorted(known, key=lambda row: -bench.counts[words[row]]))
     return {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS if len(ranked) > first}
 
 
 def _lengths(bench: Bench, part: str) -> dict[str, Float64]:
-    lengths = np.linalg.norm(bench.vocabulary(PARTS[part].encoder).vectors.astype(np.float64), axis=1)
+    lengths = np.linalg.norm(bench.vocabulary(PARTS[part].encoder)[1].astype(np.float64), axis=1)
     return {name: lengths[rows] for name, rows in words_by_frequency(bench, part).items()}
 
 
 def _neighborhood(bench: Bench, part: str, by: str) -> dict[str, Float64]:
     """Mean closeness of each of some words of a bin to its nearest, among all words."""
-    x = bench.vocabulary(PARTS[part].encoder).vectors.astype(np.float64)
+    x = bench.vocabulary(PARTS[part].encoder)[1].astype(np.float64)
     found = {}
     for name, rows in words_by_frequency(bench, part).items():
         chosen = rows[np.sort(seeded_order(len(rows), bench.seed)[:LOOKED_AT])]
@@ -160,7 +160,7 @@ def offsets_equally_long(bench: Bench, part: str) -> Result:
         return BELOW_ALL
     static = bench.study(PARTS[part].encoder, "king-queen").panels[LEVEL][STATIC].offsets[0]
     assert static.ratio is not None, "different words have different vectors"
-    return certain(static.ratio, 1, "analogy", {"king - man": static.first, "queen - woman": static.second})
+    return certain(static.ratio, 1, "analogy", dict(zip(static.of, static.lengths, strict=True)))
 
 
 def _band_against(bench: Bench, part: str, context: str) -> Measured:

@@ -83,7 +83,7 @@ def heatmaps(
 
 
 def curves(
-    lines: Mapping[str, tuple[Float64, Float64]],
+    lines: Mapping[str, Any],
     x: str,
     y: str,
     log: str = "",
@@ -94,7 +94,7 @@ def curves(
     """Lines in the same axes, each with its name.
 
     Args:
-        lines: Points (x, y) by name.
+        lines: Points (x, y) by name; with ``ticks`` only y.
         x: Label of the horizontal axis.
         y: Label of the vertical axis.
         log: The logarithmic axes: "", "x", "y" or "xy".
@@ -107,7 +107,8 @@ def curves(
     axis.set(xlabel=x, ylabel=y, **{f"{name}scale": "log" for name in log})
     if ticks:
         axis.set_xticks(range(len(ticks)), ticks)
-    for name, (across, up) in lines.items():
+    for name, points in lines.items():
+        across, up = (range(len(ticks)), points) if ticks else points
         look = _look(list(order or lines).index(name))
         axis.plot(across, up, marker="o" if len(across) <= 20 else None, markersize=4, label=name, **look)
     if reference:

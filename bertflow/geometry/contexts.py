@@ -23,7 +23,7 @@ Source: Ethayarajh 2019, arXiv:1909.00512, sections 3.3 and 3.4 (layers); Li et 
 after Yang et al. 2018, arXiv:1711.03953 (dot products).
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -200,10 +200,7 @@ def show_layers(rows: Sequence[LayerGeometry]) -> GeometrySection:
         f"by {last.self_similarity - last.baseline:.2f} ({last.words} words in {last.sentences:,} sentences).",
         {"layers": rows},
         lambda plots: plots.curves(
-            {name: (np.arange(len(rows)), np.array(values)) for name, values in lines.items()},
-            "layer (0: embeddings)",
-            "mean cosine, or share",
-            ticks=[str(row.layer) for row in rows],
+            lines, "layer (0: embeddings)", "mean cosine, or share", ticks=[str(row.layer) for row in rows]
         ),
         "Mean cosines of word vectors by layer: of different words, of one word in different sentences, of words with "
         "their sentence's mean; and MEV with its baseline.",
@@ -225,11 +222,6 @@ class MaskedWords:
     vectors: Float64
     bias: Float64
     words: tuple[str, ...]
-
-    def products(self) -> Iterator[Float64]:
-        """The dot products h_c . w_x (contexts, words), in blocks of contexts."""
-        for start in range(0, len(self.contexts), BLOCK):
-            yield self.contexts[start : start + BLOCK] @ self.vectors.T
 
 
 @dataclass(frozen=True)
@@ -256,23 +248,23 @@ class DotProductParts:
 def dot_product_parts(masked: MaskedWords, counts: Mapping[str, int] | None = None) -> DotProductParts:
     """Split the variance of h_c . w_x over the words into its parts; ``counts`` tell how often words occur in text."""
     n, width = len(masked.contexts), len(masked.words)
-    log_p = np.full(width, -np.inf)
-    for products in masked.products():
+    log_p, together, total = np.full(width, -np.inf), np.zeros(width), 0.0
+    for start in range(0, n, BLOCK):
+        products = masked.contexts[start : start + BLOCK] @ masked.vectors.T
         given = products + masked.bias
         log_p = np.logaddexp(log_p, logsumexp(given - logsumexp(given, axis=1, keepdims=True), axis=0))
-    log_p -= np.log(n)
-    frequency, bias = log_p - log_p.mean(), masked.bias - masked.bias.mean()
-    total = along_frequency = along_bias = 0.0
-    for products in masked.products():
         centered = products - products.mean(1, keepdims=True)
+        together += centered.sum(0)
         total += float(np.square(centered).sum())
-        along_frequency += float((centered @ frequency).sum())
-        along_bias -= float((centered @ bias).sum())
+    log_p -= np.log(n)
+    # Linear in the centered products, so their sum over the contexts is enough.
+    log_frequency = float(together @ (log_p - log_p.mean())) / total
+    bias = -float(together @ (masked.bias - masked.bias.mean())) / total
     known = [at for at, word in enumerate(masked.words) if counts and counts.get(word)]
     return DotProductParts(
-        pmi=1 - (along_frequency + along_bias) / total,
-        log_frequency=along_frequency / total,
-        bias=along_bias / total,
+        pmi=1 - log_frequency - bias,
+        log_frequency=log_frequency,
+        bias=bias,
         corpus=pearson(log_p[known], np.log([counts[masked.words[at]] for at in known])) if counts and known else None,
         contexts=n,
         words=width,

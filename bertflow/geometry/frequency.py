@@ -209,7 +209,7 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
         f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}.",
         found,
         lambda plots: plots.curves(
-            {name: (np.arange(len(values)), values / values.mean()) for name, values in distances.items()},
+            {name: values / values.mean() for name, values in distances.items()},
             "sentences by the mean log frequency of their words",
             f"distance to the {SHOWN_K} nearest, over its mean",
             ticks=tuple(groups),
@@ -236,12 +236,7 @@ def show_words_by_frequency(rows: Sequence[Bin]) -> GeometrySection:
         f"{' / '.join(f'{value:.2f}' for value in lines['length'])} by rank, which "
         f"{'rise' if all(np.diff(lines['length']) > 0) else 'do not rise'} throughout.",
         {"bins": rows},
-        lambda plots: plots.curves(
-            {name: (np.arange(len(rows)), np.array(values)) for name, values in lines.items()},
-            "words by frequency rank",
-            "mean",
-            ticks=[row.name for row in rows],
-        ),
+        lambda plots: plots.curves(lines, "words by frequency rank", "mean", ticks=[row.name for row in rows]),
         "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
         Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
     )

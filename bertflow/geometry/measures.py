@@ -57,7 +57,7 @@ class Measure:
     title: str
     says: str
     of: Callable[[Cloud], float]
-    gaussian: Callable[[int, int], float]
+    gaussian: Callable[[int, int], float] = lambda n, dim: 0.0
 
 
 MEASURES: Mapping[str, Measure] = {
@@ -65,13 +65,11 @@ MEASURES: Mapping[str, Measure] = {
         "mean cosine",
         "cosine of two sentences that have nothing to do with each other; near 1 all point one way",
         shape.mean_cosine,
-        lambda n, dim: 0.0,
     ),
     "largest_cosine_share": Measure(
         "of it, by one coordinate",
         "what the coordinate that adds most to the mean cosine adds",
         lambda cloud: float(cloud.cosine_by_coordinate.max()),
-        lambda n, dim: 0.0,
     ),
     "mean_length_share": Measure(
         "length of the mean",

@@ -192,9 +192,7 @@ def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
 def show_edit_distances(pairs: PairCosines) -> GeometrySection:
     """Does a system find pairs similar because they share words?"""
     follows = {name: spearman(cosines, pairs.edits) for name, cosines in pairs.cosines.items()}
-    gold = ""
-    if pairs.gold is not None:
-        gold = f"; the human scores themselves have {spearman(pairs.gold, pairs.edits):.2f}"
+    gold = "" if pairs.gold is None else f"; the human scores themselves have {spearman(pairs.gold, pairs.edits):.2f}"
     shown = np.random.default_rng(0).permutation(len(pairs.edits))[:DRAWN]
     points = {name: np.column_stack([pairs.edits, cosines])[shown] for name, cosines in pairs.cosines.items()}
     return GeometrySection(

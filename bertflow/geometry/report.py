@@ -5,22 +5,20 @@ browser to load anything. Text is escaped where it enters the page. ``page.html`
 """
 
 import base64
-import html
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
@@ -107,14 +105,17 @@ class GeometryReport(AbstractResult):
         except MissingExtraError as error:
             plots = None  # type: ignore[assignment]
             note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
-        facts = "\n".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in self.facts.items())
+        facts = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in self.facts.items())
+        sections = [_section(title, part, plots) for title, part in self.sections.items()]
+        if self.left_out:
+            items = "\n".join(f"<li>{escape(title)}: {escape(reason)}</li>" for title, reason in self.left_out.items())
+            sections.append(f"<section>\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>")
         template = Template((files("bertflow.geometry") / "page.html").read_text(encoding="utf-8"))
         return template.substitute(
-            title=_text(self.heading),
-            notes=f'<p class="note">{_text(note)}</p>' if note else "",
+            title=escape(self.heading),
+            notes=f'<p class="note">{escape(note)}</p>' if note else "",
             facts=facts,
-            sections="\n".join(_section(title, part, plots) for title, part in self.sections.items()),
-            left_out=_left_out(self.left_out),
+            sections="\n".join(sections),
         )
 
     def save(self, folder: str | Path) -> Path:
@@ -136,16 +137,16 @@ class GeometryReport(AbstractResult):
         return f"{self.heading}: {len(self.sections)} sections, {len(self.left_out)} left out"
 
     def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{_text(self.to_html())}" width="100%" height="{HEIGHT}" frameborder="0"></iframe>'
+        return f'<iframe srcdoc="{escape(self.to_html())}" width="100%" height="{HEIGHT}" frameborder="0"></iframe>'
 
 
 def inspect_geometry(
-    model: "str | Path | SentenceEncoder | None" = None,
-    text: "str | Path | Sequence[str] | None" = None,
+    model: str | Path | SentenceEncoder | None = None,
+    text: str | Path | Sequence[str] | None = None,
     *,
     compare: str | None = None,
     sentences: int = 2000,
-    pairs: "str | Path | Pairs" = DOCSTRINGS,
+    pairs: str | Path | Pairs = DOCSTRINGS,
     data_dir: str = "hub",
     frequencies: str | Path | None = None,
     pooling: str | None = None,
@@ -193,7 +194,7 @@ def inspect_geometry(
     return report if output is None else replace(report, page=report.save(output) / REPORT)
 
 
-def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
+def run_folder(model: str | Path | SentenceEncoder | None) -> Path | None:
     """The folder of a training run, if that is what the user named."""
     return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None
 
@@ -209,10 +210,10 @@ def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> st
 
 
 def _section(title: str, part: GeometrySection, plots: Any) -> str:
-    parts = [f"<section>\n<h2>{_text(title)}</h2>\n<p>{_text(part.sees)}</p>"]
+    parts = [f"<section>\n<h2>{escape(title)}</h2>\n<p>{escape(part.sees)}</p>"]
     if part.draw is not None and plots is not None:
         image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
-        parts.append(f'<figure><img alt="{_text(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
+        parts.append(f'<figure><img alt="{escape(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
     if part.table is not None:
         parts.append(_table(part.table))
     return "\n".join([*parts, "</section>"])
@@ -224,20 +225,9 @@ def _table(table: Table) -> str:
 
     def row(cells: Sequence[str], tag: str) -> str:
         marks = [' class="words"' if is_text else "" for is_text in words]
-        found = [f"<{tag}{mark}>{_text(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
+        found = [f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
         return f"<tr>{''.join(found)}</tr>"
 
     lines = "\n".join(row(line, "td") for line in table.lines)
     head = row(table.header, "th")
     return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>'
-
-
-def _left_out(reasons: Mapping[str, str]) -> str:
-    if not reasons:
-        return ""
-    items = "\n".join(f"<li>{_text(title)}: {_text(reason)}</li>" for title, reason in reasons.items())
-    return f"<section>\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>"
-
-
-def _text(value: str) -> str:
-    return html.escape(value, quote=True)

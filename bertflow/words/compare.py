@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.files import write_text
-from bertflow.results import AbstractResult
+from bertflow.results import AbstractResult, ready_for_json
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import MISSING, Section, Table
 from bertflow.words.encoder import WordEncoder
@@ -30,13 +30,8 @@ if TYPE_CHECKING:
 
 MEASURES: Mapping[str, str] = {"cosine": "Cosine", "euclidean": "Euclidean distance"}
 """What is measured of every two words; a section and a row of pictures each."""
-OFFSETS: Mapping[str, str] = {
-    "cosine of the two": "cosine",
-    "length of the first": "first",
-    "length of the second": "second",
-    "shorter / longer": "ratio",
-}
-"""What is printed of an offset: the first as vectors, the others as scalars."""
+OFFSETS = ("cosine of the two", "length of the first", "length of the second", "shorter / longer")
+"""What is printed of two offsets: the first as vectors, the others as scalars."""
 SCALES = (("cosine", slice(None)), ("euclidean", slice(1)), ("euclidean", slice(1, None)))
 """Heatmaps on one color scale: their row, what they show, and their columns, the static one first. Static vectors are
 many times shorter than those of a layer, behind its LayerNorm, and so are their distances."""
@@ -51,32 +46,16 @@ class Offset:
     """How alike two offsets are.
 
     Attributes:
-        labels: (a, b, c, d), for a - b and c - d.
-        cosine: Of the two; 1 is one direction. None where one of them is nothing.
-        first: Length of a - b.
-        second: Length of c - d.
+        of: The two in words: "a - b" and "c - d".
+        cosine: Cosine of the two; 1 is one direction. None if one of them has length zero.
+        lengths: Their lengths.
+        ratio: The shorter over the longer: 1 if the lengths are equal, None if both are zero.
     """
 
-    labels: Labels
+    of: tuple[str, str]
     cosine: float | None
-    first: float
-    second: float
-
-    @property
-    def ratio(self) -> float | None:
-        """Of the shorter to the longer: 1 where the distances are equal; None where both are nothing."""
-        longer = max(self.first, self.second)
-        return min(self.first, self.second) / longer if longer else None
-
-    @property
-    def names(self) -> list[str]:
-        """The two in words: a - b, and c - d."""
-        return [" - ".join(self.labels[:2]), " - ".join(self.labels[2:])]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        lengths = [self.first, self.second]
-        return {"of": self.names, "cosine": self.cosine, "lengths": lengths, "ratio": self.ratio}
+    lengths: tuple[float, float]
+    ratio: float | None
 
 
 @dataclass(frozen=True)
@@ -100,15 +79,14 @@ class Panel:
         first, second = map(self.labels.index, pair)
         return float(getattr(self, measure)[first, second])
 
-    def offset(self, at: int, number: str) -> float | None:
-        """One number of one of ``offsets``."""
-        found: float | None = getattr(self.offsets[at], number)
-        return found
+    def offset(self, at: int, number: int) -> float | None:
+        """One number of one of ``offsets``, in the order of ``OFFSETS``."""
+        found = self.offsets[at]
+        return (found.cosine, *found.lengths, found.ratio)[number]
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, without the labels: they are those of the study."""
-        offsets = [offset.as_dict() for offset in self.offsets]
-        return {"cosine": self.cosine.tolist(), "euclidean": self.euclidean.tolist(), "offsets": offsets}
+        return {name: ready_for_json(value) for name, value in vars(self).items() if name != "labels"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,8 +152,10 @@ class StudyResult(AbstractResult):
         for measure, title in MEASURES.items():
             yield self._section(title, {" ~ ".join(pair): methodcaller("of", measure, pair) for pair in pairs})
         for at, offset in enumerate(self.static.offsets):
-            title = f"Offsets: {' and '.join(offset.names)}, as vectors and as scalars"
-            yield self._section(title, {name: methodcaller("offset", at, read) for name, read in OFFSETS.items()})
+            title = f"Offsets: {' and '.join(offset.of)}, as vectors and as scalars"
+            yield self._section(
+                title, {name: methodcaller("offset", at, number) for number, name in enumerate(OFFSETS)}
+            )
         yield from self.verdicts()
         if self.written:
             yield self.written
@@ -316,7 +296,8 @@ def compare_offsets(x: NDArray[np.floating[Any]], labels: Labels, names: Labels)
     first, second = a - b, c - d
     lengths = float(np.linalg.norm(first)), float(np.linalg.norm(second))
     cosine = float(SIMILARITIES["cosine"].paired(first[None], second[None])[0]) if all(lengths) else None
-    return Offset(names, cosine, *lengths)
+    ratio = min(lengths) / max(lengths) if any(lengths) else None
+    return Offset((" - ".join(names[:2]), " - ".join(names[2:])), cosine, lengths, ratio)
 
 
 def _panel(x: NDArray[np.float32], study: Study) -> Panel:

@@ -59,7 +59,7 @@ def test_similarities_are_those_of_every_two_vectors(encoder, study, result, con
 
 def test_both_pairs_of_sides_of_an_offset_are_compared(result):
     panel = result.panels["mean(0)"]["one"]
-    assert [offset.labels for offset in panel.offsets] == [("man", "dog", "and", "the"), ("man", "and", "dog", "the")]
+    assert [offset.of for offset in panel.offsets] == [("man - dog", "and - the"), ("man - and", "dog - the")]
 
 
 def test_offsets_as_vectors_and_as_scalars_by_hand():
@@ -67,7 +67,7 @@ def test_offsets_as_vectors_and_as_scalars_by_hand():
     x = np.array([[3.0, 4.0], [0.0, 0.0], [1.0, 2.0], [1.0, 0.0]])
     offset = compare_offsets(x, labels, labels)
     assert offset.cosine == pytest.approx(0.8)  # of (3, 4) and (0, 2)
-    assert (offset.first, offset.second) == (5, 2)
+    assert offset.lengths == (5, 2)
     assert offset.ratio == pytest.approx(0.4)
 
 
