@@ -67,27 +67,20 @@ class Bin:
         return [f"{value:.2f}" for value in values]
 
 
-def bins(
-    x: NDArray[np.floating],
-    groups: Mapping[str, NDArray[np.int64]],
-    log_frequency: Float64,
-    looked_at: int = LOOKED_AT,
-    seed: int = 0,
-) -> tuple[Bin, ...]:
+def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_frequency: Float64) -> tuple[Bin, ...]:
     """Length and neighborhood of groups of rows.
 
     Args:
         x: All rows (n, dim), among which neighbors are searched for.
-        groups: Row numbers by the name of the group; empty groups are left out.
+        groups: Row numbers by the name of the group; empty groups are left out. Neighbors are searched for of at most
+            ``LOOKED_AT`` rows of a group.
         log_frequency: Log frequency of each row (n,).
-        looked_at: Largest number of rows of a group whose neighbors are searched for.
-        seed: Random seed for the choice of these rows.
     """
     x64: Float64 = np.asarray(x, dtype=np.float64)
     found = []
     for name, rows in groups.items():
         if len(rows):
-            chosen = rows[np.sort(seeded_order(len(rows), seed)[:looked_at])]
+            chosen = rows[np.sort(seeded_order(len(rows), 0)[:LOOKED_AT])]
             far, products = (nearest(x64, max(NEAREST), by, chosen)[1] for by in ("euclidean", "dot"))
             found.append(
                 Bin(
@@ -102,16 +95,13 @@ def bins(
     return tuple(found)
 
 
-def words_by_rank(
-    words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int], looked_at: int = LOOKED_AT
-) -> tuple[Bin, ...]:
+def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> tuple[Bin, ...]:
     """The paper's table 1: word embeddings by the frequency rank of their words.
 
     Args:
         words: Distinct words.
         vectors: Their vectors (n, dim).
         counts: How often words occur. Ranks are taken among the words that have both a vector and a count.
-        looked_at: Largest number of words of a bin whose neighbors are searched for.
 
     Raises:
         DataError: If too few words have both for the numbers of neighbors.
@@ -125,7 +115,7 @@ def words_by_rank(
     ranked = np.array(sorted(known, key=lambda row: -counts[words[row]]))
     logs = np.log(np.array([max(counts.get(word, 0), 1) for word in words]) / sum(counts.values()))
     groups = {f"{first:,} to {last - 1:,}": ranked[first:last] for first, last in RANKS}
-    return bins(vectors, groups, logs, looked_at)
+    return bins(vectors, groups, logs)
 
 
 def log_frequencies(sentences: Sequence[str], counts: Mapping[str, int]) -> Float64:

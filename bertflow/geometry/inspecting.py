@@ -149,11 +149,7 @@ def make_report(heading: str, material: Material, facts: Mapping[str, str] | Non
         heading: Title of the report.
         material: What it is made from.
         facts: What else the reader should know.
-
-    Raises:
-        DataError: If there are fewer than ``FEWEST`` sentences.
     """
-    require_sentences(material.sentences, FEWEST)
     sections, left_out = {}, {}
     for title, make in SECTIONS.items():
         try:

@@ -86,7 +86,7 @@ class Panel:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, without the labels: they are those of the study."""
-        return {name: ready_for_json(value) for name, value in vars(self).items() if name != "labels"}
+        return ready_for_json({"cosine": self.cosine, "euclidean": self.euclidean, "offsets": self.offsets})
 
 
 @dataclass(frozen=True, repr=False)
