@@ -16,7 +16,7 @@ without the text; and, where the text is known, its provenance. As a folder it i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
@@ -107,10 +107,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     facts_: dict[str, Any]
 
     @abstractmethod
-    def _fit_map(
-        self, x: NDArray[np.floating], encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
-    ) -> "AffineMap | FlowMap":
-        """The map for rows ``x``, whose moments are in ``moments_`` already; who made them of what, where known."""
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
+        """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
@@ -133,12 +131,10 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self.provenance_ = Provenance.of(encoder.describe(), hash_texts(distinct))
         return self
 
-    def _fit(
-        self, X: ArrayLike, encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
-    ) -> None:
+    def _fit(self, X: ArrayLike, *made_by: Any) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
-        self.map_ = self._fit_map(x, encoder, sentences)
+        self.map_ = self._fit_map(x, *made_by)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters; of a fitted calibrator also the sizes, and what it was fitted on."""

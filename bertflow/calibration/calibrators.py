@@ -7,7 +7,7 @@ loaded.
 
 import numbers
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.calibration.base import AbstractCalibrator, Provenance
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.recipe import Recipe, recipe_changes
@@ -199,9 +198,7 @@ class FlowCalibrator(AbstractDensity):
         calibrator.provenance_, calibrator.facts_ = provenance, asdict(fitted.record)
         return calibrator
 
-    def _fit_map(
-        self, x: NDArray[np.floating], encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None
-    ) -> "AffineMap | FlowMap":
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
@@ -211,7 +208,7 @@ class FlowCalibrator(AbstractDensity):
         changes = dict(self.changes or {})
         if self.n_components != "auto":
             changes["n_components"] = self.n_components
-        spread = plain_spread(encoder, sentences)
+        spread = plain_spread(*made_by)
         fitted = fit_flow(x, self.preset, _seed(self.random_state), self.trainer, spread, **changes)
         self.facts_ = asdict(fitted.record)
         return fitted.map

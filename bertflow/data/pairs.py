@@ -37,16 +37,14 @@ NO_GOLD = "-"
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
 ANY_SCALE: Scale = (-math.inf, math.inf)
-NEEDS: Mapping[str, tuple[int, str]] = {
-    "graded": (3, "a correlation"),
-    "binary": (2, "a comparison of both labels"),
-    "classes": (2, "a comparison of classes"),
-    "retrieval": (2, "a ranking"),
-    "texts": (1, "a table"),
+NEEDS: Mapping[str, tuple[int, str, str]] = {
+    "graded": (3, "a correlation", "score"),
+    "binary": (2, "a comparison of both labels", "label"),
+    "classes": (2, "a comparison of classes", "class"),
+    "retrieval": (2, "a ranking", ""),
+    "texts": (1, "a table", ""),
 }
-"""The fewest pairs of each kind, and for what they are needed."""
-TARGETS = {"graded": "score", "binary": "label", "classes": "class"}
-"""What belongs to the pairs of each kind."""
+"""The fewest pairs of each kind, for what they are needed, and what belongs to each pair."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -305,13 +303,12 @@ def checked(pairs: Pairs, place: str) -> Pairs:
         DataError: If there are too few, or all have one target.
     """
     pairs = _each_once(pairs, place) if pairs.kind == "retrieval" else pairs
-    n, (least, what) = len(pairs), NEEDS[pairs.kind]
+    n, (least, what, target) = len(pairs), NEEDS[pairs.kind]
     if n < least:
         raise DataError(f"{place} holds {n} pairs, but {what} needs at least {least}. Give more pairs.")
     if pairs.target is not None and len(values := set(pairs.target.tolist())) == 1:
         only = pairs.classes[values.pop()] if pairs.classes else f"{values.pop():g}"
-        what = TARGETS[pairs.kind]
-        raise DataError(f"{place} gives all {n} pairs the same {what}, {only}. Add pairs with another {what}.")
+        raise DataError(f"{place} gives all {n} pairs the same {target}, {only}. Add pairs with another {target}.")
     return pairs
 
 

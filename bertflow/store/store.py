@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, atomic_folder
+from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
 from bertflow.store.build import MANIFEST, TEXT, Blocks, Plan, Shard, begin, fill, layout, locked, read_manifest
 from bertflow.store.text import (
@@ -203,8 +203,7 @@ class EmbeddingStore:
 
         def create() -> Plan:
             for name in (ROW_IDS, HASHES):
-                with atomic_file(folder / name) as aside:
-                    shutil.copyfile(self.folder / name, aside)
+                save_array(folder / name, np.load(self.folder / name, mmap_mode="r"))
             return plan
 
         def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:

@@ -242,7 +242,7 @@ def entropy_rank(shares: Float64) -> float:
     return float(np.exp(entr(shares).sum()))
 
 
-def plain_spread(encoder: SentenceEncoder | None, sentences: Sequence[str] | None) -> float | None:
+def plain_spread(encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None) -> float | None:
     """Participation ratio of the plain mean of the layers that a pooling by token frequency reads; else None."""
     if not isinstance(encoder, TransformerEncoder) or not sentences:
         return None
