@@ -50,6 +50,8 @@ METAVARS: Mapping[str, Sequence[str]] = {
     "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
 }
 """What stands for the value of a parameter in the help of every command."""
+UNREPEATED = (OUTPUT, "resume")
+"""Options of a training that belong to this call and not to its repetition."""
 FILLED: Mapping[str, Callable[[], Any]] = {
     "progress": lambda: watched() or None,
     "say": lambda: lambda line: print(line, flush=True),
@@ -105,13 +107,10 @@ class Command:
     prog: str = ""
     """How it is called, where that is not ``bertflow NAME``."""
     trainer: bool = False
-    """Whether ``--trainer.*`` are the options of Lightning's Trainer; those that were set go to ``trainer=``."""
+    """Whether it trains: ``--trainer.*`` are the options of Lightning's Trainer, and those that were set go to
+    ``trainer=``; ``options=`` takes all options as a tree, ready for JSON and YAML, for a run that can be repeated."""
     preset: Callable[[Namespace], Mapping[str, Any]] | None = None
     """Given what was parsed, the defaults that it implies, as a tree; with them the command line is parsed again."""
-    record: str = ""
-    """The parameter that takes all options as a tree, ready for JSON and YAML, for a run that can be repeated."""
-    unrepeated: Sequence[str] = ()
-    """Options that belong to this call and not to its repetition: left out of ``record``."""
 
     def main(self, argv: Sequence[str]) -> int:
         """Run; returns the exit code.
@@ -158,8 +157,8 @@ class Command:
         with self._explained(parser):
             built = parser.instantiate(parsed)
             arguments = {option.parameter or option.name: built[option.name] for option in self.options}
-            if self.record:
-                arguments[self.record] = json.loads(parser.dump(self._repeatable(parsed), format="json"))
+            if self.trainer:
+                arguments["options"] = json.loads(parser.dump(self._repeatable(parsed), format="json"))
         if self.trainer:
             arguments["trainer"] = {k: v for k, v in built.trainer.items() if v != parser.get_default(f"trainer.{k}")}
         return arguments
@@ -188,7 +187,7 @@ class Command:
         helps = {param.arg_name: plain(param.description) for param in self._described.params}
         options = []
         for name, parameter in self._parameters.items():
-            if name in (*FILLED, *self.python_only, self.record, "trainer" if self.trainer else ""):
+            if name in (*FILLED, *self.python_only, *(("trainer", "options") if self.trainer else ())):
                 continue
             if parameter.kind is parameter.VAR_KEYWORD:
                 options += [one for one in _named_by(parameter.annotation) if one.name not in self.python_only]
@@ -255,7 +254,7 @@ class Command:
     def _repeatable(self, parsed: Namespace) -> Namespace:
         kept = parsed.clone()
         kept.pop(CONFIG, None)
-        for name in self.unrepeated:
+        for name in UNREPEATED if self.trainer else ():
             kept[name] = None
         return kept
 

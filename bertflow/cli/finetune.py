@@ -8,8 +8,6 @@ command = Command(
     finetune,
     named={"pairs": "data", "recipe": "finetune", "seed": "seed_everything"},
     trainer=True,
-    record="options",
-    unrepeated=("output", "resume"),
     examples="""\
   bertflow finetune --config configs/nli-siamese.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
   bertflow finetune --finetune.objective in-batch-negatives --data.pairs answers.tsv --output runs/tuned""",

@@ -22,8 +22,6 @@ command = Command(
     prog="python train.py",
     trainer=True,
     preset=preset_defaults,
-    record="options",
-    unrepeated=("output", "resume"),
     examples="""\
   python train.py --config configs/default.yaml
   python train.py --encoder.model bert-base-uncased --data.sentences text.txt --output runs/mine

@@ -20,7 +20,7 @@ import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -87,12 +87,13 @@ class RunFolder:
         given = Path(output) if output else None
         self.options = dict(json.loads(json.dumps(options, default=_plain)))
         self.config = yaml.safe_dump(self.options, sort_keys=False, allow_unicode=True)
-        self.found = find_resumption(resume, given, self.options)
-        self.path = given or self.found.run or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+        self.begun, self.checkpoint, self.steps = find_resumption(resume, given, self.options)
+        self.path = given or self.begun or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
+        self.in_place = self.begun is not None and self.begun.resolve() == self.path.resolve()
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
         self._given, self.facts = given, dict[str, Any]()
         done = f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
-        self.nothing_to_do = done if self.found.done else ""
+        self.nothing_to_do = done if self.in_place and read_run(self.path)["status"] == "done" else ""
 
     def prepare(self, given: Mapping[str, Any] | None, recipe: Mapping[str, Any], **shared: str | None) -> None:
         """Make Lightning's Trainer of this run.
@@ -106,7 +107,7 @@ class RunFolder:
             UsageError: If Lightning refuses its options, the folder is not empty, or several processes would each have
                 a folder of their own.
         """
-        self.trainer = trainer = build_trainer(given or {}, self.path, recipe, self.found.steps)
+        self.trainer = trainer = build_trainer(given or {}, self.path, recipe, self.steps)
         missing = [f"--{name}" for name, folder in {"output": self._given, **shared}.items() if not folder]
         if trainer.world_size > 1 and missing:
             raise UsageError(
@@ -114,7 +115,7 @@ class RunFolder:
                 f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not given. "
                 "Give a folder that all of them can see."
             )
-        if trainer.is_global_zero and not (self.found.run and self.found.run.resolve() == self.path.resolve()):
+        if trainer.is_global_zero and not self.in_place:
             self._require_empty()
 
     def train(
@@ -138,7 +139,7 @@ class RunFolder:
             "done", or "interrupted" after Ctrl-C or SIGTERM; empty in all processes but the first, which write nothing.
         """
         if not self.trainer.is_global_zero:
-            training(self.trainer, self.found.checkpoint)
+            training(self.trainer, self.checkpoint)
             return ""
         self._begin(encoder, facts)
         if keep and not (self.path / "encoder").is_dir():  # one that is there is complete
@@ -146,7 +147,7 @@ class RunFolder:
                 encoder.write(aside)
         status = "failed"
         try:
-            training(self.trainer, self.found.checkpoint)
+            training(self.trainer, self.checkpoint)
             status = "done"
         except KeyboardInterrupt:
             status = "interrupted"
@@ -172,8 +173,8 @@ class RunFolder:
             else:
                 leftover.unlink()
         write_text(self.path / "config.yaml", self.config)
-        found, host = self.found, socket.gethostname()
-        resumption = [{"at": _now(), "host": host, "step": found.steps}] if found.run else []
+        host = socket.gethostname()
+        resumption = [{"at": _now(), "host": host, "step": self.steps}] if self.begun else []
         self.facts = {
             "encoder": encoder.recipe,
             "describe": encoder.describe(),
@@ -189,9 +190,9 @@ class RunFolder:
             "command": sys.argv,
         }
         self._write_facts(status="running")
-        keep_metrics((found.run or self.path) / METRICS, self.path, found.steps)
-        if found.run:
-            self.say(f"resumed   {found.checkpoint or 'before its first checkpoint'}, after {found.steps:,} steps")
+        keep_metrics((self.begun or self.path) / METRICS, self.path, self.steps)
+        if self.begun:
+            self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
 
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""
@@ -218,32 +219,21 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
 
 
-@dataclass(frozen=True)
-class Resumption:
-    """Where a run goes on.
-
-    Attributes:
-        run: The run folder that was left; None for a run that begins.
-        checkpoint: The checkpoint in it; None where it stopped before the first one.
-        steps: Steps taken by then.
-        done: Whether the run came to its end.
-    """
-
-    run: Path | None = None
-    checkpoint: Path | None = None
-    steps: int = 0
-    done: bool = False
-
-
-def find_resumption(resume: str | Path | None, output: Path | None, options: Mapping[str, Any]) -> Resumption:
+def find_resumption(
+    resume: str | Path | None, output: Path | None, options: Mapping[str, Any]
+) -> tuple[Path | None, Path | None, int]:
     """What ``resume`` means for the folders as they are.
+
+    Returns:
+        The run folder that was left, or None for a run that begins; the checkpoint in it, or None where it stopped
+        before the first one; and the steps taken by then.
 
     Raises:
         UsageError: If the run was made with other options, or the options do not say which run.
         DataError: If the checkpoint cannot be read, or is in no run folder.
     """
     if resume is None:
-        return Resumption()
+        return None, None, 0
     if resume != AUTO:
         checkpoint: Path | None = Path(resume)
         run = Path(resume).parent.parent
@@ -255,13 +245,12 @@ def find_resumption(resume: str | Path | None, output: Path | None, options: Map
     elif output is None:
         raise UsageError("--resume auto continues the run in --output, but none was given. Give --output DIR.")
     elif not (output / RUN).is_file():
-        return Resumption()
+        return None, None, 0
     else:
         run, checkpoint = output, newest_checkpoint(output / "checkpoints")
     steps = steps_of(checkpoint) if checkpoint else 0
     require_same_options(run, options)
-    here = output is None or output.resolve() == run.resolve()
-    return Resumption(run, checkpoint, steps, done=here and read_run(run)["status"] == "done")
+    return run, checkpoint, steps
 
 
 def require_same_options(run: Path, options: Mapping[str, Any]) -> None:

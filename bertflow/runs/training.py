@@ -188,8 +188,8 @@ def train(
         opened.count_tokens(sentences)
     hashes = hash_texts(sentences)
     facts = {"sentences": len(sentences), "text_keys": digest(hashes), "source": source}
-    if run.found.run:
-        require_same_inputs(run.found.run, facts, opened)
+    if run.begun:
+        require_same_inputs(run.begun, facts, opened)
     run.say(f"text      {len(sentences):,} sentences")
     fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
     provenance = Provenance.of(opened.describe(), hashes)

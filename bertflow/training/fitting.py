@@ -110,10 +110,6 @@ class FlowFit:
         judged = self.recipe.keep == "last" or self.recipe.held_out == 0 or self.held_out is not None
         return judged and not self.left_alone
 
-    def trainer_options(self) -> dict[str, Any]:
-        """What the recipe asks of a Trainer."""
-        return trainer_options(self.recipe, len(self.x))
-
     @cached_property
     def moments(self) -> Moments:
         """Moments of all rows, the held-out ones included; only those are read again."""
@@ -240,7 +236,7 @@ def fit_flow(
     Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.recipe``.
     """
     fit = FlowFit(x, resolve(preset, changes), random_state, spread=spread)
-    fit.run(quiet_trainer(fit.trainer_options(), trainer))
+    fit.run(quiet_trainer(trainer_options(fit.recipe, len(x)), trainer))
     return fit.result()
 
 

@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 from torch import Tensor
 
-from bertflow.affine import AffineMap, whitening_map
+from bertflow.affine import AffineMap, identity_map, whitening_map
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
@@ -305,5 +305,4 @@ def affine_start(moments: Moments, recipe: Recipe) -> tuple[AffineMap, AffineMap
         # Here null directions stay; the warning would say that they are dropped.
         warnings.simplefilter("ignore", NullDirectionWarning)
         whitening = whitening_map(moments)
-    identity = np.eye(moments.dim)
-    return AffineMap(np.zeros(moments.dim), identity, identity), whitening
+    return identity_map(moments.dim), whitening

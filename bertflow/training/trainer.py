@@ -28,12 +28,7 @@ from tqdm.auto import tqdm
 from bertflow.errors import UsageError
 from bertflow.files import write_text
 from bertflow.progress import at_level, watched
-from bertflow.training.checkpoints import (
-    CHECKPOINT_STEPS,
-    MidEpochCheckpoint,
-    RequeueBetweenSteps,
-    WholeCheckpoints,
-)
+from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, RequeueBetweenSteps, WholeCheckpoints
 from bertflow.training.module import planned_steps
 
 LIMITS = ("max_epochs", "max_steps", "max_time")
@@ -150,24 +145,23 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
-def launched(environment: Mapping[str, str] | None = None) -> dict[str, int]:
+def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
     """Devices a node and nodes, as the launcher of this process (torchrun, or SLURM's ``srun``) states them.
 
     Lightning reads the same variables, but wants the two numbers as options too and refuses to start where they differ.
 
     Args:
-        environment: The variables; ``os.environ`` by default.
+        environment: The variables; those of this process by default.
 
     Returns:
         Options of Lightning's Trainer; none where nothing has launched this process.
     """
-    said = os.environ if environment is None else environment
-    if "TORCHELASTIC_RUN_ID" in said:  # before SLURM, since torchrun may be started by it
-        per_node, world = int(said["LOCAL_WORLD_SIZE"]), int(said["WORLD_SIZE"])
+    if "TORCHELASTIC_RUN_ID" in environment:  # before SLURM, since torchrun may be started by it
+        per_node, world = int(environment["LOCAL_WORLD_SIZE"]), int(environment["WORLD_SIZE"])
         return {"devices": per_node, "num_nodes": world // per_node}
-    if "SLURM_NTASKS" in said and said.get("SLURM_JOB_NAME") not in INTERACTIVE:
-        nodes = int(said.get("SLURM_NNODES", 1))
-        return {"devices": int(said["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
+    if "SLURM_NTASKS" in environment and environment.get("SLURM_JOB_NAME") not in INTERACTIVE:
+        nodes = int(environment.get("SLURM_NNODES", 1))
+        return {"devices": int(environment["SLURM_NTASKS"]) // nodes, "num_nodes": nodes}
     return {}
 
 
@@ -280,9 +274,7 @@ class WholeRunBar(ProgressBar):
         total = None if math.isinf(steps) else int(steps)
         self._bar = tqdm(total=total, initial=trainer.global_step, desc="training", unit=" steps", **shown)
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *which: Any) -> None:
         """Count the steps taken."""
         self._bar.update(trainer.global_step - self._bar.n)
 
@@ -292,10 +284,10 @@ class WholeRunBar(ProgressBar):
         if bits is not None:
             self._bar.set_postfix_str(f"held out {float(bits):.4f} bits per dimension")
 
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+    def teardown(self, *which: Any) -> None:
         """Close the bar after a training that came to its end."""
         self._bar.close()
 
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+    def on_exception(self, *which: Any) -> None:
         """Close the bar after one that did not."""
         self._bar.close()

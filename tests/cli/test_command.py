@@ -391,8 +391,9 @@ def train(
     data: Text = Text(),
     flow: Recipe = Recipe(),
     output: str | None = None,
+    resume: str | None = None,
     trainer: Mapping[str, Any] | None = None,
-    config: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
 ):
     """Train."""
     return Answer(locals())
@@ -405,8 +406,6 @@ TRAIN = Command(
     prog="python train.py",
     trainer=True,
     preset=lambda first: {"flow": PRESETS[first.flow.preset]},
-    record="config",
-    unrepeated=("output",),
 )
 
 
@@ -444,12 +443,12 @@ def test_options_of_the_trainer_that_were_set_reach_the_function():
 def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
     words = ["--flow.preset=wide", "--data.sentences=[a]", "--trainer.max_steps=3", "--output=there"]
     given = TRAIN.parse(words)
-    assert given["config"]["flow"] == {"preset": "wide", "rate": 0.1, "shape": {"wide": 9}}
-    assert given["config"]["trainer"]["max_steps"] == 3
-    assert "output" not in given["config"]
-    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given["config"]), encoding="utf-8")
+    assert given["options"]["flow"] == {"preset": "wide", "rate": 0.1, "shape": {"wide": 9}}
+    assert given["options"]["trainer"]["max_steps"] == 3
+    assert "output" not in given["options"]
+    (tmp_path / "config.yaml").write_text(yaml.safe_dump(given["options"]), encoding="utf-8")
     again = TRAIN.parse(["--config", str(tmp_path / "config.yaml")])
-    assert again["config"] == given["config"]
+    assert again["options"] == given["options"]
     assert again == {**given, "output": None}
 
 

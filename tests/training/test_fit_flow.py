@@ -8,7 +8,7 @@ from scipy import stats
 
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.training.checkpoints import DivergenceError
-from bertflow.training.fitting import FlowFit, fit_flow
+from bertflow.training.fitting import FlowFit, fit_flow, trainer_options
 from bertflow.training.recipe import PRESETS, resolve
 
 SMALL = {"glow": {"hidden": 32}, "batch_size": 64, "warmup_steps": 20, "learning_rate": 5e-3}
@@ -182,7 +182,7 @@ def quiet_trainer(fit):
     import pytorch_lightning as pl
 
     quiet = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "accelerator": "cpu"}
-    return pl.Trainer(**quiet, enable_model_summary=False, **fit.trainer_options())
+    return pl.Trainer(**quiet, enable_model_summary=False, **trainer_options(fit.recipe, len(fit.x)))
 
 
 @pytest.mark.parametrize(

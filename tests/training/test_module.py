@@ -8,7 +8,7 @@ import torch
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.training.fitting import FlowFit
+from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.module import BertFlow
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import known_warnings
@@ -30,7 +30,7 @@ def in_the_loop(encoder):
 
 def trainer(fit, tmp_path, **options):
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
-    return pl.Trainer(**{**quiet, "default_root_dir": tmp_path, **fit.trainer_options(), **options})
+    return pl.Trainer(**{**quiet, "default_root_dir": tmp_path, **trainer_options(fit.recipe, len(fit.x)), **options})
 
 
 def seen_batches(fit, monkeypatch):

@@ -2,7 +2,7 @@ import re
 
 import pytorch_lightning as pl
 
-from bertflow.training.fitting import FlowFit
+from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 from bertflow.training.trainer import WholeRunBar
 
@@ -12,7 +12,7 @@ RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 
 def fit(embeddings, tmp_path, bar, resume=None, **options):
     fit = FlowFit(embeddings, RECIPE)
     quiet = {"enable_model_summary": False, "accelerator": "cpu", "logger": False, "default_root_dir": tmp_path}
-    fit.run(pl.Trainer(**{**quiet, **fit.trainer_options(), "callbacks": [bar], **options}), resume)
+    fit.run(pl.Trainer(**{**quiet, **trainer_options(fit.recipe, len(fit.x)), "callbacks": [bar], **options}), resume)
 
 
 def test_the_bar_counts_the_steps_of_the_whole_run_and_says_how_long_it_takes(embeddings, tmp_path, capsys):

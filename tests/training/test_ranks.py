@@ -10,7 +10,7 @@ import torch
 WORKER = """
 import os, sys
 import numpy as np, pytorch_lightning as pl, torch
-from bertflow.training.fitting import FlowFit
+from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 
 folder, world = sys.argv[1], int(sys.argv[2])
@@ -26,7 +26,8 @@ fit = FlowFit(np.load(f"{folder}/x.npy"), recipe)
 strategy = pl.strategies.DDPStrategy(process_group_backend="gloo") if world > 1 else "auto"
 fit.run(pl.Trainer(
     accelerator="cpu", devices=world, strategy=strategy, logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, enable_model_summary=False, callbacks=[remember], **fit.trainer_options(),
+    enable_progress_bar=False, enable_model_summary=False, callbacks=[remember],
+    **trainer_options(fit.recipe, len(fit.x)),
 ))
 rank = int(os.environ.get("RANK", 0))
 result = fit.result()

@@ -7,7 +7,7 @@ import pytorch_lightning as pl
 import torch
 
 from bertflow.training.checkpoints import RequeueBetweenSteps
-from bertflow.training.fitting import FlowFit
+from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 
 RECIPE = resolve("default", {"batch_size": 64, "glow": {"hidden": 8}, "epochs": 2})
@@ -39,7 +39,12 @@ class Lightnings(pl.Callback):
 def fit(embeddings, folder, *callbacks, resume=None):
     made = FlowFit(embeddings, RECIPE)
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu", "logger": False}
-    options = {**quiet, "default_root_dir": folder, "enable_checkpointing": False, **made.trainer_options()}
+    options = {
+        **quiet,
+        "default_root_dir": folder,
+        "enable_checkpointing": False,
+        **trainer_options(made.recipe, len(made.x)),
+    }
     made.run(pl.Trainer(**options, callbacks=list(callbacks)), resume)
     return made
 
