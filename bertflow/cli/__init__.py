@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from bertflow.errors import BertflowError
+from bertflow.progress import at_level
 
 if TYPE_CHECKING:
     from bertflow.results import AbstractResult
@@ -90,17 +91,15 @@ def notes_on_stderr() -> Iterator[None]:
     """Show on stderr what the package decides for its user; of several processes, those of the first."""
     logger, handler = logging.getLogger("bertflow"), logging.StreamHandler()
     handler.setFormatter(logging.Formatter("note: %(message)s"))
-    level, speaks = logger.level, is_first_process()
+    speaks = is_first_process()
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if speaks else logging.ERROR)
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), at_level(logging.INFO if speaks else logging.ERROR, logger.name):
             if not speaks:
                 warnings.simplefilter("ignore")
             yield
     finally:
         logger.removeHandler(handler)
-        logger.setLevel(level)
 
 
 def _help() -> str:

@@ -66,20 +66,17 @@ def members(kind: Any) -> tuple[Any, ...]:
 
 
 def _members(annotation: Any, names: Mapping[str, Any]) -> Iterator[Any]:
-    if isinstance(annotation, ForwardRef):
-        annotation = annotation.__forward_arg__
-    if isinstance(annotation, str):
-        for leaf in _leaves(ast.parse(annotation, mode="eval").body):
+    for member in members(annotation):
+        text = member.__forward_arg__ if isinstance(member, ForwardRef) else member
+        if not isinstance(text, str):
+            yield member
+            continue
+        for leaf in _leaves(ast.parse(text, mode="eval").body):
             try:
                 known = eval(leaf, dict(names))
             except (NameError, AttributeError):
                 continue  # imported for the type checker alone
             yield from _members(types.NoneType if known is None else known, names)
-    elif get_origin(annotation) in (Union, types.UnionType):
-        for member in get_args(annotation):
-            yield from _members(member, names)
-    else:
-        yield annotation
 
 
 def _leaves(node: ast.expr) -> Iterator[str]:

@@ -98,7 +98,10 @@ class SiameseFit:
     """
 
     def __init__(self, encoder: TransformerEncoder, pairs: Pairs, recipe: FinetuneRecipe, seed: int = 0) -> None:
-        require_targets(pairs, recipe)
+        wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
+        got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
+        if wanted not in ("none", got):
+            raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
         description = encoder.describe()
         if description.get("token_counts", "") is None:
             encoder.count_tokens(list(dict.fromkeys((*pairs.first, *pairs.second))))
@@ -177,18 +180,6 @@ class SiameseFit:
             "text_keys": digest(self.data.text_hashes),
         }
         save_tuned(self.encoder, folder, Supervision(self.pairs.tasks, tuned, self.data.text_hashes))
-
-
-def require_targets(pairs: Pairs, recipe: FinetuneRecipe) -> None:
-    """Refuse pairs that do not carry what the objective learns from.
-
-    Raises:
-        UsageError: If they carry something else; the message names both.
-    """
-    wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
-    got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
-    if wanted not in ("none", got):
-        raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
 
 
 def fit_siamese(

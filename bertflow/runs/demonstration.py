@@ -137,7 +137,9 @@ def demo(
     for name, (pooling, spelled) in SYSTEMS.items():
         raw = encoders[pooling]
         systems[name] = CalibratedEncoder.fit(raw, parse_calibrator(spelled), text) if spelled else raw
-    report, chosen = evaluate_retrieval(systems, reported), _best(evaluate_retrieval(systems, choosing))
+    report, judged = evaluate_retrieval(systems, reported), evaluate_retrieval(systems, choosing)
+    candidates = [name for name, (pooling, spelled) in SYSTEMS.items() if spelled and pooling != LAST]
+    chosen = max(candidates, key=lambda name: judged.value(name, "docstrings", metric="hit@1"))
     calibrator = systems[chosen].calibrator
     assert calibrator is not None, "only calibrated systems are chosen from"
     encoder = open_pooled(pooling=SYSTEMS[chosen][0]).count_tokens(text)
@@ -155,25 +157,16 @@ def nearest_texts(systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs") -> s
     from bertflow.calibrated import encode_systems
     from bertflow.similarity import SIMILARITIES
 
-    queries = pairs.first[:SHOWN]
-    cosines = {
-        name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:])
-        for name, x in encode_systems(systems, [*queries, *pairs.second]).items()
-    }
-    lines = []
+    queries, lines = pairs.first[:SHOWN], []
+    embedded = encode_systems(systems, [*queries, *pairs.second])
     for row, query in enumerate(queries):
         lines += ["", _shortened(query)]
-        for name, matrix in cosines.items():
-            best = int(matrix[row].argmax())
+        for name, x in embedded.items():
+            cosines = SIMILARITIES["cosine"].matrix(x[[row]], x[SHOWN:])[0]
+            best = int(cosines.argmax())
             mark = "right" if best == row else "wrong"
-            lines.append(f"  {name:<16} {mark}  {matrix[row, best]:.2f}  {_shortened(pairs.second[best])}")
+            lines.append(f"  {name:<16} {mark}  {cosines[best]:.2f}  {_shortened(pairs.second[best])}")
     return "\n".join(lines)
-
-
-def _best(report: "Report") -> str:
-    """The best calibrated system on inner layers."""
-    candidates = [name for name, (pooling, calibrator) in SYSTEMS.items() if calibrator and pooling != LAST]
-    return max(candidates, key=lambda name: report.value(name, "docstrings", metric="hit@1"))
 
 
 def _shortened(text: str, width: int = 90) -> str:

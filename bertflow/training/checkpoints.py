@@ -100,9 +100,6 @@ def prune_requeue_checkpoints(folder: Path, keep: int = 1) -> None:
         path.unlink(missing_ok=True)
 
 
-Weights = dict[str, Tensor]
-
-
 class DivergenceError(DataError):
     """The loss, or the held-out likelihood, is no longer a finite number."""
 
@@ -118,7 +115,7 @@ class State:
     """
 
     name: str
-    weights: Weights
+    weights: dict[str, Tensor]
     bits: float | None = None
 
 
@@ -217,7 +214,7 @@ def is_due(trainer: pl.Trainer) -> bool:
     return every > 0 and (trainer.global_step + 1) % every == 0
 
 
-def copied(module: "BertFlow") -> Weights:
+def copied(module: "BertFlow") -> dict[str, Tensor]:
     """A copy of the flow's weights and buffers."""
     return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
 

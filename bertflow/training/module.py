@@ -96,10 +96,8 @@ class BertFlow(pl.LightningModule):
             return
         require_precision(self.trainer.precision)
         # Not again in a second fit of this module; and a checkpoint that is resumed is read after this.
-        if not all(part.initialized for part in self.flow.modules() if isinstance(part, ActNorm)):
-            self._initialize()
-
-    def _initialize(self) -> None:
+        if all(part.initialized for part in self.flow.modules() if isinstance(part, ActNorm)):
+            return
         data = getattr(self.trainer, "datamodule", None)
         if data is None:
             raise UsageError("This flow starts from data. Call trainer.fit(module, datamodule=TrainingData(...)).")

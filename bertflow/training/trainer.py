@@ -284,10 +284,10 @@ class WholeRunBar(ProgressBar):
         if bits is not None:
             self._bar.set_postfix_str(f"held out {float(bits):.4f} bits per dimension")
 
-    def teardown(self, *which: Any) -> None:
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close the bar after a training that came to its end."""
         self._bar.close()
 
-    def on_exception(self, *which: Any) -> None:
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Close the bar after one that did not."""
         self._bar.close()
