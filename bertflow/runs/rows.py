@@ -40,8 +40,6 @@ logger = logging.getLogger("bertflow")
 
 EVERY = 256 * 2**20
 """Bytes between two entries of the journal."""
-Blocks = Callable[[int], Iterator[NDArray[np.floating]]]
-"""The rows from a first one on, in blocks."""
 
 
 def open_source(store: str | Path | None, vectors: str | Path | None, column: str | None) -> Source:
@@ -223,7 +221,7 @@ def write_matrix(
     shape: tuple[int, int],
     dtype: np.dtype[Any],
     job: Mapping[str, Any],
-    blocks: Blocks,
+    blocks: Callable[[int], Iterator[NDArray[np.floating]]],
     advance: Advance = lambda rows: None,
     beside: Vectors | None = None,
 ) -> int:
@@ -234,7 +232,7 @@ def write_matrix(
         shape: Number of rows, and width of a row.
         dtype: Type of the numbers.
         job: What decides the rows, ready for JSON; a file that was begun for another job is begun again.
-        blocks: Gives the rows.
+        blocks: Gives the rows from a first one on, in blocks.
         advance: Is told how many more rows are done.
         beside: A parquet file whose other columns a parquet file keeps.
 
