@@ -156,21 +156,8 @@ class Evidence:
 
     def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
         """Score raw and all candidates on both halves."""
-        halves, metric = (self.choosing, self.judging), self.kind.metric
-        choosing, judging = (score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves)
-        return Judgement(
-            evidence=self,
-            report=judging,
-            choosing={name: choosing.value(name, self.choosing.task, metric=metric) for name in systems},
-            judging={name: judging.value(name, self.judging.task, metric=metric) for name in systems},
-            leads=self._differences(choosing),
-            gains={first: row for (first, second), row in self._differences(judging).items() if second == RAW},
-        )
-
-    def _differences(self, report: Report) -> dict[tuple[str, str], Difference]:
-        """(system, other system) -> the one less the other."""
-        rows = [row for row in report.differences if row.metric == self.kind.metric]
-        return {(row.first, row.second): row for row in (*rows, *(row.seen_from(row.second) for row in rows))}
+        halves = (self.choosing, self.judging)
+        return Judgement(self, *(score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves))
 
 
 def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
@@ -202,19 +189,13 @@ class Judgement:
 
     Attributes:
         evidence: The pairs.
-        report: The scores of all systems on the judging half.
-        choosing: Score of each system on the choosing half.
-        judging: Score of each system on the judging half.
-        leads: (system, other system) -> the lead of the one over the other on the choosing half.
-        gains: Candidate -> its score less that of raw, on the judging half.
+        choosing: The scores of all systems on the choosing half.
+        judging: The scores of all systems on the judging half.
     """
 
     evidence: Evidence
-    report: Report
-    choosing: Mapping[str, float]
-    judging: Mapping[str, float]
-    leads: Mapping[tuple[str, str], Difference]
-    gains: Mapping[str, Difference]
+    choosing: Report
+    judging: Report
 
     @property
     def chosen(self) -> str | None:
@@ -222,17 +203,22 @@ class Judgement:
 
         It is the best closed form, or a flow that is better by more than chance.
         """
-        names = sorted((name for name in self.choosing if name != RAW), key=lambda name: -self.choosing[name])
+        scores = self.choosing.values(self.evidence.kind.metric)
+        names = sorted((name for name in scores if name != RAW), key=lambda name: -scores[name])
         flows = [name for name in names if advice_for(name) == FLOW]
         closed = [name for name in names if name not in flows]
         if flows and closed:
-            return flows[0] if proven(self.leads[flows[0], closed[0]]) else closed[0]
+            return flows[0] if proven(self._lead(self.choosing, flows[0], closed[0])) else closed[0]
         return next(iter(names), None)
 
     @property
     def gain(self) -> Difference | None:
         """The gain of the chosen candidate."""
-        return self.gains[self.chosen] if self.chosen else None
+        return self._lead(self.judging, self.chosen, RAW) if self.chosen else None
+
+    def _lead(self, report: Report, first: str, second: str) -> Difference:
+        metric = self.evidence.kind.metric
+        return [row for row in report.compared(first, second) if row.metric == metric][-1]
 
     def section(self) -> Section:
         """All systems on the judging half, x 100."""
@@ -242,20 +228,21 @@ class Judgement:
             f"{len(evidence.choosing):,} chose ({self.chosen}), {len(evidence.judging):,} others judge. x 100, and "
             "cosines as they are."
         )
-        return Section(evidence.kind.title.capitalize(), self.report.table(columns), (how, *self.report.captions()))
+        return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         kind, gain = self.evidence.kind, asdict(self.gain) if self.gain else None
         what = {"kind": kind.title, "metric": kind.metric, "chosen": self.chosen}
-        return {**what, "gain": gain, "report": self.report.as_dict()}
+        return {**what, "gain": gain, "report": self.judging.as_dict()}
 
     def __str__(self) -> str:
         """What it says about the chosen candidate."""
         kind, chosen, gain = self.evidence.kind, self.chosen, self.gain
         if chosen is None or gain is None:
             return f"Nothing could be fitted, so the {kind.title} have nothing to judge."
-        before, after = (100 * self.judging[name] for name in (RAW, chosen))
+        scores = self.judging.values(kind.metric)
+        before, after = (100 * scores[name] for name in (RAW, chosen))
         said = ""
         if gain.ci_low is not None and gain.ci_high is not None:
             word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "not to be told apart"
@@ -292,8 +279,8 @@ def decide(
     Returns:
         What is advised; the candidate to use, "raw" for none; and plain sentences with the numbers behind the advice.
     """
-    chosen = evidence[0].chosen if evidence else None
-    system = chosen if chosen and proven(evidence[0].gains[chosen]) else RAW
+    gain = evidence[0].gain if evidence else None
+    system = gain.first if gain and proven(gain) else RAW
     if system != RAW:
         verdict = advice_for(system)
     elif raw.centered:

@@ -140,6 +140,15 @@ class Report(AbstractResult):
         """
         return self._by_place[system, task, aggregation, metric or self.metric].value
 
+    def values(self, metric: str) -> dict[str, float]:
+        """The number of each system, in [-1, 1], where a single task was scored."""
+        return {row.system: row.value for row in self.rows if row.metric == metric and row.aggregation == "all"}
+
+    def compared(self, system: str, other: str) -> list[Difference]:
+        """The differences of two systems, on each task and suite, as seen from the first."""
+        names = {system, other}
+        return [row.seen_from(system) for row in self.differences if {row.first, row.second} == names]
+
     def missed(self) -> str:
         """The thresholds that were missed."""
         return self.below
@@ -192,8 +201,7 @@ class Report(AbstractResult):
         return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
     def _versus(self, lead: Column, best: Row, other: Row) -> str:
-        names = {best.system, other.system}
-        pair = [row.seen_from(best.system) for row in self.differences if {row.first, row.second} == names]
+        pair = self.compared(best.system, other.system)
         tasks = [column for column in self.columns if column.task not in SUITES]
         difference = next(row for row in pair if _fits(row, lead))
         text = (

@@ -209,7 +209,7 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
     families = dict.fromkeys((figure.aggregation, figure.metric) for figure in kept)
     found = []
     for first, second in combinations(range(len(systems)), 2):
-        rows = [_difference(systems, figure, first, second) for figure in kept]
+        rows = [difference(systems, figure, first, second) for figure in kept]
         for family in families:
             members = [row for row in rows if (row.aggregation, row.metric) == family]
             tasks = [row for row in members if row.task not in suites]
@@ -220,7 +220,7 @@ def differences(systems: Sequence[str], figures: Sequence[Figure], suites: Colle
     return found
 
 
-def _difference(systems: Sequence[str], figure: Figure, first: int, second: int) -> Difference:
+def difference(systems: Sequence[str], figure: Figure, first: int, second: int) -> Difference:
     """One difference, not yet corrected."""
     replicates = figure.replicates[first] - figure.replicates[second]
     drawn = bool(len(replicates)) and bool(np.isfinite(replicates).all())

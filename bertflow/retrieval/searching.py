@@ -27,6 +27,8 @@ ENGINES: Mapping[str, str] = {
     "usearch": "bertflow.integrations.usearch.UsearchSearch",
 }
 """What finds the candidates, by the name that command lines use: the class of a ``Search``."""
+DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
+"""What ``SearchScores`` says of a ``Difference``."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -139,7 +141,7 @@ def evaluate_search(
     import numpy as np
 
     from bertflow.evaluation.figures import mean_figure
-    from bertflow.evaluation.significance import bootstrap_p
+    from bertflow.evaluation.significance import difference
     from bertflow.text_keys import text_key
 
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
@@ -170,11 +172,8 @@ def evaluate_search(
             value, (low, high) = float(figure.values[at]), figure.interval(at)
             rows.append({"system": system, "metric": metric, "value": value, "ci_low": low, "ci_high": high})
         if len(embedded) > 1:
-            value, drawn = float(figure.values[1] - figure.values[0]), figure.replicates[1] - figure.replicates[0]
-            p = bootstrap_p(drawn) if drawn.size else None
-            low, high = figure.interval(1, less=0)
-            ends = {"ci_low": low, "ci_high": high}
-            differences.append({"metric": metric, "difference": value, **ends, "p_bootstrap": p})
+            row = vars(difference(tuple(embedded), figure, 1, 0))
+            differences.append({name: row[name] for name in DIFFERENCE_KEYS})
     seen = sum(text_key(question) in keys for question in questions)
     return SearchScores(len(questions), answers, seen, rows, differences)
 

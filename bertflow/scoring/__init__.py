@@ -1,6 +1,6 @@
 """``bertflow.score``: cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,6 +56,7 @@ class ScoredPairs(AbstractResult):
     domain: "DomainReport | None" = None
 
     name: ClassVar[str] = "scores"
+    not_in_json: ClassVar[tuple[str, ...]] = ("scores", "pairs", "cosines", "percentiles", "probabilities", "matches")
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -84,11 +85,7 @@ class ScoredPairs(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {
-            "threshold": vars(self.threshold) if self.threshold else None,
-            "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()],
-            "domain": self.domain.as_dict() if self.domain else None,
-        }
+        return {**super().as_dict(), "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()]}
 
 
 def score(
@@ -135,7 +132,15 @@ def score(
         UsageError: If options contradict each other, or the text is too small for the false-match rate.
         DataError: If a file cannot be used, or the scores belong to another encoder.
     """
-    _check(pairs, output, domain, fit_on, {"labels": labels, "save": save, "density": density})
+    if output:
+        require_writable(output)
+    for name, value in {"labels": labels, "save": save, "density": density}.items():
+        if value is not None and fit_on is None:
+            raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
+    if pairs and domain and output:
+        raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
+    if not (pairs or domain or save):
+        raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
     from bertflow.data.pairs import load_pairs
     from bertflow.evaluation.systems import pair_cosines
     from bertflow.scoring.domain import DOMAIN, DomainCheck
@@ -148,8 +153,8 @@ def score(
     if isinstance(encoder, str | Path):
         encoder = load(encoder, **options)
     if text is not None:
-        name = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
-        text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, name)
+        called = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
+        text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, called)
     found = ScoredPairs()
     if asked is not None or save:
         if text is not None:
@@ -166,7 +171,9 @@ def score(
             matches = cosines >= threshold.value
             found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
         if save:
-            _save(Path(save), encoder, scores)
+            with atomic_folder(save) as aside:
+                encoder.write(aside)
+                scores.save(aside)
     if strange is not None:
         if text is not None:
             check = DomainCheck.of_text(encoder.raw, text, density or "gaussian")
@@ -177,21 +184,6 @@ def score(
         table = found if found.domain is None else found.domain
         write_rows(output, table.header, table.rows())
     return found
-
-
-def _check(
-    pairs: Any, output: str | Path | None, domain: Any, fit_on: Any, of_fit: Mapping[str, str | Path | None]
-) -> None:
-    """Refuse what can be refused before anything is opened."""
-    if output:
-        require_writable(output)
-    for name, value in of_fit.items():
-        if value is not None and fit_on is None:
-            raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
-    if pairs and domain and output:
-        raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
-    if not (pairs or domain or of_fit["save"]):
-        raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
 
 
 def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
@@ -205,13 +197,6 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
         return load_pairs(given, "texts", columns)
     first, second = zip(*given, strict=True) if given else ((), ())
     return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
-
-
-def _save(folder: Path, encoder: "SentenceEncoder", scores: "ScoreCalibrator") -> None:
-    """Write the encoder and its scores as one folder."""
-    with atomic_folder(folder) as aside:
-        encoder.write(aside)
-        scores.save(aside)
 
 
 def _kept(home: Path | None, name: str, do: str) -> Path:

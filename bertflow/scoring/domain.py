@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ from sklearn.metrics import roc_auc_score
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.calibrators import AbstractDensity, Whitening
 from bertflow.calibration.spelling import parse_calibrator
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder, write_json
@@ -32,9 +33,6 @@ from bertflow.results import AbstractResult
 from bertflow.scoring.scores import require_same_encoder
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
 
 Float64 = NDArray[np.float64]
 DOMAIN, DENSITY, RECORD = "domain", "density", "domain.json"
@@ -163,7 +161,7 @@ class DomainCheck:
         self.made_by_ = Identity()
 
     @classmethod
-    def of_text(cls, encoder: "SentenceEncoder", sentences: Sequence[str], density: str = "gaussian") -> Self:
+    def of_text(cls, encoder: SentenceEncoder, sentences: Sequence[str], density: str = "gaussian") -> Self:
         """Fit a density on one half of a text, and hold out the other half.
 
         Args:
@@ -207,7 +205,7 @@ class DomainCheck:
         self.held_out_ = np.sort(self.log_likelihood(x))
         return self
 
-    def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], held_out: Sequence[str]) -> Self:
+    def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], held_out: Sequence[str]) -> Self:
         """Fit to sentences as the raw ``encoder`` embeds them, compare with others, and remember the encoder."""
         with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
             self.fit(encoder.encode(list(sentences)), encoder.encode(list(held_out)[:MOST]))
@@ -242,9 +240,7 @@ class DomainCheck:
         shift = float((batch.mean() - kept.mean()) / kept.std())
         return Drift(len(batch), len(kept), float(test.pvalue), float(test.statistic), shift, auroc(kept, batch))
 
-    def report(
-        self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool | None = None
-    ) -> DomainReport:
+    def report(self, encoder: SentenceEncoder, sentences: Sequence[str], progress: bool | None = None) -> DomainReport:
         """Ask about each sentence as the raw ``encoder`` embeds it, and about all of them.
 
         Raises:
@@ -267,7 +263,7 @@ class DomainCheck:
             write_json(aside / RECORD, asdict(record))
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
+    def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:

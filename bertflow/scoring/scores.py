@@ -14,7 +14,7 @@ one by one, since thresholds lie there; of the others every thousandth part.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,15 +23,13 @@ from scipy.stats import beta, binom
 from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
 from bertflow.registry import lookup
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
 
 Float64 = NDArray[np.float64]
 SCORES = "scores.json"
@@ -181,7 +179,7 @@ class ScoreCalibrator:
         self._held, self.n_, self.pairs_ = record, record.n, record.pairs
         self.made_by_, self.probability_ = Identity.from_record(record.made_by), record.probability
 
-    def fit_sentences(self, encoder: "SentenceEncoder", sentences: Sequence[str], progress: bool | None = None) -> Self:
+    def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
         self.fit(encoder.encode(list(dict.fromkeys(sentences)), progress=progress))
         self.made_by_ = encoder.identity
@@ -290,7 +288,7 @@ class ScoreCalibrator:
         write_json(Path(folder) / SCORES, asdict(record))
 
     @classmethod
-    def load(cls, folder: str | Path, encoder: "SentenceEncoder | None", force: bool = False) -> Self:
+    def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:
         """Read what ``save`` wrote.
 
         Args:
@@ -310,7 +308,7 @@ class ScoreCalibrator:
 
 
 def require_same_encoder(
-    made_by: Identity, encoder: "SentenceEncoder | None", path: Path, again: str, force: bool
+    made_by: Identity, encoder: SentenceEncoder | None, path: Path, again: str, force: bool
 ) -> None:
     """Refuse an encoder that a file was not fitted on; None checks nothing."""
     if encoder is not None:

@@ -1,5 +1,7 @@
 """The decision as a table: geometry and figures in, verdict out."""
 
+from dataclasses import dataclass
+
 import pytest
 
 from bertflow.advise.verdict import (
@@ -24,10 +26,27 @@ def geometry(median):
     return Geometry(400, 16, median, median - 0.1, median, median + 0.1, 7.0, 1.5, 0.25)
 
 
-def gain(interval):
+def middle(interval):
     low, high = interval
-    middle = (low + high) / 2 if low is not None else 0.01
-    return Difference("task", "all", "metric", "one", "other", middle, low, high, None, None, None, None)
+    return (low + high) / 2 if low is not None else 0.01
+
+
+@dataclass
+class HalfReport:
+    """What is read of a report: a score for each system, and the interval of its lead over any other."""
+
+    metric: str
+    scores: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+
+    def values(self, metric):
+        return self.scores if metric == self.metric else {}
+
+    def compared(self, system, other):
+        interval = self.intervals[system]
+        return [
+            Difference("task", "all", self.metric, system, other, middle(interval), *interval, None, None, None, None)
+        ]
 
 
 def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, gains=NOISE, candidates=CANDIDATES):
@@ -43,11 +62,16 @@ def figures(kind=LABELLED["graded"], choosing=(0.5, 0.4, 0.3, 0.2), lead=NOISE, 
     intervals = dict.fromkeys(candidates, gains) if isinstance(gains, tuple) else gains
     return Judgement(
         evidence=Evidence(kind, (), range(1200)),
-        report=None,
-        choosing={"raw": 0.9, **dict(zip(candidates, choosing, strict=False))},
-        judging={"raw": 0.4, **{name: 0.4 + gain(interval).difference for name, interval in intervals.items()}},
-        leads={(one, other): gain(lead) for one in candidates for other in candidates},
-        gains={name: gain(interval) for name, interval in intervals.items()},
+        choosing=HalfReport(
+            kind.metric,
+            {"raw": 0.9, **dict(zip(candidates, choosing, strict=False))},
+            dict.fromkeys(candidates, lead),
+        ),
+        judging=HalfReport(
+            kind.metric,
+            {"raw": 0.4, **{name: 0.4 + middle(interval) for name, interval in intervals.items()}},
+            intervals,
+        ),
     )
 
 
