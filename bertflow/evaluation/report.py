@@ -119,10 +119,14 @@ class Report(AbstractResult):
         return Table(("system", *(column.title for column in shown)), lines)
 
     def comparison(self) -> list[str]:
-        """The best system against each other one, on the suite if there is one, else on the first column."""
-        lead = next((column for column in self.columns if column.task in SUITES), self.columns[0])
-        best, *others = sorted(self._column(lead), key=lambda row: -row.value)
-        return [self._versus(lead, best, other) for other in others]
+        """By each metric, the best system against each other one, on the suite or else the first column that has it."""
+        lines = []
+        for metric in dict.fromkeys(column.metric for column in self.columns):
+            columns = [column for column in self.columns if column.metric == metric]
+            lead = next((column for column in columns if column.task in SUITES), columns[0])
+            best, *others = sorted(self._column(lead), key=lambda row: (-row.value, row.system))
+            lines += [self._versus(lead, best, other) for other in others]
+        return lines
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
@@ -201,17 +205,21 @@ class Report(AbstractResult):
         return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
     def _versus(self, lead: Column, best: Row, other: Row) -> str:
+        facts = {system.name: system for system in self.systems}
         pair = self.compared(best.system, other.system)
-        tasks = [column for column in self.columns if column.task not in SUITES]
+        tasks = [column for column in self.columns if column.task not in SUITES and column.metric == lead.metric]
         difference = next(row for row in pair if _fits(row, lead))
         text = (
             f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
             f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
+            f"{facts[best.system].fitted_apart(facts[other.system])}"
         )
         if difference.separable is None:
             return f"{text}; nothing was resampled, so whether that is chance is not known."
         text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): "
         text += "separable" if difference.separable else "not separable"
+        if difference.separable != difference.excludes_zero:
+            text += f" (Holm's correction over the tasks decides: p = {difference.p_bootstrap_holm:.2g})"
         if len(tasks) < 2:
             return f"{text}."
         found = [(column.title, row) for column in tasks for row in pair if _fits(row, column)]

@@ -100,6 +100,18 @@ class SystemFacts:
         """Share of some texts, given by their hashes, that stood in the fitting text; None where that is unknown."""
         return None if self.hashes is None else float(np.isin(evaluated, self.hashes).mean())
 
+    def fitted_apart(self, other: "SystemFacts") -> str:
+        """On how much text each of two calibrated systems was fitted, in words; empty if it is the same text."""
+        rows = [system.description.get("fitted_rows") for system in (self, other)]
+        if self.hashes is None or other.hashes is None:
+            same = rows[0] == rows[1]
+        else:
+            same = np.array_equal(self.hashes, other.hashes)
+        if None in rows or same:
+            return ""
+        texts = sorted(f"{system.name} on {n:,} rows" for system, n in zip((self, other), rows, strict=True))
+        return f", fitted on different text ({' and '.join(texts)})"
+
     def label_leak(self, task: str) -> str:
         """The labelled data that holds labels of ``task``; empty where there is none."""
         return next((label for label in self.labels if task == label or task in SAME_LABELS.get(label, ())), "")

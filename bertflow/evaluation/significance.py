@@ -147,12 +147,19 @@ class Difference:
         """Whether the difference is more than chance; None where nothing was resampled."""
         return None if self.p_bootstrap_holm is None else self.p_bootstrap_holm < LEVEL
 
+    @property
+    def excludes_zero(self) -> bool:
+        """Whether the interval, which is not corrected for the number of tasks, lies on one side of zero."""
+        return self.ci_low is not None and self.ci_high is not None and (self.ci_low > 0 or self.ci_high < 0)
+
     def seen_from(self, system: str) -> "Difference":
         """The same difference with ``system``, one of the two, as the first."""
         if system == self.first:
             return self
-        low, high = (None if end is None else -end for end in (self.ci_high, self.ci_low))
-        return replace(self, first=system, second=self.first, difference=-self.difference, ci_low=low, ci_high=high)
+        low, high = (None if end is None else 0.0 - end for end in (self.ci_high, self.ci_low))
+        return replace(
+            self, first=system, second=self.first, difference=0.0 - self.difference, ci_low=low, ci_high=high
+        )
 
 
 def williams(r12: float, r13: float, r23: float, n: int) -> tuple[float, float]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from typing_extensions import Unpack
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
+from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
@@ -167,7 +168,8 @@ def build_systems(
     Args:
         opened: What the user named.
         baselines: Baselines of each distinct encoder among them.
-        corpus: Text to fit the baselines on. None: they are refitted from the moments of a calibrator in ``opened``.
+        corpus: Text to fit the baselines on. None: each text that a calibrator in ``opened`` was fitted on has
+            baselines of its own, refitted from its moments.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         ceiling: Makes the supervised ceiling of each distinct encoder, which is added together with ``raw``.
 
@@ -183,10 +185,7 @@ def build_systems(
         groups.setdefault(one.own.identity.key, []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
-        suffix = f" {group[0].name}" if len(groups) > 1 else ""
-        names = [one.name for one in group]
-        for name, system in _systems_of(group, baselines, corpus, progress, ceiling):
-            label = name if name in names else name + suffix
+        for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress, ceiling):
             if label in systems:
                 raise UsageError(f"Two systems would be called {label!r}. Rename one folder, or leave one out.")
             systems[label] = system
@@ -195,37 +194,50 @@ def build_systems(
 
 def _systems_of(
     group: Sequence[SharedPass],
+    several: bool,
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None,
     ceiling: Ceiling | None,
 ) -> Iterator[tuple[str, SentenceEncoder]]:
-    """What is scored on one encoder: baselines first, then what is calibrated already."""
-    first, raw = group[0], SystemSpec(RAW)
+    """What is scored on one encoder, one of ``several``: baselines first, then what is calibrated already."""
+    first, raw = min(group, key=lambda one: one.name), SystemSpec(RAW)
     calibrators = {one.name: one.calibrator for one in group if one.calibrator is not None}
+    # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
+    fits = {_fitted_on(calibrators[name]): (name, calibrators[name]) for name in sorted(calibrators, reverse=True)}
+    of = f" of {first.name}" if several else ""
     wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) or ceiling else []) + list(baselines))
     own = _pooled(first, raw, corpus)
     # Word vectors are static already. All poolings are opened before the first one embeds.
     encoders = {one: _pooled(first, one, corpus) for one in wanted if one.pooling not in STATIC or first.recipe}
-    fitted = next(iter(calibrators.values()), None)
     for spec, encoder in encoders.items():
-        moments = fitted if spec.pooling is None else None
-        if corpus is None and (spec.counts or (spec.calibrator is not None and moments is None)):
+        from_moments = corpus is None and spec.calibrator is not None
+        if (corpus is None and spec.counts) or (from_moments and (spec.pooling is not None or not fits)):
             raise UsageError(
                 f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored "
                 "sentences."
             )
-        if spec.calibrator is None:
-            yield spec.spelling, encoder
-        elif corpus is not None:
-            yield spec.spelling, CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
-        elif moments is not None:
-            yield spec.spelling, CalibratedEncoder(encoder, spec.refitted(moments))
+        if from_moments:
+            for name, calibrator in fits.values():
+                label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling
+                yield label, CalibratedEncoder(encoder, spec.refitted(calibrator))
+        elif corpus is not None and spec.calibrator is not None:
+            fitted = CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
+            yield spec.spelling + of, fitted
+        else:
+            yield spec.spelling + of, encoder
     if ceiling:
-        yield CEILING, ceiling(own)
+        yield CEILING + of, ceiling(own)
     for one in group:
         if one.calibrator is not None:
             yield one.name, CalibratedEncoder(own, one.calibrator)
+
+
+def _fitted_on(calibrator: AbstractCalibrator) -> tuple[int, bytes]:
+    """What tells the texts of two calibrators of one encoder apart: their sentences, or moments if they are unknown."""
+    hashes = calibrator.provenance.text_hashes if calibrator.provenance else None
+    known = calibrator.moments_.mean if hashes is None else hashes
+    return calibrator.moments_.n, known.tobytes()
 
 
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:

@@ -193,8 +193,8 @@ def test_word_vectors_and_static_vectors_stand_beside_a_transformer(evaluate, ti
     code, out, _ = evaluate(tiny_bert, vectors, "--pooling", "cls", "--tasks", "news", "--compare", "static")
     assert code == 0
     systems = [line.rsplit(maxsplit=1)[0].strip() for line in out.splitlines()[3:6]]
-    assert systems == ["raw tiny-bert", "static tiny-bert", "raw glove.txt"]
-    assert "raw glove.txt: encoder glove.txt, pooling words-mean, seen 0.00 (inductive)." in out
+    assert systems == ["raw of tiny-bert", "static of tiny-bert", "raw of glove.txt"]
+    assert "raw of glove.txt: encoder glove.txt, pooling words-mean, seen 0.00 (inductive)." in out
 
 
 def test_the_ceiling_says_what_share_of_the_gap_is_closed(evaluate, fitted, tmp_path, monkeypatch):

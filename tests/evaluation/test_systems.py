@@ -1,3 +1,6 @@
+from dataclasses import asdict
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -6,6 +9,7 @@ from bertflow.calibration.calibrators import Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.files import write_json
 
@@ -137,7 +141,7 @@ def test_token_counts_that_an_encoder_brings_are_kept(tiny_bert):
 def test_systems_of_several_encoders_say_whose_they_are(tiny_bert, calibrated):
     other = open_system(str(tiny_bert), device="cpu", pooling="cls")
     systems = built([other, open_system(str(calibrated[1]), device="cpu")], "center", SENTENCES)
-    assert list(systems) == ["raw tiny-bert", "center tiny-bert", "center mine", "mine"]
+    assert list(systems) == ["raw of tiny-bert", "center of tiny-bert", "center of mine", "mine"]
 
 
 def test_an_encoder_and_what_was_fitted_on_it_share_their_baselines(tiny_bert, calibrated):
@@ -150,3 +154,40 @@ def test_two_systems_of_one_name_are_refused(calibrated):
     with pytest.raises(UsageError) as refused:
         built([opened, opened])
     assert str(refused.value) == "Two systems would be called 'mine'. Rename one folder, or leave one out."
+
+
+@pytest.fixture
+def three(tiny_bert, tmp_path):
+    """Two calibrators that were fitted on the same text, and one on other text."""
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", max_length=32, device="cpu")
+    for name, text in {"one": SENTENCES, "other": SENTENCES[:4], "two": SENTENCES}.items():
+        CalibratedEncoder.fit(encoder, Whitening(n_components=2), text).save(tmp_path / name)
+    return [tmp_path / name for name in ("one", "other", "two")]
+
+
+def test_every_text_that_was_fitted_on_has_its_own_baselines(three):
+    systems = built([open_system(str(folder), device="cpu") for folder in three], "raw,whitening(2)")
+    assert set(systems) == {"raw", "whitening(2) of one", "whitening(2) of other", "one", "other", "two"}
+    for name in ("one", "other"):
+        theirs = systems[f"whitening(2) of {name}"].encode(SENTENCES)
+        np.testing.assert_allclose(theirs, systems[name].encode(SENTENCES), atol=EQUAL)
+
+
+def test_no_comparison_depends_on_the_order_of_arguments(three, pairs):
+    found = []
+    for order in permutations(three):
+        report = score_sets(built([open_system(str(folder), device="cpu") for folder in order], "raw,center"), [pairs])
+        rows = {(row.system, row.metric, row.aggregation, row.subset): row.as_dict() for row in report.rows}
+        both = {(row.first, row.second, row.metric): row for row in report.differences}
+        both |= {(second, first, metric): row.seen_from(second) for (first, second, metric), row in both.items()}
+        found.append((rows, both, set(report.comparison())))
+    for rows, both, lines in found[1:]:
+        assert rows == found[0][0]
+        assert lines == found[0][2]
+        assert both.keys() == found[0][1].keys()
+        for place, row in both.items():
+            for name, value in asdict(row).items():
+                assert value == pytest.approx(asdict(found[0][1][place])[name], abs=1e-9), (place, name)
+    apart = [line for line in found[0][2] if "fitted on different text" in line]
+    assert len(apart) == 2
+    assert any("(center of other on 4 rows and one on 6 rows)" in line for line in apart)

@@ -72,7 +72,7 @@ def test_static_sif_without_text_is_refused(tiny_bert):
 
 def test_word_vectors_have_no_static_row_beside_a_transformer(tiny_bert, vectors):
     systems = built([open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))], "static")
-    assert list(systems) == ["raw tiny-bert", "static tiny-bert", "raw glove.txt"]
+    assert list(systems) == ["raw of tiny-bert", "static of tiny-bert", "raw of glove.txt"]
 
 
 def test_static_without_a_transformer_is_refused(vectors):
@@ -91,5 +91,5 @@ def test_every_encoder_has_its_ceiling_beside_raw(tiny_bert, vectors):
         [open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))],
         ceiling=lambda encoder: ceiling_system(encoder, labelled),
     )
-    assert list(systems) == ["raw tiny-bert", "ceiling tiny-bert", "raw glove.txt", "ceiling glove.txt"]
-    assert systems["ceiling glove.txt"].dim == 4
+    assert list(systems) == ["raw of tiny-bert", "ceiling of tiny-bert", "raw of glove.txt", "ceiling of glove.txt"]
+    assert systems["ceiling of glove.txt"].dim == 4
