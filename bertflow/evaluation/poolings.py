@@ -9,7 +9,7 @@ and concatenation of the last four, weighted sum of all) are among them; their w
 the cosine a sum over layers is their mean, so the sum of all has no row of its own.
 
 A linear probe says what an embedding holds, not what its cosine shows: how well does a linear classifier tell labels
-apart? Float32 are scaled inside each fold, on its training part.
+apart? Embeddings are scaled inside each fold, on its training part.
 """
 
 import tempfile
