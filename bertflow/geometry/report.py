@@ -11,14 +11,16 @@ from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
+
+if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
@@ -141,12 +143,12 @@ class GeometryReport(AbstractResult):
 
 
 def inspect_geometry(
-    model: str | Path | SentenceEncoder | None = None,
-    text: str | Path | Sequence[str] | None = None,
+    model: "str | Path | SentenceEncoder | None" = None,
+    text: "str | Path | Sequence[str] | None" = None,
     *,
     compare: str | None = None,
     sentences: int = 2000,
-    pairs: str | Path | Pairs = DOCSTRINGS,
+    pairs: "str | Path | Pairs" = DOCSTRINGS,
     data_dir: str = "hub",
     frequencies: str | Path | None = None,
     pooling: str | None = None,
@@ -194,7 +196,7 @@ def inspect_geometry(
     return report if output is None else replace(report, page=report.save(output) / REPORT)
 
 
-def run_folder(model: str | Path | SentenceEncoder | None) -> Path | None:
+def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
     """The folder of a training run, if that is what the user named."""
     return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None
 
