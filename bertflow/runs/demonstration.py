@@ -100,7 +100,7 @@ def demo(
     sentences: int = 6000,
     pairs: int = 2000,
     seed: int = 0,
-    output: str | Path = Path("runs/demo"),
+    output: str | Path = "runs/demo",
     say: Callable[[str], None] | None = None,
 ) -> Demo:
     """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.

@@ -38,6 +38,12 @@ def test_every_command_has_a_main(command):
     assert callable(load(command))
 
 
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "search"])  # search has actions instead
+def test_every_command_takes_its_own_defaults(command, capsys):
+    assert main([command, "--print_config"]) == 0
+    assert ": " in capsys.readouterr().out
+
+
 def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
