@@ -119,9 +119,9 @@ class Report(AbstractResult):
         return Table(("system", *(column.title for column in shown)), lines)
 
     def comparison(self) -> list[str]:
-        """By each metric, the best system against each other one, on the suite or else the first column that has it."""
-        lines = []
-        for metric in dict.fromkeys(column.metric for column in self.columns):
+        """The best system against each other one, on the suite or else the first column; each kind of task apart."""
+        lines, metrics = [], {column.task: column.metric for column in reversed(self.columns)}
+        for metric in dict.fromkeys(metrics[column.task] for column in self.columns):
             columns = [column for column in self.columns if column.metric == metric]
             lead = next((column for column in columns if column.task in SUITES), columns[0])
             best, *others = sorted(self._column(lead), key=lambda row: (-row.value, row.system))

@@ -14,7 +14,7 @@ SentencePiece: a low line); the mark does not count for a token's length. Every 
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -97,7 +97,7 @@ def inspect_tokens(
 
     encoder = WordEncoder(model or embedded_encoder(), revision)
     if vocabulary:
-        return read_vocabulary(encoder.tokenizer, encoder.describe())
+        return read_vocabulary(encoder.tokenizer, encoder)
     alone = [texts] if isinstance(texts, str) else texts or []
     inputs = [(text, None) for text in alone] if pair is None else [pair]
     return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])
@@ -258,7 +258,7 @@ class Vocabulary(AbstractResult):
         special: The special tokens by their role, as ``cls_token``.
         tokens: Those of each kind of ``KINDS``, by id.
         lengths: For words and for pieces, single characters with them, how many are how many characters long.
-        encoder: What the model that has it says of itself, if it is known.
+        encoder: The model that has it, if it is known.
     """
 
     not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
@@ -268,7 +268,7 @@ class Vocabulary(AbstractResult):
     special: Mapping[str, str]
     tokens: Mapping[str, Sequence[str]]
     lengths: Mapping[str, Mapping[int, int]]
-    encoder: Mapping[str, Any] = field(default_factory=dict)
+    encoder: "WordEncoder | None" = None
 
     def examples(self, kind: str, n: int = EXAMPLES) -> list[str]:
         """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
@@ -301,6 +301,7 @@ class Vocabulary(AbstractResult):
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON; of the tokens themselves only counts and examples."""
         return super().as_dict() | {
+            "encoder": self.encoder.describe() if self.encoder else {},
             "mark": {"sign": self.mark, "goes_on": MARKS[self.mark]} if self.mark else None,
             "kinds": {
                 kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind)}
@@ -309,7 +310,7 @@ class Vocabulary(AbstractResult):
         }
 
 
-def read_vocabulary(tokenizer: "PreTrainedTokenizerBase", encoder: Mapping[str, Any] | None = None) -> Vocabulary:
+def read_vocabulary(tokenizer: "PreTrainedTokenizerBase", encoder: "WordEncoder | None" = None) -> Vocabulary:
     """Sort the tokens of a vocabulary by kind."""
     tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     special = set(tokenizer.all_special_tokens)
@@ -326,7 +327,7 @@ def read_vocabulary(tokenizer: "PreTrainedTokenizerBase", encoder: Mapping[str, 
             kind = kind if len(bare) != 1 else "character pieces" if goes_on else "characters"
         kinds[kind].append(token)
     roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder or {})
+    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder)
 
 
 def whole_words(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
