@@ -43,7 +43,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
 
 
 def naive(material: Material) -> Callable[[], None]:
-    """What one writes first: batches of 32 in the order given, padded to the longest, mean of what is no padding."""
+    """What one writes first: batches of 32 in the order given, padded to the longest, mean of what is not padding."""
     tokenizer = AutoTokenizer.from_pretrained(material.model)
     with quiet_transformers():
         model = AutoModel.from_pretrained(material.model).eval()

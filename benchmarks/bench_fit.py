@@ -23,7 +23,7 @@ ROWS = 26_173
 scaled to as many."""
 EPOCH_TARGETS = {1: 1.1, 10: 1.3}
 STEPS = (40, 120)
-"""Lightning is measured by the difference between a long and a short fit: what it costs to start is no step's."""
+"""Lightning is measured by the difference between a long and a short fit: the start belongs to no step."""
 
 
 def rows_like(x: NDArray[np.float32], n: int) -> NDArray[np.float32]:

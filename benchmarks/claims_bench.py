@@ -51,7 +51,7 @@ class Bench:
     Args:
         data_dir: Holds ``sts``, ``text``, ``nli`` and ``encoders``.
         cache: Where embeddings are kept.
-        seed: Of samples, resamples and fits.
+        seed: Random seed for samples, resamples and fits.
         resamples: Of every bootstrap.
     """
 
@@ -257,7 +257,7 @@ def estimated(value: float, replicates: Float64, n: int, unit: str, numbers: Map
 
 
 def certain(value: float, n: int, unit: str, numbers: Mapping[str, float]) -> Measured:
-    """A value that is no estimate."""
+    """A value that is not an estimate."""
     return Measured(float(value), None, None, n, unit, _plain(numbers))
 
 

@@ -4,8 +4,8 @@
                                              none of the interval is        does not hold here
                                              the boundary lies within it    cannot be tested here
 
-A number that is no estimate from a sample has no interval and stands for itself. What an encoder lacks cannot be tested
-on it either, and the reason is kept.
+A number that is not an estimate from a sample has no interval and stands for itself. What an encoder lacks cannot be
+tested on it either, and the reason is kept.
 """
 
 from collections.abc import Mapping
@@ -52,7 +52,7 @@ class Measured:
 
     Attributes:
         value: The effect.
-        low: Lower end of its 95 % interval; None where it is no estimate from a sample.
+        low: Lower end of its 95 % interval; None where it is not an estimate from a sample.
         high: Upper end.
         n: How much was looked at.
         unit: Of what.

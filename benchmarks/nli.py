@@ -63,7 +63,7 @@ NLI_RUNS: Mapping[str, tuple[Sequence[str], Sequence[str]]] = {
     "entailed": (("cad", "snli"), ("--data.only=entailment", *CONTRAST)),
 }
 """Stages of supervision by name: whose pairs, and what is not as in the paper. Entailed pairs are not those of ConjNLI:
-a sentence with a conjunct left out is no paraphrase."""
+a sentence with a conjunct left out is not a paraphrase."""
 SETTINGS = ("inductive", "transductive")
 """Fitted on a mixture of text that holds no scored sentence; on the scored sentences without their scores."""
 

@@ -56,7 +56,7 @@ def tiny_bert(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def shared_data():
-    """Folder of the real evaluation data and text, which is no part of the repository."""
+    """Folder of the real evaluation data and text, which is not part of the repository."""
     folder = Path(__file__).resolve().parents[1] / "../shared/data"
     if not folder.is_dir():
         pytest.skip("the shared data folder is not beside the repository")

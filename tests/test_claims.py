@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 
 @pytest.fixture(scope="module", autouse=True)
 def _benchmarks_on_path():
-    """The benchmarks are no package: their files import one another by name."""
+    """The benchmarks are not a package: their files import one another by name."""
     sys.path.insert(0, str(FOLDER))
     yield
     sys.path.remove(str(FOLDER))

@@ -74,7 +74,7 @@ class Advice(AbstractResult):
         systems: All encoders that were compared, by name: "raw", then the candidates by their spelling.
         not_tried: Spelling of a candidate -> why it was not tried.
         encoder: The encoder to use: calibrated if that is advised.
-        seed: Random seed of the samples and fits.
+        seed: Random seed for the samples and fits.
         folder: Where the advice was saved; None if it was not.
         exported: How other tools open the encoder in that folder, in one line.
     """

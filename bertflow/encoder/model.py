@@ -80,7 +80,7 @@ class Batch:
         rows: Where each stands among all sentences.
         ids: Token ids; (batch, token).
         mask: True at tokens, False at padding; (batch, token).
-        content: True at tokens that are no special ones; all tokens of a sentence that has no others; (batch, token).
+        content: True at tokens that are not special, or at all tokens where a sentence has no others; (batch, token).
     """
 
     rows: NDArray[np.int64]

@@ -329,7 +329,7 @@ def _agreement(rows: Tensor, gold: Tensor, groups: Sequence[Tensor], z: Tensor) 
     """Pearson correlation of cosine and gold score, mean over the sub-sets.
 
     Args:
-        rows: Of the first and of the second sentence of each pair.
+        rows: Rows of the first and of the second sentence of each pair.
         gold: Scores, on any scale.
         groups: The pairs of each sub-set.
         z: Embeddings.

@@ -79,7 +79,7 @@ def evaluate(
         retrieval: Table of queries and their texts, to be ranked as well.
         binary: Table of pairs labelled 0 or 1, scored by ROC AUC as well.
         similarity: cosine, dot, euclidean or manhattan.
-        aggregation: Of the printed table: all, mean or wmean.
+        aggregation: Aggregation of the printed table: all, mean or wmean.
         compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),sif,static,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
         ceiling: Add what labels (tuning) make of each encoder, and the share of that gap which is closed.

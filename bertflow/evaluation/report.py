@@ -66,7 +66,7 @@ class Report(AbstractResult):
         seed: Random seed for the bootstrap.
         metric: The metric that tables show.
         tasks: The STS tasks with all similarities, for the predictions.
-        aggregation: Of the tables: a row of ``AGGREGATIONS``.
+        aggregation: Aggregation that tables show: a row of ``AGGREGATIONS``.
         theirs: Published figures below the table.
         sections: Tables below the scores.
         files: Texts of other files to save, by name.
@@ -216,10 +216,7 @@ class Report(AbstractResult):
         )
         if difference.separable is None:
             return f"{text}; nothing was resampled, so whether that is chance is not known."
-        text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): "
-        text += "separable" if difference.separable else "not separable"
-        if difference.separable != difference.excludes_zero:
-            text += f" (Holm's correction over the tasks decides: p = {difference.p_bootstrap_holm:.2g})"
+        text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): {difference.verdict}"
         if len(tasks) < 2:
             return f"{text}."
         found = [(column.title, row) for column in tasks for row in pair if _fits(row, column)]

@@ -148,9 +148,14 @@ class Difference:
         return None if self.p_bootstrap_holm is None else self.p_bootstrap_holm < LEVEL
 
     @property
-    def excludes_zero(self) -> bool:
-        """Whether the interval, which is not corrected for the number of tasks, lies on one side of zero."""
-        return self.ci_low is not None and self.ci_high is not None and (self.ci_low > 0 or self.ci_high < 0)
+    def verdict(self) -> str:
+        """Whether the difference is separable, in words; where the p-value and the interval disagree, which decides."""
+        words = "separable" if self.separable else "not separable"
+        excludes_zero = self.ci_low is not None and self.ci_high is not None and (self.ci_low > 0 or self.ci_high < 0)
+        if self.separable == excludes_zero:
+            return words
+        corrected = "" if self.p_bootstrap_holm == self.p_bootstrap else " after Holm's correction over the tasks"
+        return f"{words} (p = {self.p_bootstrap_holm:.2g}{corrected} decides, not the interval)"
 
     def seen_from(self, system: str) -> "Difference":
         """The same difference with ``system``, one of the two, as the first."""

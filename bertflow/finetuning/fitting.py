@@ -47,7 +47,7 @@ class PairData(TrainingData):
         pairs: All of them.
         encoder: Tokenizes the sentences.
         recipe: Says how many pairs are one step, and how many are held out.
-        seed: Random seed of the held-out pairs and of the order of the others.
+        seed: Random seed for the held-out pairs and of the order of the others.
     """
 
     def __init__(self, pairs: Pairs, encoder: TransformerEncoder, recipe: FinetuneRecipe, seed: int) -> None:
@@ -90,7 +90,7 @@ class SiameseFit:
         encoder: Trained in place: afterwards, open what ``save`` wrote.
         pairs: What it learns from.
         recipe: How it is trained.
-        seed: Random seed of the head, the order of the pairs, dropout, and the held-out pairs.
+        seed: Random seed for the head, the order of the pairs, dropout, and the held-out pairs.
 
     Raises:
         UnknownNameError: If there is no such objective.
@@ -197,7 +197,7 @@ def fit_siamese(
         encoder: Trained in place.
         pairs: What it learns from: ``load_pairs``, ``load_graded``, ``load_related``.
         recipe: How it is trained; as in the paper by default.
-        seed: Random seed of everything random.
+        seed: Random seed for everything that is random.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         resume: A checkpoint to go on from.
         **changes: Fields of the recipe that differ, as ``objective="regression"``.

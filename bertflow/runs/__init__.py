@@ -216,7 +216,7 @@ def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0)
         options: Where they come from.
         objective: Its name.
         wanted: What the pairs must carry for it: classes, scores or none.
-        seed: Random seed of a sample.
+        seed: Random seed for a sample.
 
     Raises:
         UsageError: If no pairs are named, or options do not fit the objective.

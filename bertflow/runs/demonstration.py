@@ -108,7 +108,7 @@ def demo(
     Args:
         sentences: Number of sentences to fit on.
         pairs: Number of pairs to score, and of pairs to choose the saved system by.
-        seed: Random seed of the sample of docstrings.
+        seed: Random seed for the sample of docstrings.
         output: Folder to write.
         say: Called with each line that is worth reading before the results are there.
     """

@@ -143,7 +143,7 @@ def train(
         output: The run folder; must be new or empty (default: runs/<preset>-<time>).
         resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
             checkpoint of a run, to go on from in its own folder or in a new output folder.
-        seed: Random seed of the held-out rows, the first weights, the order of the rows and dropout.
+        seed: Random seed for the held-out rows, the first weights, the order of the rows and dropout.
         save_encoder: Whether the run folder keeps the encoder, so that it works by itself.
         report: Whether to end with report/report.html, the geometry before and after.
         options: All options as a tree, for config.yaml; made from the arguments by default.
@@ -233,7 +233,7 @@ def finetune(
         output: The run folder; must be new or empty (default: runs/<objective>-<time>).
         resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
             checkpoint of a run, to go on from in its own folder or in a new output folder.
-        seed: Random seed of the order of the pairs, dropout and the held-out pairs.
+        seed: Random seed for the order of the pairs, dropout and the held-out pairs.
         options: All options as a tree, for config.yaml; made from the arguments by default.
         say: Called with each line that is worth reading before the training is done.
 

@@ -213,7 +213,7 @@ def fit(
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         preset: Preset of a flow: default, paper-tf, ...
-        seed: Random seed of a flow; 0 by default.
+        seed: Random seed for a flow; 0 by default.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:

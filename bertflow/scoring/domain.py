@@ -61,7 +61,7 @@ class Drift:
         p_value: P value of the two-sample Kolmogorov-Smirnov test, exact for small samples.
         ks: Its statistic: the largest gap between both distributions, in [0, 1].
         shift: Mean of the batch minus that of the held-out text, in its standard deviations; below 0: strange.
-        auroc: How often a sentence of the batch is less likely than one held out; 0.5 is no difference.
+        auroc: How often a sentence of the batch is less likely than one held out; 0.5 means no difference.
     """
 
     n: int

@@ -63,7 +63,7 @@ class FlowFit:
     Args:
         x: rows.Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
         recipe: How it is trained.
-        seed: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
+        seed: Random seed for the held-out rows, the flow's first weights, and the order of the rows.
         sentences: The n sentences that ``x`` was made from, which ``encoder`` encodes on the fly if the recipe says so.
         encoder: Made ``x`` from them.
         spread: Participation ratio of the plain mean pooling; that of ``x`` by default, or where the encoder pools by
@@ -222,7 +222,7 @@ def fit_flow(
     Args:
         x: Embeddings (n, dim), n >= 2: in memory, memory-mapped, or an ``EmbeddingStore``.
         preset: A row of ``PRESETS``, or a recipe.
-        random_state: Random seed of the held-out rows, the flow's first weights, and the order of the rows.
+        random_state: Random seed for the held-out rows, the flow's first weights, and the order of the rows.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
             that of ``x`` by default.

@@ -247,7 +247,7 @@ class FitRecord:
 
     Attributes:
         preset: Row of ``PRESETS``.
-        seed: Random seed of the held-out rows, the first weights and the order of the rows.
+        seed: Random seed for the held-out rows, the first weights and the order of the rows.
         n_train: Rows trained on.
         n_held_out: Rows that judged the fit.
         dim_in: Width of the embeddings.

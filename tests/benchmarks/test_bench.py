@@ -19,7 +19,7 @@ FOLDER = Path(__file__).parents[2] / "benchmarks"
 
 
 def benchmark(name):
-    """A file of the benchmarks, which are no package."""
+    """A file of the benchmarks, which are not a package."""
     spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module

@@ -41,7 +41,7 @@ def resolve(name):
     package, *parts = name.split(".")
     found = importlib.import_module(package)
     for part in parts:
-        # A module that was not imported yet is no attribute of its package.
+        # A module that was not imported yet is not an attribute of its package.
         found = getattr(found, part) if hasattr(found, part) else importlib.import_module(f"{found.__name__}.{part}")
     return found
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWa
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """Tables of two tasks of one's own, of retrieval pairs and of binary pairs."""
+    """Tables of two tasks that a user brings, of retrieval pairs and of binary pairs."""
     folder, rng = tmp_path_factory.mktemp("data"), np.random.default_rng(0)
     for task in ("news", "chat"):
         lines = [

@@ -24,7 +24,7 @@ DOCSTRING = """Compute the mean of the rows.
 
     .. versionadded:: 3.2
 
-    * A list has items that are no prose.
+    * A list has items that are not prose.
 
     ===  =====
     one  two

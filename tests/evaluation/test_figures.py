@@ -69,7 +69,7 @@ def test_sub_sets_are_resampled_within_themselves(task, aggregation, weigh):
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
 
 
-def test_a_system_is_scored_alike_whoever_stands_beside_it(task):
+def test_a_system_is_scored_alike_whatever_stands_beside_it(task):
     alone = ScoredTask(task.pairs, "cosine", task.similarities[[1]])
     together, apart = (figure(task_figures(one, RESAMPLES, SEED), "wmean") for one in (task, alone))
     np.testing.assert_array_equal(together.replicates[1], apart.replicates[0])

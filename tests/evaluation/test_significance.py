@@ -3,7 +3,7 @@ import pytest
 from scipy import stats
 
 from bertflow.evaluation.figures import Figure
-from bertflow.evaluation.significance import bootstrap_p, differences, holm, williams
+from bertflow.evaluation.significance import Difference, bootstrap_p, differences, holm, williams
 
 
 def correlations(gold, first, second):
@@ -109,3 +109,23 @@ def test_a_difference_turns_with_its_systems():
     assert (turned.first, turned.second, turned.difference) == ("b", "a", -row.difference)
     assert (turned.ci_low, turned.ci_high) == (-row.ci_high, -row.ci_low)
     assert row.seen_from("a") is row
+
+
+@pytest.mark.parametrize(
+    ("interval", "p", "corrected", "verdict"),
+    [
+        ((0.01, 0.15), 0.01, 0.03, "separable"),
+        ((-0.01, 0.15), 0.2, 0.6, "not separable"),
+        (
+            (0.01, 0.15),
+            0.03,
+            0.21,
+            "not separable (p = 0.21 after Holm's correction over the tasks decides, not the interval)",
+        ),
+        ((0.01, 0.15), 0.06, 0.06, "not separable (p = 0.06 decides, not the interval)"),
+        ((-0.15, 0.01), 0.04, 0.04, "separable (p = 0.04 decides, not the interval)"),
+    ],
+)
+def test_what_decides_is_said_where_the_interval_says_otherwise(interval, p, corrected, verdict):
+    found = Difference("stsb", "all", "cosine_spearman", "one", "other", 0.1, *interval, p, None, corrected)
+    assert found.verdict == verdict

@@ -131,7 +131,7 @@ NEARLY = {
     "uniformity": 0.02,
     "hub_skewness": 0.8,
 }
-"""How near a Gaussian comes; the bounds of shares and neighbors drawn at random are no exact values."""
+"""How near a Gaussian comes; the bounds of shares and neighbors drawn at random are not exact values."""
 
 
 def test_every_measure_has_a_twin():

@@ -22,7 +22,7 @@ def test_a_recipe_comes_back_from_what_it_changes(name):
     ("changes", "epochs", "steps"),
     [({}, 4, 375), ({"epochs": 9}, 9, 0), ({"steps": 10}, 4, 10), ({"epochs": 9, "steps": 50}, 9, 50)],
 )
-def test_whoever_names_epochs_alone_gets_them(changes, epochs, steps):
+def test_epochs_that_are_named_alone_are_kept(changes, epochs, steps):
     recipe = resolve("default", changes)
     assert (recipe.epochs, recipe.steps) == (epochs, steps)
     assert resolve("default", recipe_changes(recipe)) == recipe
