@@ -9,6 +9,7 @@ import io
 import logging
 import math
 import os
+import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +29,13 @@ from tqdm.auto import tqdm
 from bertflow.errors import UsageError
 from bertflow.files import write_text
 from bertflow.progress import at_level, watched
-from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, RequeueBetweenSteps, WholeCheckpoints
+from bertflow.training.checkpoints import (
+    CHECKPOINT_STEPS,
+    InterruptBetweenSteps,
+    MidEpochCheckpoint,
+    RequeueBetweenSteps,
+    WholeCheckpoints,
+)
 from bertflow.training.module import planned_steps
 
 LIMITS = ("max_epochs", "max_steps", "max_time")
@@ -58,14 +65,16 @@ def run_training(
     Raises:
         KeyboardInterrupt: After Ctrl-C or SIGTERM.
     """
-    path = None if resume is None else str(resume)
+    path, handler = None if resume is None else str(resume), signal.getsignal(signal.SIGINT)
     try:
         with known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
     except SystemExit:
-        # Lightning ends the process when it is interrupted; that is for our caller to do.
+        # Lightning ends the process when it is interrupted, and has Ctrl-C ignored; that is for our caller to do.
         if not trainer.interrupted:
             raise
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from None
 
 
@@ -142,7 +151,8 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     """
     replaced = LIMITS if any(name in given for name in LIMITS) else ()
     callbacks = [callback for options in (recipe, given) for callback in _listed(options.get("callbacks"))]
-    return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
+    kept = {name: recipe[name] for name in recipe if name not in replaced}
+    return kept | {**given, "callbacks": [*callbacks, InterruptBetweenSteps()]}
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
