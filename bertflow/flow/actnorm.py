@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import torch
-from nflows.transforms.base import Transform
 from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.transforms import LogAbsDet
+from bertflow.flow.transforms import AbstractPart, LogAbsDet
 
 EPS = 1e-6
 """Added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -31,7 +30,7 @@ STARTS: Mapping[str, str] = {
 """How an ActNorm may start."""
 
 
-class ActNorm(Transform):
+class ActNorm(AbstractPart):
     """z = (x + shift) * exp(factor * log_scale), coordinate by coordinate.
 
     * Forward, log-det, inverse: see the file's head.
@@ -64,13 +63,11 @@ class ActNorm(Transform):
             for parameter in (self.shift, self.log_scale):
                 nn.init.uniform_(parameter, -bound, bound, generator=generator)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         log_scale = times(self.factor, self.log_scale)
         return (inputs + self.shift) * log_scale.exp(), log_scale.sum()
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         log_scale = times(self.factor, self.log_scale)
         return inputs * (-log_scale).exp() - self.shift, -log_scale.sum()
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from bertflow.flow.actnorm import ActNorm, times
-from bertflow.flow.transforms import LogAbsDet
+from bertflow.flow.transforms import AbstractPart, LogAbsDet
 from bertflow.onednn import Linear, linear
 from bertflow.registry import lookup
 
@@ -28,7 +28,7 @@ NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
 
 
-class AdditiveCoupling(Transform):
+class AdditiveCoupling(AbstractPart):
     """The second half is shifted by a function of the first; volume is kept.
 
     * Forward: z1 = x1, z2 = x2 + network(x1). Log-det: 0.
@@ -43,18 +43,16 @@ class AdditiveCoupling(Transform):
         self.halves = ((dim + 1) // 2, dim // 2)
         self.network = network(*self.halves)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
         return torch.cat((first, second + self.network(first)), 1), 0.0
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
         return torch.cat((first, second - self.network(first)), 1), 0.0
 
 
-class AffineCoupling(Transform):
+class AffineCoupling(AbstractPart):
     """The second half is shifted and shrunk by functions of the first.
 
     * Forward: z1 = x1, z2 = (x2 + shift) * scale, with shift the even numbers that the network makes of x1, and scale
@@ -74,14 +72,12 @@ class AffineCoupling(Transform):
         made = self.network(first)
         return made[:, 0::2], logsigmoid(made[:, 1::2] + 2)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)
         return torch.cat((first, (second + shift) * log_scale.exp()), 1), log_scale.sum(1)
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
         shift, log_scale = self._shift_and_log_scale(first)
         return torch.cat((first, second * (-log_scale).exp() - shift), 1), -log_scale.sum(1)

@@ -36,7 +36,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import STARTS, ActNorm
 from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS, Network
-from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split, of_rows
+from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split
 from bertflow.registry import lookup
 
 logger = logging.getLogger("bertflow")
@@ -64,14 +64,12 @@ class Glow(Transform):
             UsageError: If the rows are half precision: a log-determinant is a sum of hundreds of terms.
         """
         _refuse_half(inputs)
-        z, logabsdet = self.flow(inputs)
-        return z, of_rows(logabsdet, z)
+        return self.flow(inputs, context)
 
     def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,)."""
         _refuse_half(inputs)
-        x, logabsdet = self.flow.inverse(inputs)
-        return x, of_rows(logabsdet, x)
+        return self.flow.inverse(inputs, context)
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density (n,) of the rows ``x`` (n, dim), in nats."""

@@ -1,13 +1,13 @@
 """What a flow is made of beside its couplings: chains, the split that factors out half of the coordinates, and mixing.
 
-log |det dz/dx| is stored in the smallest form that holds it:
+Each is an nflows transform: it gives one log-determinant a row, (n,), alone or among nflows' own parts. Inside a chain
+log |det dz/dx| is kept in the smallest form that holds it:
 
     (n,)    one number a row         where it depends on the row
     ()      one number               where all rows have the same, because the parameters alone decide it
     0.0     the float                where volume is kept
 
-A step of a flow is many small operators, and writing the same number for each row would double them. nflows' own parts
-accept all three forms. ``of_rows`` gives one number a row.
+A step of a flow is many small operators, and writing the same number for each row would double them.
 
 The number of rows is read as ``inputs.shape[0]`` everywhere: ``len(inputs)`` would fix it in an exported graph.
 
@@ -44,7 +44,43 @@ def of_rows(change: LogAbsDet, rows: Tensor) -> Tensor:
     return torch.as_tensor(change, dtype=rows.dtype, device=rows.device).expand(rows.shape[0])
 
 
-class Chain(Transform):
+class AbstractPart(Transform):
+    """An nflows transform whose log-determinant takes its smallest form where the caller asks for it.
+
+    A part defines ``_forward`` and ``_inverse``: (n, dim) -> (n, dim) and a ``LogAbsDet``.
+    """
+
+    def forward(
+        self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False
+    ) -> tuple[Tensor, LogAbsDet]:
+        """Rows x (n, dim) -> z (n, dim) and log |det dz/dx| (n,), or its smallest form.
+
+        ``context`` reaches nflows' own parts inside a chain; ours have no use for it.
+        """
+        z, change = self._forward(inputs, context)
+        return z, change if smallest else of_rows(change, z)
+
+    def inverse(
+        self, inputs: Tensor, context: Tensor | None = None, *, smallest: bool = False
+    ) -> tuple[Tensor, LogAbsDet]:
+        """Rows z (n, dim) -> x (n, dim) and log |det dx/dz| (n,), or its smallest form."""
+        x, change = self._inverse(inputs, context)
+        return x, change if smallest else of_rows(change, x)
+
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+        raise NotImplementedError
+
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
+        raise NotImplementedError
+
+
+def within(part: Transform, inputs: Tensor, context: Tensor | None, inverse: bool = False) -> tuple[Tensor, LogAbsDet]:
+    """A part inside another one: the smallest form of the log-determinant, where the part has one."""
+    direction = part.inverse if inverse else part
+    return direction(inputs, context, **({"smallest": True} if isinstance(part, AbstractPart) else {}))
+
+
+class Chain(AbstractPart):
     """One transform after the other, by name, so that a saved parameter says where it belongs.
 
     * Forward: the parts in order. Log-det: the sum of theirs. Inverse: their inverses in reverse order.
@@ -55,24 +91,22 @@ class Chain(Transform):
         for name, part in parts.items():
             self.add_module(name, part)
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         outputs, changes = inputs, []
         for part in self.children():
-            outputs, change = part(outputs)
+            outputs, change = within(part, outputs, context)
             changes.append(change)
         return outputs, added(changes)
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         outputs, changes = inputs, []
         for part in reversed(list(self.children())):
-            outputs, change = part.inverse(outputs)
+            outputs, change = within(part, outputs, context, inverse=True)
             changes.append(change)
         return outputs, added(changes)
 
 
-class Split(Transform):
+class Split(AbstractPart):
     """The first ``kept`` coordinates go on into ``inner``; the others are factored out as they are.
 
     * Forward: z = (rest, inner(kept)) if ``factored_first``, else (inner(kept), rest). Log-det: that of inner.
@@ -91,25 +125,23 @@ class Split(Transform):
         self.kept = kept
         self.factored_first = factored_first
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         kept, rest = inputs.split((self.kept, inputs.shape[1] - self.kept), 1)
-        kept, logabsdet = self.inner(kept)
+        kept, logabsdet = within(self.inner, kept, context)
         return torch.cat((rest, kept) if self.factored_first else (kept, rest), 1), logabsdet
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         gone = inputs.shape[1] - self.kept
         if self.factored_first:
             rest, kept = inputs.split((gone, self.kept), 1)
         else:
             kept, rest = inputs.split((self.kept, gone), 1)
-        kept, logabsdet = self.inner.inverse(kept)
+        kept, logabsdet = within(self.inner, kept, context, inverse=True)
         return torch.cat((kept, rest), 1), logabsdet
 
 
-class Reordering(Permutation):
-    """z = x[:, order]; as in nflows, but without a log-determinant of zero for each row.
+class Reordering(AbstractPart, Permutation):
+    """z = x[:, order]; as in nflows, but a chain spends nothing on its log-determinant.
 
     * Forward and inverse: one gather. Log-det: 0.
 
@@ -117,16 +149,14 @@ class Reordering(Permutation):
         order: Column j of z is column ``order[j]`` of x.
     """
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         return inputs.index_select(1, self._permutation), 0.0
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         return inputs.index_select(1, self._permutation.argsort()), 0.0
 
 
-class LULinear(Transform):
+class LULinear(AbstractPart):
     """z = x W with W = P L U.
 
     * Forward: reorder, then x + x (L - 1), then x U: no identity matrix, no scatter.
@@ -167,8 +197,7 @@ class LULinear(Transform):
         factors = lower.tril(-1) + upper.triu(1) + diagonal.abs().log().diag()
         return cls(factors.float(), p.argmax(0), diagonal.sign().float())
 
-    def forward(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows x -> z."""
+    def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         x = inputs.index_select(1, self.permutation)
         x = x + linear(x, self.factors.tril(-1).t())
         log_diagonal = self.factors.diagonal()
@@ -176,8 +205,7 @@ class LULinear(Transform):
         upper = self.factors.triu(1) + torch.diag(self.signs * log_diagonal.exp())
         return linear(x, upper.t()), log_diagonal.sum()
 
-    def inverse(self, inputs: Tensor, context: Tensor | None = None) -> tuple[Tensor, LogAbsDet]:
-        """Rows z -> x."""
+    def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         # In float64, since the factors of a rotation are far worse conditioned than the rotation itself.
         factors, signs = self.factors.double(), self.signs.double()
         upper = factors.triu(1) + torch.diag(signs * factors.diagonal().exp())

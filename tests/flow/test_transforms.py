@@ -4,6 +4,9 @@ from functools import partial
 
 import pytest
 import torch
+from nflows.transforms import CompositeTransform, InverseTransform, MaskedAffineAutoregressiveTransform, Sigmoid
+from nflows.transforms.base import Transform
+from nflows.transforms.permutations import ReversePermutation
 from torch.func import jacrev, vmap
 
 from bertflow.errors import DataError, UnknownNameError, UsageError
@@ -11,7 +14,7 @@ from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.coupling import AdditiveCoupling, AffineCoupling, Network
 from bertflow.flow.glow import build_glow
-from bertflow.flow.transforms import MIXINGS, Chain, LULinear, Split, added, of_rows
+from bertflow.flow.transforms import MIXINGS, AbstractPart, Chain, LULinear, Split, added, of_rows
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 DIMS = (2, 3, 65)
@@ -65,6 +68,18 @@ TRANSFORMS = {
     ),
     "glow, affine": glow(coupling="affine", permutation="lu-rotation"),
 }
+
+
+class ConditionalShift(Transform):
+    """One of nflows' kind, as a user may write it: the rows move by their context."""
+
+    def forward(self, inputs, context=None):
+        return inputs + context, inputs.new_zeros(inputs.shape[0])
+
+    def inverse(self, inputs, context=None):
+        return inputs - context, inputs.new_zeros(inputs.shape[0])
+
+
 IDENTITY_AT_START = ("actnorm", "additive", "additive, conv-stack", "additive, gatu", "split", "glow")
 
 
@@ -104,13 +119,60 @@ def test_inverse_undoes_forward_in_single_precision(transform, dim):
 
 def test_logabsdet_is_that_of_the_jacobian(transform, dim):
     x = rows(2, dim)
-    jacobian = vmap(jacrev(lambda row: transform(row[None])[0][0]))(x)
-    torch.testing.assert_close(of_rows(transform(x)[1], x), torch.linalg.slogdet(jacobian).logabsdet, **EXACT)
+    for direction in (transform, transform.inverse):
+        jacobian = vmap(jacrev(lambda row, direction=direction: direction(row[None])[0][0]))(x)
+        torch.testing.assert_close(direction(x)[1], torch.linalg.slogdet(jacobian).logabsdet, **EXACT)
 
 
 def test_logabsdet_of_the_inverse_is_the_negative(transform, dim):
     z, logabsdet = transform(rows(5, dim))
-    torch.testing.assert_close(of_rows(transform.inverse(z)[1], z), -of_rows(logabsdet, z), **EXACT)
+    torch.testing.assert_close(transform.inverse(z)[1], -logabsdet, **EXACT)
+
+
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_there_is_a_log_determinant_a_row_both_ways_and_with_a_context(transform, dim, n):
+    x = rows(n, dim)
+    for direction in (transform, transform.inverse):
+        for context in ((), (None,), (torch.zeros(n, 2),)):
+            outputs, logabsdet = direction(x, *context)
+            assert outputs.shape == x.shape
+            assert logabsdet.shape == (n,)
+            assert logabsdet.dtype == x.dtype
+
+
+def test_the_smallest_form_is_the_same_number(transform, dim):
+    x = rows(5, dim)
+    if not isinstance(transform, AbstractPart):  # a whole flow: its chain
+        transform = transform.flow
+    for direction in (transform, transform.inverse):
+        outputs, logabsdet = direction(x)
+        again, smallest = direction(x, smallest=True)
+        assert torch.equal(again, outputs)
+        assert torch.equal(of_rows(smallest, x), logabsdet)
+
+
+def test_it_passes_the_checks_of_nflows_own_tests_among_nflows_own_parts(transform, dim):
+    # Source: bayesiains/nflows tests/transforms/transform_test.py, assert_forward_inverse_are_consistent.
+    sigmoid = Sigmoid()
+    mixed = CompositeTransform([transform, sigmoid, ReversePermutation(dim), InverseTransform(sigmoid)])
+    x = rows(9, dim)
+    identity = CompositeTransform([InverseTransform(mixed), mixed])
+    outputs, logabsdet = identity(mixed(x)[0])
+    torch.testing.assert_close(outputs, mixed(x)[0], rtol=0, atol=1e-6)
+    torch.testing.assert_close(logabsdet, torch.zeros(9, dtype=x.dtype), rtol=0, atol=1e-6)
+    torch.testing.assert_close(mixed(x)[1], transform(x)[1], rtol=0, atol=1e-6)
+
+
+def test_a_chain_gives_nflows_own_parts_their_context():
+    context = rows(4, 3)
+    conditional = MaskedAffineAutoregressiveTransform(6, 8, context_features=3).double()
+    inner = Split(ConditionalShift(), 3, factored_first=False)
+    chain = Chain({"ours": ActNorm(6).double(), "theirs": conditional, "split": inner})
+    x = rows(4, 6)
+    z, logabsdet = chain(x, context)
+    assert torch.equal(logabsdet, conditional(x, context)[1])
+    assert not torch.equal(z, chain(x, context + 1)[0])
+    torch.testing.assert_close(chain.inverse(z, context)[0], x, rtol=0, atol=1e-6)
 
 
 def test_rows_do_not_see_each_other(transform, dim):
@@ -131,7 +193,7 @@ def test_it_starts_as_the_identity_where_claimed(name, dim):
     x = rows(4, dim, torch.float32)
     z, logabsdet = TRANSFORMS[name](dim)(x)
     assert torch.equal(z, x)
-    assert torch.equal(of_rows(logabsdet, x), torch.zeros(4))
+    assert torch.equal(logabsdet, torch.zeros(4))
 
 
 def test_lu_starts_as_its_permutation(dim):
@@ -164,9 +226,9 @@ def test_in_an_odd_dimension_the_half_that_stays_has_one_more():
     assert torch.equal(coupling(x)[0][:, :3], x[:, :3])
 
 
-def test_what_keeps_volume_says_so_without_a_number_a_row(dim):
-    assert AdditiveCoupling(dim, network())(rows(4, dim, torch.float32))[1] == 0.0
-    assert mixing("random")(dim)(rows(4, dim, torch.float32))[1] == 0.0
+@pytest.mark.parametrize("name", ["additive", "random", "reversal"])
+def test_what_keeps_volume_costs_a_chain_no_tensor(name, dim):
+    assert isinstance(TRANSFORMS[name](dim)(rows(4, dim, torch.float32), smallest=True)[1], float)
 
 
 @pytest.mark.parametrize("changes", [(0.0, 0.0), (0.0, torch.tensor(2.0)), (torch.tensor(2.0), torch.arange(3.0), 0.0)])
