@@ -96,7 +96,7 @@ def tune_on_nli(options: argparse.Namespace, start: Path, name: str) -> dict[str
         options.work / name,
         start,
         [
-            f"--config={HERE.parent / 'configs' / 'nli-siamese.yaml'}",
+            f"--config={HERE.parent / 'configs' / 'paper-nli.yaml'}",
             f"--data.pairs=[{','.join(map(str, files))}]",
             "--data.leave_out=sts7,tuning",
             f"--data.data_dir={options.data_dir / 'sts'}",

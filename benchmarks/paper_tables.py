@@ -11,7 +11,7 @@ A line of the paper is an encoder, a pooling, and the text that a flow was fitte
     flow (target) a flow a task, fitted on all of its sentences, no labels: train, dev and test of STS-B and SICK;
                   the test pairs of STS12-16, which the released code reads three times in a pass (preset paper-tf)
 
-Table 3 is the same on encoders fine-tuned on NLI labels (``bertflow finetune --config configs/nli-siamese.yaml``).
+Table 3 is the same on encoders fine-tuned on NLI labels (``bertflow finetune --config configs/paper-nli.yaml``).
 Lines whose encoder or text is not given are left out. The encoder stays in the loop, with its dropout on, as released,
 so a BERT-base on a CPU takes a day: a run that is done is not made again, so the script can be stopped and repeated.
 Spearman x 100, weighted mean over the sub-sets of STS12-16, max length 64. Writes paper_tables.{json,md} into --output.

@@ -10,6 +10,7 @@ command = Command(
     trainer=True,
     examples="""\
   bertflow finetune --config configs/nli-siamese.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
+  bertflow finetune --config configs/paper-nli.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
   bertflow finetune --finetune.objective in-batch-negatives --data.pairs answers.tsv --output runs/tuned""",
 )
 main = command.main

@@ -179,7 +179,11 @@ class Spelling:
         if found := re.search(r"Option '(.+?)' is not accepted", text):
             return self._unknown(f"--{found[1]}")
         if found := re.search(r"File does not exist: '(.+?)'", text):
-            return f"The config file {found[1]} is missing. Give the path of a YAML file, as configs/default.yaml."
+            near = ", ".join(sorted(path.name for path in Path(found[1]).parent.glob("*.yaml")))
+            there = f" Its folder has {near}." if near else ""
+            return (
+                f"The config file {found[1]} is missing.{there} Give the path of a YAML file, as configs/default.yaml."
+            )
         if found := re.search(r"Requirement '([^']+)' not met", text):
             return f"An option needs a package that is not installed. Install it with: pip install '{found[1]}'"
         if found := re.search(r'Parser key "(.+?)":(.*)', text):

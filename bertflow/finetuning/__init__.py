@@ -15,7 +15,8 @@ class FinetuneRecipe:
     """How an encoder is fine-tuned. The defaults are the paper's, except where a field says otherwise."""
 
     objective: str = "classification"
-    """Row of ``OBJECTIVES``: classification, regression or in-batch-negatives."""
+    """Row of ``OBJECTIVES``: classification, regression or in-batch-negatives. With few NLI labels the last one raises
+    scores (configs/nli-siamese.yaml), the first, which is the paper's, lowers them (configs/paper-nli.yaml)."""
     learning_rate: float = 2e-5
     """Learning rate of the encoder and of the head."""
     batch_size: int = 16

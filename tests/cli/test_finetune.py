@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
+from sklearn.metrics import roc_auc_score
 
 from bertflow.cli import main as bertflow
 from bertflow.cli.finetune import command
@@ -231,11 +234,62 @@ def test_help_needs_nothing_heavy():
     assert finished.stdout.splitlines()[-1] == "False"
 
 
+def config(name):
+    return f"--config={REPOSITORY / 'configs' / name}.yaml"
+
+
 def test_the_config_of_the_paper_is_the_papers_recipe():
-    recipe = command.parse(["--config", str(REPOSITORY / "configs" / "nli-siamese.yaml")])["recipe"]
+    arguments = command.parse([config("paper-nli")])
+    recipe = arguments["recipe"]
     assert (recipe.objective, recipe.learning_rate, recipe.batch_size, recipe.epochs, recipe.warmup) == (
         "classification", 2e-5, 16, 1.0, 0.1)  # fmt: skip
     assert (recipe.weight_decay, recipe.clip_norm, recipe.max_length, recipe.held_out) == (0.01, 1.0, 64, 0.0)
+    assert (arguments["encoder"].pooling, arguments["pairs"].only) == ("mean", None)
+
+
+def test_the_stage_of_the_paper_is_what_nli_siamese_was(arguments, tmp_path):
+    before = tmp_path / "nli-siamese.yaml"
+    before.write_text("finetune:\n  objective: classification\n  held_out: 0.0\nencoder:\n  pooling: mean\n")
+    found = {}
+    for name, option in (("before", f"--config={before}"), ("now", config("paper-nli"))):
+        assert bertflow([*arguments, option, "--finetune.epochs=2", f"--output={tmp_path / name}"]) == 0
+        found[name] = load_file(tmp_path / name / "encoder" / "model.safetensors")
+    for name, weights in found["before"].items():
+        assert torch.equal(weights, found["now"][name]), name
+
+
+def test_a_run_of_the_papers_stage_is_not_continued_as_another(arguments, tmp_path, capsys):
+    assert bertflow([*arguments, config("paper-nli")]) == 0
+    run = tmp_path / "run"
+    assert bertflow(["finetune", f"--config={run / 'config.yaml'}", f"--output={run}", "--resume=auto"]) == 0
+    assert bertflow([*arguments, config("nli-siamese"), "--resume=auto"]) == 2
+    assert f"The run in {run} was made with data.only=None, but now it is entailment." in capsys.readouterr().err
+
+
+def test_the_stage_that_helps_brings_what_is_entailed_together(arguments, pairs, tiny_bert, tmp_path):
+    rows = [(f"the {a} {noun} sleeps .", f"a {other} in the {place}", LABELS[0 if noun == other else 2])
+            for a in ("big", "small") for noun in NOUNS for other in NOUNS for place in NOUNS]  # fmt: skip
+    pairs.write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in rows))
+    options = ["--finetune.learning_rate=5e-3", "--finetune.epochs=8"]  # a BERT of 16 dimensions takes larger steps
+    assert bertflow([*arguments, config("nli-siamese"), *options]) == 0
+
+    def told_apart(encoder):
+        red = [
+            (f"the red {noun} sleeps .", f"a {other} in the house", noun == other) for noun in NOUNS for other in NOUNS
+        ]
+        first, second, entailed = zip(*red, strict=True)
+        u, v = encoder.encode(first, normalize_embeddings=True), encoder.encode(second, normalize_embeddings=True)
+        return roc_auc_score(entailed, (u * v).sum(1))
+
+    start, end = TransformerEncoder(tiny_bert, "mean(2)"), TransformerEncoder(tmp_path / "run" / "encoder")
+    assert told_apart(end) > told_apart(start) + 0.1
+
+
+@pytest.mark.parametrize("name", ["nli-siamese", "paper-nli"])
+def test_a_stage_is_named_in_the_help_and_where_another_is_not_there(name, capsys):
+    assert f"--config configs/{name}.yaml" in command.help()
+    assert bertflow(["finetune", config("nli")]) == 2
+    assert f"{name}.yaml" in capsys.readouterr().err
 
 
 def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
