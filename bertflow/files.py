@@ -4,29 +4,31 @@ They are written under another name and renamed when they are complete, so a run
 the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
+import ctypes
+import errno
+import fcntl
 import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
+import stat
 import uuid
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError
 
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _aside(path: Path) -> Path:
-    """A name beside ``path`` that nothing has yet, and that is hidden."""
-    return path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+PARTIAL = re.compile(r"[0-9a-f]{8}")
+"""What follows the name of a file in the hidden name of its unfinished successor."""
+UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
+"""How a system says that it does not know a call, or not for this file system."""
+EXCHANGE = 2
+"""RENAME_EXCHANGE of Linux's ``renameat2``."""
 
 
 @contextmanager
@@ -34,44 +36,151 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it becomes ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(path)
-    aside.touch(exist_ok=False)
-    try:
+    with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside:
+        mode = _mode(aside)
         yield aside
+        aside.chmod(mode)
         _sync(aside)
         aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+        _sync(path.parent)
 
 
 @contextmanager
 def atomic_folder(folder: str | Path) -> Iterator[Path]:
     """Give an empty folder to fill; it becomes ``folder``, or replaces it, when the block ends without an error."""
-    folder = Path(folder)
+    folder = Path(os.path.realpath(folder))  # what a link points to is replaced, not the link
     if folder.exists() and not folder.is_dir():
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    aside = _aside(folder)
-    aside.mkdir()
-    try:
+    restore(folder)
+    with _aside(folder, Path.mkdir) as aside:
+        mode = _mode(aside)
         yield aside
-        for path in aside.rglob("*"):
-            if path.is_file():
+        for path in (aside, *aside.rglob("*")):
+            if not path.is_symlink():  # its mode is that of something else
+                path.chmod(mode if path.is_dir() else mode & 0o666)
                 _sync(path)
         _swap(aside, folder)
+
+
+def restore(folder: Path) -> None:
+    """Bring back a folder whose replacement was cut off between two renames, or finish that replacement."""
+    old = _old(folder)
+    if _abandoned(old):
+        if folder.exists():
+            _remove(old)
+        else:
+            old.rename(folder)
+
+
+def _mode(path: Path) -> int:
+    """The mode that the umask gives; libraries and copies give the files that they write others."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def _sync(path: Path) -> None:
+    with _opened(path) as number:
+        try:
+            os.fsync(number)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:  # some network file systems do not sync folders
+                raise
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        yield number
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        os.close(number)
+
+
+@contextmanager
+def _held(path: Path) -> Iterator[None]:
+    """Lock a file or folder while this process writes it; the system releases it when the process dies."""
+    with _opened(path) as number:
+        with suppress(OSError):  # a file system without locks: nothing on it is ever taken for abandoned
+            fcntl.flock(number, fcntl.LOCK_EX)
+        yield
+
+
+def _abandoned(path: Path) -> bool:
+    """Whether there is an unfinished file or folder that nobody holds."""
+    try:
+        with _opened(path) as number:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (OSError, ValueError):  # held, or missing, or not even a path
+        return False
+    return True
+
+
+@contextmanager
+def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
+    """A new hidden name beside ``path``, removed in the end; those that dead processes left are removed first."""
+    remove_unfinished(path)
+    while True:
+        aside = path.parent / f".{path.name}.{uuid.uuid4().hex[:8]}"
+        make(aside)
+        try:
+            with _held(aside):
+                if aside.exists():  # else another process swept it before it was held
+                    yield aside
+                    return
+        finally:
+            _remove(aside)
+
+
+def remove_unfinished(path: Path) -> None:
+    """Remove what dead processes left of ``path``, unfinished."""
+    hidden = f".{path.name}."
+    with os.scandir(path.parent) as entries:
+        names = [entry.name for entry in entries if entry.name.startswith(hidden)]
+    for name in names:
+        if PARTIAL.fullmatch(name.removeprefix(hidden)) and _abandoned(path.parent / name):
+            _remove(path.parent / name)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _old(folder: Path) -> Path:
+    """Where a folder lies while it is replaced, on systems that cannot exchange two folders."""
+    return folder.parent / f".{folder.name}.old"
 
 
 def _swap(aside: Path, folder: Path) -> None:
-    """Replace ``folder`` by ``aside``; the system cannot do that in one call if ``folder`` is not empty."""
-    if not folder.exists():
+    """Give ``aside`` the name ``folder``; what had that name is at ``aside`` afterwards, or gone."""
+    try:
         aside.rename(folder)
-        return
-    old = _aside(folder)
-    folder.rename(old)
-    aside.rename(folder)
-    shutil.rmtree(old)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        if not _exchanged(aside, folder):
+            with _held(folder):
+                folder.rename(_old(folder))
+                aside.rename(folder)
+            _remove(_old(folder))
+    _sync(folder.parent)
+
+
+def _exchanged(one: Path, other: Path) -> bool:
+    """Exchange two names in one step; False where the system, or the file system, has no such step."""
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    here = -100  # AT_FDCWD: paths are relative to the working directory
+    if rename(here, os.fsencode(one), here, os.fsencode(other), EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in UNSUPPORTED:
+        return False
+    raise OSError(number, os.strerror(number), str(other))
 
 
 def file_sha256(*paths: Path) -> str:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import TypedDict, Unpack
 
 from bertflow.errors import UsageError
+from bertflow.files import restore
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import Role, SentenceEncoder
@@ -110,6 +111,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
     from bertflow.encoder.folders import locate
 
     place = Path(name).expanduser()
+    restore(place)
     if place.suffix not in WORD_VECTORS or place.is_dir():
         place = locate(name, revision)
     return place, next(kind for kind in KINDS if kind.known(place))

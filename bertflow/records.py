@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails, from_json
 from typing_extensions import is_typeddict
 
 from bertflow.errors import BertflowError, DataError
+from bertflow.files import restore
 
 Record = TypeVar("Record")
 SHOWN = 60
@@ -45,6 +46,7 @@ def read_record(path: str | Path, schema: type[Record], what: str = "record", do
         DataError: If the file is missing, is not JSON, or is of another form; the message names file and field.
     """
     path = Path(path)
+    restore(path.parent)
     try:
         content = path.read_bytes()
     except FileNotFoundError:

@@ -1,12 +1,17 @@
+import os
 import signal
+import stat
 import subprocess
 import sys
 import textwrap
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from bertflow.errors import DataError
-from bertflow.files import atomic_file, atomic_folder, write_json, write_text
+from bertflow.files import atomic_file, atomic_folder, remove_unfinished, write_json, write_text
+from bertflow.records import read_record
 
 
 def _write_half(aside):
@@ -52,10 +57,106 @@ def test_a_killed_process_leaves_the_old_file(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
-def test_a_finished_file_has_ordinary_permissions(tmp_path):
-    write_text(tmp_path / "ours", "")
-    (tmp_path / "ordinary").write_text("")
-    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "ordinary").stat().st_mode
+@pytest.fixture(params=[0o022, 0o077])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def _modes(folder):
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+
+
+def test_what_is_written_has_the_mode_of_the_umask(umask, tmp_path):
+    with atomic_file(tmp_path / "array.safetensors") as aside:
+        save_file({"x": np.zeros(3)}, aside)  # sets a mode of its own
+    with atomic_folder(tmp_path / "folder") as aside:
+        save_file({"x": np.zeros(3)}, aside / "array.safetensors")
+        (aside / "part").mkdir(mode=0o700)
+        (aside / "part" / "tool").touch(mode=0o777)
+    assert _modes(tmp_path) == {
+        "array.safetensors": 0o666 & ~umask,
+        "folder": 0o777 & ~umask,
+        "folder/array.safetensors": 0o666 & ~umask,
+        "folder/part": 0o777 & ~umask,
+        "folder/part/tool": 0o666 & ~umask,
+    }
+
+
+REPLACE = """
+import itertools, os, signal, sys
+from pathlib import Path
+import bertflow.files as files
+
+die = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+rename, renames = Path.rename, itertools.count(1)
+{patch}
+with files.atomic_folder(sys.argv[1]) as aside:
+    files.write_json(aside / "a.json", {{"is": "new"}})
+    {last}
+"""
+RENAMES = "files._exchanged = lambda *_: False; "
+KILLS = {
+    "while the new one is written": ("", "die()", "old"),
+    "before the exchange": ("files._swap = die", "", "old"),
+    "after the exchange": ("files.shutil.rmtree = die", "", "new"),
+    "between two renames": (
+        RENAMES + "Path.rename = lambda a, b: die() if next(renames) == 3 else rename(a, b)",
+        "",
+        "old",
+    ),
+    "after two renames": (RENAMES + "files.shutil.rmtree = die", "", "new"),
+}
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_a_folder_whose_replacement_is_killed_is_the_old_or_the_new_one(when, tmp_path):
+    patch, last, expected = KILLS[when]
+    folder = tmp_path / "f"
+    with atomic_folder(folder) as aside:
+        write_json(aside / "a.json", {"is": "old"})
+    killed = subprocess.run([sys.executable, "-c", REPLACE.format(patch=patch, last=last), str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert read_record(folder / "a.json", dict[str, str]) == {"is": expected}
+    with atomic_folder(folder) as aside:
+        write_json(aside / "a.json", {"is": "newest"})
+    assert list(tmp_path.iterdir()) == [folder], "what the dead process left is gone"
+    assert read_record(folder / "a.json", dict[str, str]) == {"is": "newest"}
+
+
+def test_where_folders_cannot_be_exchanged_they_are_renamed(tmp_path, monkeypatch):
+    monkeypatch.setattr("bertflow.files._exchanged", lambda *_: False)
+    test_a_folder_is_replaced_whole(tmp_path)
+    assert list(tmp_path.iterdir()) == [tmp_path / "f"]
+
+
+@pytest.mark.parametrize("write", [atomic_file, atomic_folder])
+def test_what_a_living_process_writes_is_left_alone(write, tmp_path):
+    with write(tmp_path / "a") as aside:
+        remove_unfinished(tmp_path / "a")
+        assert aside.exists()
+        if aside.is_dir():
+            write_text(aside / "nested", "")
+    assert list(tmp_path.iterdir()) == [tmp_path / "a"]
+
+
+def test_only_unfinished_files_are_swept(tmp_path):
+    kept, swept = [".a.b", ".a.0123", ".ab.01234567", "a.01234567"], ".a.01234567"
+    for name in (*kept, swept):
+        (tmp_path / name).touch()
+    remove_unfinished(tmp_path / "a")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(kept)
+
+
+def test_a_folder_behind_a_link_is_replaced_and_the_link_kept(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "old").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    with atomic_folder(tmp_path / "link") as aside:
+        (aside / "new").touch()
+    assert (tmp_path / "link").is_symlink()
+    assert [path.name for path in (tmp_path / "real").iterdir()] == ["new"]
 
 
 def test_a_file_in_the_place_of_the_folder_is_kept(tmp_path):

@@ -1,19 +1,21 @@
 """The command line: ``bertflow COMMAND ...``. Each command is one file, loaded when it is called.
 
-What bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data, 4 a
-threshold was missed.
+What bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data or disk, 4 a
+threshold was missed, 5 an error of bertflow itself.
 """
 
+import errno
 import logging
 import os
 import sys
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from bertflow.errors import BertflowError
+from bertflow.errors import BertflowError, DataError, first_line
 from bertflow.progress import at_level
 
 if TYPE_CHECKING:
@@ -40,6 +42,23 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "find out why the embeddings of a server differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
+DEBUG = "--debug"
+"""The option of every command that shows the traceback of an error of bertflow itself."""
+INTERNAL = 5
+"""The exit code of an error of bertflow itself."""
+ADVICE: Mapping[int, str] = {
+    errno.ENOSPC: "Make room on that disk, or choose another place",
+    errno.EDQUOT: "Make room in your quota, or choose another place",
+    errno.EFBIG: "Raise the limit on the size of a file (ulimit -f), or choose another place",
+    errno.EROFS: "Choose a place that can be written",
+    errno.EACCES: "Change its permissions, or choose another place",
+    errno.EPERM: "Change its permissions, or choose another place",
+    errno.ENOTDIR: "A file stands where a folder should be: choose another place",
+    errno.EISDIR: "A folder stands where a file should be: choose another place",
+    errno.ENAMETOOLONG: "Choose a shorter name",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n)",
+}
+"""What to do about what the operating system refuses, by its number."""
 RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 """Where launchers write which process this is; the first that is set counts, as in Lightning."""
 
@@ -68,17 +87,48 @@ def load(name: str) -> Callable[[list[str]], int]:
 
 
 def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
-    """Run one command; what it refuses becomes one line and an exit code."""
+    """Run one command; whatever goes wrong becomes one line and an exit code.
+
+    ``--debug``, or ``BERTFLOW_DEBUG=1`` in the environment, prints the traceback of an error of bertflow itself.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         with notes_on_stderr():
-            return command(list(sys.argv[1:] if argv is None else argv))
+            code = command([word for word in argv if word != DEBUG])
+        sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read the output has what they wanted
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except BertflowError as error:
-        print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-        return error.exit_code
+        return _failed(str(error), error.exit_code)
+    except OSError as error:
+        return _failed(_of_the_system(error), DataError.exit_code)
+    except Exception as error:
+        if DEBUG in argv or os.environ.get("BERTFLOW_DEBUG") == "1":
+            traceback.print_exc()
+        if type(error).__name__ == "SafetensorError":  # a class that is slow to import
+            return _failed(
+                f"A file of weights cannot be read or written: {error}. Write it again.", DataError.exit_code
+            )
+        what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
+        return _failed(f"Internal error: {what}. Please report it, with what {DEBUG} prints.", INTERNAL)
+    return code
+
+
+def _failed(message: str, code: int) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def _of_the_system(error: OSError) -> str:
+    """What the operating system refused, where, and what to do."""
+    place = f"{error.filename}: " if error.filename is not None else ""
+    advice = ADVICE.get(error.errno or 0, "Look at the path, and try again")
+    return f"{place}{error.strerror or error}. {advice}."
 
 
 def is_first_process() -> bool:

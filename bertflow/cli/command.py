@@ -34,7 +34,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
     set_parsing_settings,
 )
 
-from bertflow.cli import is_first_process, print_result
+from bertflow.cli import DEBUG, is_first_process, print_result
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_type, members, plain
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import write_json
@@ -283,6 +283,8 @@ class Command:
             from pytorch_lightning import Trainer
 
             parser.add_lightning_class_args(Trainer, "trainer")  # type: ignore[attr-defined]
+        if helping:  # taken from every command line before it comes here
+            parser.add_argument(DEBUG, action="store_true", help="Show the traceback of an error of bertflow itself.")
         for action in parser._actions:
             if action.dest == PRINT:
                 action.help = "Print all options with their values, and stop."

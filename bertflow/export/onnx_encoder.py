@@ -215,13 +215,16 @@ def _inputs(parts: Parts, batch: int, length: int) -> tuple[Tensor, Tensor]:
 
 def _check(graph: EmbeddingGraph, path: Path, parts: Parts) -> float:
     session, found = _session(path), []
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    refusals = (state.Fail, state.InvalidArgument, state.NotImplemented, state.RuntimeException)
     for batch, length in UNSEEN:
         ids, mask = _inputs(parts, batch, min(length, parts.max_length))
         with torch.no_grad():
             wanted = graph(ids, mask).numpy()
         try:
             got = session.run([OUTPUT], {"input_ids": ids.numpy(), "attention_mask": mask.numpy()})[0]
-        except Exception as error:  # onnxruntime's errors have no class in common
+        except refusals as error:
             raise DataError(f"The ONNX graph does not take a batch of {batch} x {length} tokens: {error}") from error
         found.append(distances(got, wanted).max())
     worst = float(np.max(found))  # NaN stays NaN

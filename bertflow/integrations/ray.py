@@ -99,8 +99,6 @@ class RayManifest:
             write_json(path, asdict(self))
         for folder in (output / "vectors", output / "done"):
             folder.mkdir(parents=True, exist_ok=True)
-            for leftover in folder.glob(".*"):
-                leftover.unlink()  # of a worker that was killed
 
 
 def embed_with_ray(

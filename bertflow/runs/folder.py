@@ -16,7 +16,6 @@ A run is continued with its own options, text and encoder. Options that only say
 import inspect
 import json
 import platform
-import shutil
 import socket
 import sys
 from collections.abc import Callable, Mapping
@@ -166,12 +165,6 @@ class RunFolder:
         """Write what is known before the training; keep the logged rows of steps that are not taken again."""
         self.path.mkdir(parents=True, exist_ok=True)
         before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
-        for leftover in (*self.path.glob(".encoder.*"), *(self.path / "checkpoints").glob(".*")):
-            # Of a run that was killed while it wrote.
-            if leftover.is_dir():
-                shutil.rmtree(leftover)
-            else:
-                leftover.unlink()
         write_text(self.path / "config.yaml", self.config)
         host = socket.gethostname()
         resumption = [{"at": _now(), "host": host, "step": self.steps}] if self.begun else []

@@ -270,8 +270,6 @@ def write_matrix(
                 advance(len(block))
         assert rows == n, "a file is given all of its rows"
         if output.suffix == ".parquet":
-            for leftover in output.parent.glob(f".{output.name}.????????"):
-                leftover.unlink()  # of a run that was killed in this step
             with atomic_file(output) as aside:
                 write_parquet(aside, np.load(partial, mmap_mode="r"), beside)
             partial.unlink()

@@ -114,8 +114,6 @@ class Shard:
         Raises:
             DataError: If a row does not fit the dtype, or is not finite.
         """
-        for leftover in self.path.parent.glob(f".{self.path.name}.*"):
-            leftover.unlink()  # of a run that was killed
         self.marker.unlink(missing_ok=True)  # until the new file is complete, the shard is missing
         center, sha, written = np.zeros(dim, dtype=np.float32), hashlib.sha256(), 0
         with atomic_file(self.path) as aside, aside.open("wb") as file:

@@ -18,7 +18,6 @@ embeddings, often most of their length, does not use up the precision of the dif
 
 import functools
 import os
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -150,8 +149,6 @@ class EmbeddingStore:
         plan = Plan(_recipe_of(encoder), encoder.dim, shards=shards, storage=dtype)
 
         def spool() -> tuple[int, str, str]:
-            for leftover in folder.glob(f".{SPOOL}.*"):
-                shutil.rmtree(leftover)  # of a process that was killed while it read
             with atomic_folder(folder / SPOOL) as aside:
                 n, text, corpus = index_text(read(), aside)
                 if not n:

@@ -271,8 +271,8 @@ class InterruptBetweenSteps(pl.Callback):
     """Delays Ctrl-C to the end of a step; a second one is heeded at once.
 
     Python raises KeyboardInterrupt wherever the signal finds the process: between two parameters that the optimizer
-    updates, or in a library's code that drops the exception. Does nothing where Ctrl-C is ignored or handled by others,
-    outside the main thread, and with several ranks, which Lightning ends together.
+    updates, or in TensorBoard's queue, whose lock is then never released. Does nothing where Ctrl-C is ignored or
+    handled by others, outside the main thread, and with several ranks, which Lightning ends together.
     """
 
     def __init__(self) -> None:

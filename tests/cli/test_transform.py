@@ -236,7 +236,7 @@ def test_rows_of_another_job_are_not_taken_for_ones_own(npy, tmp_path, calibrato
 
 
 def test_what_was_killed_in_the_last_step_is_tidied_up(npy, tmp_path):
-    (tmp_path / ".z.parquet.abcd_123").write_bytes(b"half")
+    (tmp_path / ".z.parquet.abcd0123").write_bytes(b"half")
     assert transform(npy, tmp_path / "z.parquet") == 0
     assert hidden(tmp_path) == []
 
