@@ -4,10 +4,12 @@ Sources: Reimers & Gurevych 2019, arXiv:1908.10084, section 3.1; bohanli/BERT-fl
 run_siamese.py; Li et al. 2020, appendix B.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from bertflow.errors import UsageError
-from bertflow.training.recipe import require_least
+from bertflow.training.recipe import Recipe, require_least, resolve
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,13 @@ class FinetuneRecipe:
     """Compute activations again in the backward pass instead of keeping them: less memory, a third more time."""
     checkpoint_every: int = 250
     """Most steps that an interrupted run loses."""
+    joint: str | None = None
+    """Row of ``JOINT``, where a flow is trained beside the encoder and the objective compares its latents: apart (the
+    labels train the encoder, the likelihood the flow; released), labels (they train both), sum (both train both). By
+    default there is no flow."""
+    flow: str | dict[str, Any] | None = None
+    """The flow of ``joint``: a preset of train.py, or what differs from paper-tf as ``{"glow": {"levels": 2}}``. Shape,
+    optimizer, schedule and clip norm are used; the steps are those of the fine-tuning."""
 
     def __post_init__(self) -> None:
         require_least(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})
@@ -52,3 +61,23 @@ class FinetuneRecipe:
                 raise UsageError(f"finetune.{name} is a share from 0 to {most:g}, got {getattr(self, name):g}.")
         if self.objective == "in-batch-negatives" and self.batch_size < 2:
             raise UsageError("finetune.batch_size must be at least 2 for in-batch-negatives, got 1.")
+        if self.joint is not None:
+            self.flow_recipe()
+        elif self.flow is not None:
+            raise UsageError("finetune.flow is the flow of finetune.joint, which is not given. Set it to apart.")
+
+    def flow_recipe(self) -> Recipe:
+        """The recipe of the flow of ``joint``.
+
+        Raises:
+            UnknownNameError: If there is no such preset or field.
+            UsageError: If the flow would start from data: the embeddings move, so it starts from the seed.
+        """
+        changes = dict(self.flow) if isinstance(self.flow, Mapping) else {"preset": self.flow or "paper-tf"}
+        recipe = resolve(changes.pop("preset", "paper-tf"), changes)
+        if recipe.start != "none" or recipe.glow.initialization == "data":
+            raise UsageError(
+                "Beside an encoder in training a flow starts from the seed: its start is none, its glow.initialization "
+                f"glorot or identity; got {recipe.start} and {recipe.glow.initialization}. Take the preset paper-tf."
+            )
+        return recipe

@@ -26,6 +26,7 @@ from bertflow.encoder.learned import Supervision
 from bertflow.encoder.transformer import TransformerEncoder, save_tuned
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
+from bertflow.finetuning.joint import Joint
 from bertflow.finetuning.siamese import OBJECTIVES, PairBatch, Siamese
 from bertflow.progress import peak_memory
 from bertflow.registry import lookup
@@ -116,7 +117,7 @@ class SiameseFit:
         self.start = {"from": description["encoder"], "weights": description["weights"]}
         run = {**self.start, "pairs": pairs.digest(), "seed": seed, **asdict(recipe)}
         torch.manual_seed(seed)
-        self.module = Siamese(encoder, recipe, len(pairs.classes), run)
+        self.module = (Joint if recipe.joint else Siamese)(encoder, recipe, len(pairs.classes), run)
         self.steps, self.seconds = 0, 0.0
         self.held_out: dict[str, float] = {}
 

@@ -13,7 +13,7 @@ A step is a function of (seed, epoch, batch), on any number of ranks and after a
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -269,6 +269,10 @@ class Siamese(pl.LightningModule):
         judged = self.judged(batch, gathered=False)
         self.log_dict({f"val/{name}": value for name, value in judged.items()}, batch_size=len(batch), prog_bar=True)
 
+    def learners(self) -> Iterable[nn.Parameter]:
+        """What the optimizer moves, as far as it needs gradients."""
+        return self.parameters()
+
     def configure_optimizers(self) -> Any:
         """AdamW, the decay on matrices alone; the learning rate rises, then falls to zero.
 
@@ -278,7 +282,7 @@ class Siamese(pl.LightningModule):
         total = planned_steps(self.trainer)
         if math.isinf(total):
             raise UsageError("The learning rate falls to zero at the end. Set trainer.max_epochs or trainer.max_steps.")
-        trained = [p for p in self.parameters() if p.requires_grad]
+        trained = [p for p in self.learners() if p.requires_grad]
         groups = [
             {"params": [p for p in trained if p.ndim > 1], "weight_decay": self.recipe.weight_decay},
             {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},

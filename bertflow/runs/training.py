@@ -90,8 +90,13 @@ class EncoderRun(Run):
 
     @cached_property
     def encoder(self) -> "SentenceEncoder":
-        """The fine-tuned encoder."""
-        return load(self.folder / "encoder")
+        """The fine-tuned encoder; followed by its flow, where one was trained beside it."""
+        return load(self.folder if self.joint else self.folder / "encoder")
+
+    @property
+    def joint(self) -> bool:
+        """Whether a flow was trained beside the encoder: then the run folder is a calibrated encoder."""
+        return (self.folder / "calibrator").is_dir()
 
     @cached_property
     def record(self) -> Mapping[str, Any]:
@@ -112,7 +117,8 @@ class EncoderRun(Run):
         held_out = f"; held out: {', '.join(judged)}" if judged else ""
         yield f"\n{steps:,} steps in {self.record['seconds']:.0f} s{held_out}"
         yield f"encoder   {self.folder / 'encoder'}"
-        yield f"\nnext: python train.py --encoder.model {self.folder / 'encoder'} --data.sentences FILE"
+        then = f"train.py --encoder.model {self.folder / 'encoder'} --data.sentences FILE"
+        yield f"\nnext: python {f'evaluate.py {self.folder} --compare raw,whitening' if self.joint else then}"
 
 
 def train(
@@ -221,8 +227,8 @@ def finetune(
 
     The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), or to find the
     answer to a question. The result, RUN/encoder, is a model folder: python train.py --encoder.model RUN/encoder fits a
-    flow to it. Options come from --config, a file that may hold any of them, and from the command line, which comes
-    last.
+    flow to it. With --finetune.joint apart a flow is trained beside the encoder, and RUN opens as both. Options come
+    from --config, a file that may hold any of them, and from the command line, which comes last.
 
     Args:
         encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
@@ -245,7 +251,9 @@ def finetune(
         DataError: For pairs that cannot be used.
         DivergenceError: If the loss or a weight is no longer finite.
     """
+    from bertflow.calibration.base import Provenance
     from bertflow.finetuning.fitting import SiameseFit, siamese_options
+    from bertflow.finetuning.joint import Joint, finished_flow
     from bertflow.finetuning.siamese import OBJECTIVES, require_float32_weights
     from bertflow.runs.folder import RunFolder
 
@@ -278,6 +286,10 @@ def finetune(
         fit.run(engine, checkpoint)
         if engine.is_global_zero:
             fit.save(run.path / "encoder")
+            if isinstance(fit.module, Joint):
+                tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
+                provenance = Provenance.of(tuned.describe(), fit.data.text_hashes)
+                _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, provenance)
 
     status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
     return EncoderRun(run.path, status) if status else None

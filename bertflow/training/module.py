@@ -274,6 +274,10 @@ def build_optimizer(flow: FlowMap, recipe: Recipe, total: float) -> dict[str, An
     return scheduled(optimizer, lambda step: learning_rate_factor(step, total, int(warmup), decay))
 
 
-def scheduled(optimizer: Optimizer, factor: Callable[[int], float]) -> dict[str, Any]:
-    """An optimizer whose learning rates are multiplied by a factor of the step, as Lightning wants it."""
+Factor = Callable[[int], float]
+"""Step -> factor of a learning rate."""
+
+
+def scheduled(optimizer: Optimizer, factor: Factor | list[Factor]) -> dict[str, Any]:
+    """An optimizer, as Lightning wants it, with a factor of the learning rate: one, or one for each group."""
     return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, factor), "interval": "step"}}

@@ -1,9 +1,5 @@
-import json
-import shutil
-
 import numpy as np
 import pytest
-import pytorch_lightning as pl
 import torch
 from torch.nn.functional import cross_entropy
 from transformers import BertModel, BertTokenizerFast
@@ -28,16 +24,6 @@ PAIRS = Pairs("nouns", FIRST, SECOND, LABELS, "classes", classes=CLASSES)
 GRADED = Pairs("stsb-train", FIRST, SECOND, (LABELS / 2).astype(np.float32))
 RELATED = Pairs("answers", FIRST, SECOND, kind="texts")
 BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
-
-
-@pytest.fixture
-def steady_bert(tiny_bert, tmp_path):
-    """The tiny BERT without dropout."""
-    folder = shutil.copytree(tiny_bert, tmp_path / "steady-bert")
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    (folder / "config.json").write_text(json.dumps(config))
-    return folder
 
 
 def opened(folder, pooling="mean(2)"):
@@ -134,8 +120,8 @@ def test_dropout_is_on_while_it_trains_and_off_afterwards(tiny_bert):
     assert not encoder.model.training
 
 
-def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, tmp_path):
-    stop = StopAt(7, tmp_path / "step.ckpt")
+def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(tiny_bert, stop_at, tmp_path):
+    stop = stop_at(7, tmp_path / "step.ckpt")
     whole = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, **BRISK)
     fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, trainer={"callbacks": [stop]}, **BRISK)
     resumed = fit_siamese(opened(tiny_bert), PAIRS, epochs=2.0, resume=stop.path, **BRISK)
@@ -150,26 +136,14 @@ def test_a_run_that_is_resumed_in_the_middle_of_an_epoch_comes_to_the_same_end(t
         ({}, 1, "The checkpoint is of a run with seed 0, this one has 1. "),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, tmp_path):
-    stop = StopAt(2, tmp_path / "step.ckpt")
+def test_a_checkpoint_of_another_run_is_refused(changes, seed, message, tiny_bert, stop_at, tmp_path):
+    stop = stop_at(2, tmp_path / "step.ckpt")
     fit_siamese(opened(tiny_bert), PAIRS, trainer={"callbacks": [stop]}, **BRISK)
     with pytest.raises(UsageError) as caught:
         fit_siamese(opened(tiny_bert), PAIRS, resume=stop.path, seed=seed, **{**BRISK, **changes})
     assert str(caught.value) == (
         f"{message}Resume with the options of the run that was interrupted, or begin a new one."
     )
-
-
-class StopAt(pl.Callback):
-    """Writes a checkpoint after a step, and stops there."""
-
-    def __init__(self, step, path):
-        self.step, self.path = step, path
-
-    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
-        if trainer.global_step == self.step:
-            trainer.save_checkpoint(self.path)
-            trainer.should_stop = True
 
 
 def test_gradients_of_small_batches_add_up(steady_bert):

@@ -1,0 +1,297 @@
+"""Each term of the joint loss against the parts that are tested by themselves: the objectives and the flow's loss."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import bertflow
+from bertflow.affine import identity_map
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UnknownNameError, UsageError
+from bertflow.finetuning import FinetuneRecipe
+from bertflow.finetuning.fitting import SiameseFit, fit_siamese
+from bertflow.finetuning.joint import JOINT, JointObjective
+from bertflow.finetuning.siamese import OBJECTIVES, Sides
+from bertflow.flow.glow import FlowMap, build_glow
+from bertflow.text_keys import hash_texts
+from bertflow.training.module import BertFlow, build_optimizer
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+FIRST, SECOND = zip(*((f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red")
+                      for noun in NOUNS for place in NOUNS), strict=True)  # fmt: skip
+LABELS = np.arange(len(FIRST)) // 6 % 3
+PAIRS = Pairs("nouns", FIRST, SECOND, LABELS, "classes", classes=("animal", "person", "thing"))
+GRADED = Pairs("scores", FIRST, SECOND, (LABELS / 2).astype(np.float32))
+BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
+N, DIM = 6, 8
+TARGETS = {"classification": torch.tensor([0, 1, 2, 0, 1, 2]), "regression": torch.linspace(0, 1, N).double()}
+STILL = {"glow": {"initialization": "identity"}}
+"""A flow that only reorders coordinates before its first step, so that cosines are those of the embeddings."""
+
+
+def objective(row="apart", name="regression", flow=None):
+    """A joint objective in float64 whose flow is not at its start, where a part of the gradients is zero."""
+    recipe = FinetuneRecipe(objective=name, joint=row, flow=flow)
+    glow = build_glow(DIM, recipe.flow_recipe().glow, seed=1)
+    trained = BertFlow(FlowMap(identity_map(DIM), glow), recipe.flow_recipe()).double()
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():
+        for parameter in trained.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return JointObjective(OBJECTIVES[name](DIM, recipe, 3).double(), trained, JOINT[row])
+
+
+def sides(name="regression"):
+    u, v = (x.requires_grad_() for x in torch.randn(2, N, DIM, dtype=torch.float64))
+    return Sides(u, v, torch.arange(N), torch.arange(N) + 100, TARGETS[name])
+
+
+def judged(joint, given):
+    return joint(given, 0, lambda rows: rows)
+
+
+def gradients(loss, of):
+    return torch.autograd.grad(loss, of, retain_graph=True, allow_unused=True)
+
+
+def parts(joint):
+    """The parameters of the flow and those of the head."""
+    return list(joint.flow.parameters()), list(joint.labels.parameters())
+
+
+def labels_alone(joint, given):
+    """The objective at the latents, as anybody would write it down."""
+    u, v = joint.flow.flow(given.u), joint.flow.flow(given.v)
+    return joint.labels(Sides(u, v, given.first, given.second, given.targets), 0, lambda rows: rows)["loss"]
+
+
+def likelihood_alone(joint, u, v):
+    """Both sides' means in bits per dimension, added up: what train.py minimizes with the preset paper-tf."""
+    return joint.flow.loss(joint.flow.nll(torch.cat([u, v])).mean())
+
+
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("row", JOINT)
+def test_the_loss_is_the_weighted_sum_of_its_terms(row, name):
+    joint, given = objective(row, name), sides(name)
+    expected = labels_alone(joint, given) + JOINT[row].likelihood * likelihood_alone(joint, given.u, given.v)
+    torch.testing.assert_close(judged(joint, given)["loss"], expected)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_apart_labels_train_the_encoder_and_the_likelihood_trains_the_flow(name):
+    joint, given = objective("apart", name), sides(name)
+    (flow, head), loss = parts(joint), judged(joint, given)["loss"]
+    expected = gradients(labels_alone(joint, given), (given.u, given.v, *head))
+    torch.testing.assert_close(gradients(loss, (given.u, given.v, *head)), expected)
+    torch.testing.assert_close(
+        gradients(loss, flow), gradients(likelihood_alone(joint, given.u.detach(), given.v.detach()), flow)
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_labels_train_everything_where_the_likelihood_has_no_weight(name):
+    joint, given = objective("labels", name), sides(name)
+    every = (given.u, given.v, *joint.parameters())
+    torch.testing.assert_close(
+        gradients(judged(joint, given)["loss"], every), gradients(labels_alone(joint, given), every)
+    )
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_gradient_of_the_sum_is_the_sum_of_the_gradients(name):
+    joint, given = objective("sum", name), sides(name)
+    every = (given.u, given.v, *joint.parameters())
+    one = gradients(labels_alone(joint, given), every)
+    other = gradients(likelihood_alone(joint, given.u, given.v), every)
+    added = [a if b is None else a + b for a, b in zip(one, other, strict=True)]
+    torch.testing.assert_close(gradients(judged(joint, given)["loss"], every), tuple(added))
+
+
+def test_finite_differences_agree_with_the_gradient_of_the_sum():
+    joint, given = objective("sum", flow={"glow": {"hidden": 3, "levels": 2, "depth": 1}}), sides()
+
+    def loss(u, v, *flow):
+        return judged(joint, Sides(u, v, given.first, given.second, given.targets))["loss"]
+
+    # The parameters are moved in place, so that the function need not be given them.
+    assert torch.autograd.gradcheck(loss, (given.u, given.v, *joint.flow.parameters()))
+
+
+def test_the_loss_by_hand():
+    """The released flow and both terms in NumPy: level by level, bits per dimension of both sides added up."""
+    joint, given = objective("apart", flow={"glow": {"levels": 2, "depth": 1, "hidden": 3}}), sides()
+    p = {name.split("flow.", 2)[2]: value.detach().numpy() for name, value in joint.flow.named_parameters()}
+
+    def normalized(h, name):
+        return (h @ p[f"{name}.linear.weight"].T + p[f"{name}.actnorm.shift"]) * np.exp(
+            3 * p[f"{name}.actnorm.log_scale"]
+        )
+
+    def step(x, name):
+        x = ((x + p[f"{name}.actnorm.shift"]) * np.exp(3 * p[f"{name}.actnorm.log_scale"]))[:, ::-1]
+        first, second = np.split(x, 2, axis=1)
+        network = f"{name}.coupling.network"
+        h = np.maximum(normalized(np.maximum(normalized(first, f"{network}.first"), 0), f"{network}.second"), 0)
+        moved = h @ p[f"{network}.last.linear.weight"].T + p[f"{network}.last.linear.bias"]
+        moved = moved * np.exp(3 * p[f"{network}.last.log_scale"])
+        return np.concatenate([first, second + moved], 1), 3 * p[f"{name}.actnorm.log_scale"].sum()
+
+    def latent_and_bits(x):
+        x, change = step(x, "step0")
+        kept, gone = np.split(x, 2, axis=1)
+        top, deeper = step(kept, "deeper.inner.step0")
+        z = np.concatenate([gone, top], 1)
+        log_p = change + deeper - 0.5 * (z**2).sum(1) - 0.5 * DIM * math.log(2 * math.pi)
+        return z, -log_p / (math.log(2) * DIM)
+
+    (u, bits_u), (v, bits_v) = (latent_and_bits(x.detach().numpy()) for x in (given.u, given.v))
+    cosine = (u * v).sum(1) / np.linalg.norm(u, axis=1) / np.linalg.norm(v, axis=1)
+    labels = ((cosine - given.targets.numpy()) ** 2).mean()
+    found = judged(joint, given)
+    expected = {"labels": labels, "bits_per_dim": (bits_u.mean() + bits_v.mean()) / 2}
+    expected["loss"] = labels + bits_u.mean() + bits_v.mean()
+    assert {name: value.item() for name, value in found.items()} == pytest.approx(expected)
+
+
+def opened(folder, pooling="mean(2)"):
+    return TransformerEncoder(folder, pooling, device="cpu")
+
+
+def weights(fit):
+    return {name: tensor.clone() for name, tensor in fit.module.state_dict().items()}
+
+
+def assert_close(first, second, atol=1e-6):
+    torch.testing.assert_close(dict(second), dict(first), rtol=0, atol=atol)
+
+
+def fitted(folder, pairs=GRADED, **changes):
+    options = {"objective": "classification" if pairs is PAIRS else "regression", **BRISK, **changes}
+    return fit_siamese(opened(folder), pairs, **{"trainer": {"max_steps": 1}, **options})
+
+
+def first_batch(fit):
+    return fit.data.batch(next(iter(fit.data.train_dataloader())).numpy())
+
+
+def test_the_encoder_learns_as_without_a_flow_that_stands_still(steady_bert):
+    recipe = {"objective": "regression", **BRISK}
+    alone = SiameseFit(opened(steady_bert), GRADED, FinetuneRecipe(**recipe))
+    joint = SiameseFit(opened(steady_bert), GRADED, FinetuneRecipe(**recipe, joint="apart", flow=STILL))
+    found = []
+    for fit in (alone, joint):
+        fit.module.judged(first_batch(fit), gathered=False)["loss"].backward()
+        found.append({name: p.grad for name, p in fit.module.model.named_parameters() if p.requires_grad})
+    assert_close(*found, atol=1e-7)
+    assert max(float(gradient.abs().max()) for gradient in found[0].values()) > 1e-3
+
+
+def test_a_step_is_one_of_each_optimizer(steady_bert):
+    warm = {"warmup": 0.0}
+    joint, alone = fitted(steady_bert, joint="apart", flow=STILL, **warm), fitted(steady_bert, **warm)
+    one, other = (
+        {name: p for name, p in fit.module.model.named_parameters() if "key.bias" not in name} for fit in (alone, joint)
+    )  # the loss does not depend on those: Adam divides their rounding errors by themselves
+    assert_close(one, other, atol=1e-4)
+    fresh = SiameseFit(opened(steady_bert), GRADED, FinetuneRecipe("regression", **BRISK, joint="apart", flow=STILL))
+    flow, recipe = fresh.module.objective.flow, fresh.recipe.flow_recipe()
+    optimizer = build_optimizer(flow.flow, recipe, total=1)["optimizer"]
+    both = fresh.module(first_batch(fresh))
+    likelihood_alone(fresh.module.objective, both.u.detach(), both.v.detach()).backward()
+    torch.nn.utils.clip_grad_norm_(flow.parameters(), 1.0)
+    optimizer.step()
+    assert_close(dict(flow.named_parameters()), dict(joint.module.objective.flow.named_parameters()), atol=1e-6)
+
+
+def test_the_flow_keeps_its_rate_while_that_of_the_encoder_falls(tiny_bert):
+    fit = fitted(tiny_bert, joint="apart", trainer={"max_steps": 4})
+    rates = [group["lr"] for group in fit.module.trainer.optimizers[0].param_groups]
+    assert rates == [0.0, 0.0, 1e-3]
+
+
+@pytest.mark.parametrize(("row", "groups"), [("apart", 3), ("labels", 2), ("sum", 3)])
+def test_flow_and_encoder_both_move(row, groups, tiny_bert):
+    begun = SiameseFit(opened(tiny_bert), PAIRS, FinetuneRecipe(**BRISK, joint=row))
+    before, after = weights(begun), fitted(tiny_bert, PAIRS, joint=row, trainer={"max_steps": 2})
+    moved = {name for name, value in weights(after).items() if not torch.equal(before[name], value)}
+    assert {name.split(".")[0] for name in moved} == {"model", "objective"}
+    assert any(name.startswith("objective.flow") for name in moved)
+    assert "objective.labels.weight" in moved
+    assert len(after.module.trainer.optimizers[0].param_groups) == groups
+
+
+@pytest.mark.slow
+def test_a_joint_run_that_is_resumed_comes_to_the_same_end(tiny_bert, stop_at, tmp_path):
+    stop, long = stop_at(7, tmp_path / "step.ckpt"), {"joint": "apart", "epochs": 2.0}
+    whole = fitted(tiny_bert, PAIRS, trainer={}, **long)
+    fitted(tiny_bert, PAIRS, trainer={"callbacks": [stop]}, **long)
+    resumed = fitted(tiny_bert, PAIRS, trainer={}, resume=stop.path, **long)
+    assert resumed.steps == whole.steps == 12
+    assert_close(weights(whole), weights(resumed))
+
+
+def test_a_checkpoint_from_before_there_was_a_joint_loss_is_resumed(tiny_bert, stop_at, tmp_path):
+    stop = stop_at(2, tmp_path / "step.ckpt")
+    fitted(tiny_bert, PAIRS, trainer={"callbacks": [stop]})
+    checkpoint = torch.load(stop.path, weights_only=True)
+    for name in ("joint", "flow"):
+        assert checkpoint["bertflow_run"].pop(name) is None
+    torch.save(checkpoint, stop.path)
+    assert fitted(tiny_bert, PAIRS, trainer={"max_steps": 3}, resume=stop.path).steps == 3
+
+
+@pytest.fixture(params=["classification", "regression"])
+def run(request, tiny_bert, tmp_path):
+    """A run folder of a joint fine-tuning."""
+    return bertflow.finetune(
+        opened(tiny_bert, "mean(1,2)"),
+        {"classification": PAIRS, "regression": GRADED}[request.param],
+        {"objective": request.param, "joint": "apart", "flow": {"glow": {"hidden": 4}}, "learning_rate": 1e-3},
+        trainer={"max_steps": 3, "accelerator": "cpu", "logger": False, "enable_progress_bar": False},
+        output=tmp_path / "run",
+    )
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_a_joint_run_is_a_calibrated_encoder(run, tmp_path):
+    loaded = bertflow.load(run.folder, device="cpu")
+    assert isinstance(loaded, CalibratedEncoder)
+    tuned = opened(run.folder / "encoder", pooling=None)
+    z = loaded.calibrator.transform(tuned.encode(FIRST[:4]))
+    np.testing.assert_allclose(loaded.encode(FIRST[:4]), z, atol=1e-6)
+    np.testing.assert_allclose(run.encoder.encode(FIRST[:4]), z, atol=1e-6)
+    facts = loaded.calibrator.facts_
+    assert (facts["preset"], facts["steps"], facts["n_train"], facts["dropout"]) == ("paper-tf", 3, 216, True)
+    assert loaded.calibrator.get_params()["changes"]["glow"] == {"hidden": 4}
+    assert loaded.describe()["labels"] == tuned.describe()["labels"]
+    np.testing.assert_array_equal(loaded.fitted_hashes(), hash_texts((*GRADED.first, *GRADED.second)))
+    (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\nthe big dog\ta cat\t1\na\tthe man\t2\nin\ta\t3\n")
+    report = bertflow.evaluate_sts({"joint": loaded, "raw": tuned}, str(tmp_path / "mine.tsv"), resamples=20)
+    assert {row.system for row in report.rows} == {"joint", "raw"}
+    assert f"next: python evaluate.py {run.folder} --compare raw,whitening" in "\n".join(run.parts())
+    record = json.loads((run.folder / "run.json").read_text())
+    assert {"held_out_labels", "held_out_bits_per_dim"} <= record["fit"].keys()
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"flow": "paper-tf"}, UsageError, "finetune.flow is the flow of finetune.joint, which is not given. Set it to "
+         "apart."),
+        ({"joint": "apart", "flow": "default"}, UsageError, "Beside an encoder in training a flow starts from the seed:"
+         " its start is none, its glow.initialization glorot or identity; got whitening and identity. Take the preset "
+         "paper-tf."),
+        ({"joint": "apart", "flow": {"depth": 3}}, UnknownNameError, "Unknown option of a recipe 'depth'."),
+        ({"joint": "both"}, UnknownNameError, "Unknown joint loss 'both'. Known: apart, labels, sum."),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_joint_is_refused(changes, error, message, tiny_bert):
+    with pytest.raises(error) as caught:
+        fitted(tiny_bert, **changes)
+    assert str(caught.value).startswith(message)
