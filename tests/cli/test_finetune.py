@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 from bertflow.cli import main as bertflow
 from bertflow.cli.finetune import command
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.training.recipe import PRESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -290,6 +291,17 @@ def test_a_stage_is_named_in_the_help_and_where_another_is_not_there(name, capsy
     assert f"--config configs/{name}.yaml" in command.help()
     assert bertflow(["finetune", config("nli")]) == 2
     assert f"{name}.yaml" in capsys.readouterr().err
+
+
+def test_the_config_of_the_joint_loss_is_the_released_one():
+    arguments = command.parse(["--config", str(REPOSITORY / "configs" / "paper-joint-stsb.yaml")])
+    recipe = arguments["recipe"]
+    assert (recipe.joint, recipe.learning_rate, recipe.batch_size, recipe.epochs) == ("apart", 5e-5, 32, 3.0)
+    assert recipe.flow_recipe() == PRESETS["paper-tf"]
+    changed = command.parse(["--finetune.joint=apart", '--finetune.flow={"glow": {"levels": 2}}'])[
+        "recipe"
+    ].flow_recipe()
+    assert (changed.glow.levels, changed.glow.hidden, changed.learning_rate) == (2, 32, 1e-3)
 
 
 def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
