@@ -19,6 +19,7 @@ import platform
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, is_dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -37,6 +38,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
+from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
 from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
 
@@ -90,9 +92,29 @@ class RunFolder:
         self.path = given or self.begun or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         self.in_place = self.begun is not None and self.begun.resolve() == self.path.resolve()
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
-        self._given, self.facts = given, dict[str, Any]()
+        self._given, self.facts, self._held = given, dict[str, Any](), ExitStack()
         done = f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
         self.nothing_to_do = done if self.in_place and read_run(self.path)["status"] == "done" else ""
+
+    def __enter__(self) -> "RunFolder":
+        """Reserve the folder for this process; several that train together have it in common.
+
+        Raises:
+            UsageError: If another run writes there now, or it is not empty.
+        """
+        if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
+            lock = self.path.parent / f".{self.path.name}.lock"
+            if not self._held.enter_context(locked(lock)):
+                raise UsageError(
+                    f"Another run writes to {self.path} now. Wait for its end, or choose another --output."
+                )
+            if not self.in_place:
+                self._require_empty()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let others have it."""
+        self._held.close()
 
     def prepare(self, given: Mapping[str, Any] | None, recipe: Mapping[str, Any], **shared: str | None) -> None:
         """Make Lightning's Trainer of this run.
@@ -103,8 +125,7 @@ class RunFolder:
             **shared: Folders besides the output that several processes need in common, by option.
 
         Raises:
-            UsageError: If Lightning refuses its options, the folder is not empty, or several processes would each have
-                a folder of their own.
+            UsageError: If Lightning refuses its options, or several processes would each have a folder of their own.
         """
         self.trainer = trainer = build_trainer(given or {}, self.path, recipe, self.steps)
         missing = [f"--{name}" for name, folder in {"output": self._given, **shared}.items() if not folder]
@@ -114,8 +135,6 @@ class RunFolder:
                 f"{' and '.join(missing)} {'was' if len(missing) == 1 else 'were'} not given. "
                 "Give a folder that all of them can see."
             )
-        if trainer.is_global_zero and not self.in_place:
-            self._require_empty()
 
     def train(
         self,

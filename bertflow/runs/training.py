@@ -10,7 +10,7 @@ checkpoint to go on from.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -181,34 +181,33 @@ def train(
     run = RunFolder(output, resume, recipe.preset, options or made, say)
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
-    given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
-    sentences = given or training_text(data, seed)
-    source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
-    if recipe.unit == 1:
-        # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
-        sentences = list(dict.fromkeys(sentences))
-    run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
-    pl.seed_everything(seed, verbose=False)
-    opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
-    if parse_pooling(opened.describe()["pooling"]).counted:
-        opened.count_tokens(sentences)
-    hashes = hash_texts(sentences)
-    facts = {"sentences": len(sentences), "text_keys": digest(hashes), "source": source}
-    if run.begun:
-        require_same_inputs(run.begun, facts, opened)
-    run.say(f"text      {len(sentences):,} sentences")
-    fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
-    provenance = Provenance.of(opened.describe(), hashes)
-
-    def finish() -> Mapping[str, Any]:
-        return _write_result(run.path, fit, opened, provenance)
-
-    status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, keep=save_encoder)
-    if not status:
-        return None
-    result = FlowRun(run.path, status, raw=opened)
-    if report and status == "done":
-        _write_report(run, fit, result, sentences)
+    with run:
+        pl.seed_everything(seed, verbose=False)
+        # Before the text, which may take long to read: what can be refused is refused at once.
+        opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
+        given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
+        sentences = given or training_text(data, seed)
+        source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
+        if recipe.unit == 1:
+            # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
+            sentences = list(dict.fromkeys(sentences))
+        run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
+        if parse_pooling(opened.describe()["pooling"]).counted:
+            opened.count_tokens(sentences)
+        hashes = hash_texts(sentences)
+        facts = {"sentences": len(sentences), "text_keys": digest(hashes), "source": source}
+        if run.begun:
+            require_same_inputs(run.begun, facts, opened)
+        run.say(f"text      {len(sentences):,} sentences")
+        fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
+        provenance = Provenance.of(opened.describe(), hashes)
+        finish = partial(_write_result, run.path, fit, opened, provenance)
+        status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, keep=save_encoder)
+        if not status:
+            return None
+        result = FlowRun(run.path, status, raw=opened)
+        if report and status == "done":
+            _write_report(run, fit, result, sentences)
     return result
 
 
@@ -276,22 +275,23 @@ def finetune(
         given, left_out = read_pairs(data, recipe.objective, wanted, seed)
     else:
         given, left_out = pairs, 0
-    run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
-    opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
-    fit = SiameseFit(opened, given, recipe, seed)
-    run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
-    facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
+    with run:
+        run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
+        opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
+        fit = SiameseFit(opened, given, recipe, seed)
+        run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
+        facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
 
-    def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:
-        fit.run(engine, checkpoint)
-        if engine.is_global_zero:
-            fit.save(run.path / "encoder")
-            if isinstance(fit.module, Joint):
-                tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
-                provenance = Provenance.of(tuned.describe(), fit.data.text_hashes)
-                _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, provenance)
+        def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:
+            fit.run(engine, checkpoint)
+            if engine.is_global_zero:
+                fit.save(run.path / "encoder")
+                if isinstance(fit.module, Joint):
+                    tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
+                    provenance = Provenance.of(tuned.describe(), fit.data.text_hashes)
+                    _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, provenance)
 
-    status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
+        status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
     return EncoderRun(run.path, status) if status else None
 
 

@@ -22,6 +22,7 @@ from bertflow.cli.train import command
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.runs import TextOptions, training_text
+from bertflow.store.build import locked
 from bertflow.training.trainer import build_trainer
 
 
@@ -359,6 +360,24 @@ def test_a_folder_that_is_in_use_is_left_alone(arguments, tmp_path, capsys):
         f"error: The run folder {tmp_path / 'run'} should be new or empty, but something is there. "
         "Choose another --output, or continue a run with --resume auto.\n"
     )
+
+
+def test_two_runs_do_not_share_a_folder(arguments, tmp_path, capsys):
+    with locked(tmp_path / ".run.lock"):  # as a run in another process holds it
+        assert bertflow(["train", *arguments]) == 2
+    refusal = f"Another run writes to {tmp_path / 'run'} now. Wait for its end, or choose another --output."
+    assert capsys.readouterr().err == f"error: {refusal}\n"
+    assert bertflow(["train", *arguments, "--flow.epochs=1"]) == 0
+    assert not (tmp_path / ".run.lock").exists()
+
+
+@pytest.mark.parametrize("wrong", ["--encoder.pooling=nonsense", "--encoder.model=missing", "--output={tmp_path}"])
+def test_what_can_be_refused_is_refused_before_the_text_is_read(wrong, arguments, tmp_path, monkeypatch):
+    def read(*_):
+        raise AssertionError("the text was read")
+
+    monkeypatch.setattr("bertflow.runs.training.training_text", read)
+    assert bertflow(["train", *arguments, wrong.format(tmp_path=tmp_path)]) == 2
 
 
 def test_a_fit_that_diverges_leaves_its_last_good_state(arguments, tmp_path, capsys):
