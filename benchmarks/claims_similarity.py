@@ -201,7 +201,7 @@ SIMILARITY: Mapping[str, Claim] = {
         "A flow makes similarity depend less on shared spelling.",
         "A flow does not make similarity depend less on shared spelling.",
         f"{LI}, table 6: -50.49 to -28.01",
-        "bertflow.evaluation.analyses.edit_distance",
+        "bertflow.evaluation.lexical.edit_distance",
         "claims_scores:lexical_bias",
         "Spearman x 100 with the edit distance in words, flow less raw",
     ),

@@ -5,7 +5,6 @@ Everything that depends on the time or the machine goes to ``run.json``; the oth
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,15 +17,11 @@ from bertflow.errors import UsageError
 from bertflow.evaluation.rows import number
 from bertflow.opening import LoadOptions
 from bertflow.registry import lookup
-from bertflow.tables import MISSING, Section, Table
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.report import Report
-
-LABELLED = "tuning"
-"""The labelled pairs that the supervised ceiling is trained on."""
 
 
 class ScoreOptions(TypedDict, total=False):
@@ -82,7 +77,7 @@ def evaluate(
         aggregation: Aggregation of the printed table: all, mean or wmean.
         compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),sif,static,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
-        ceiling: Add what labels (tuning) make of each encoder, and the share of that gap which is closed.
+        ceiling: Add what each task's own labels make of the embeddings, and the share of that gap which is closed.
         lexical: Do similarities follow edit distance? On this task; without a value stsb-dev, as in the paper.
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         seed: Random seed for the bootstrap.
@@ -102,18 +97,22 @@ def evaluate(
             scored.
     """
     from bertflow.calibration.spelling import RAW, parse_systems
-    from bertflow.evaluation.analyses import ceiling_system, lexical_table
+    from bertflow.evaluation.ceiling import ceilings_of, labelled_pairs
     from bertflow.evaluation.figures import AGGREGATIONS
+    from bertflow.evaluation.gap import gap_sections
+    from bertflow.evaluation.lexical import lexical_table
     from bertflow.evaluation.report import score_sets
-    from bertflow.evaluation.systems import CEILING, build_systems, open_system
+    from bertflow.evaluation.systems import build_systems, open_system
     from bertflow.evaluation.verification import matching
     from bertflow.similarity import SIMILARITIES
 
-    thresholds, baselines = parse_thresholds(fail_below), parse_systems(compare)
+    thresholds, baselines = parse_thresholds(fail_below), parse_systems(f"{RAW},{compare}" if ceiling else compare)
     lookup("similarity", SIMILARITIES, similarity)
     lookup("aggregation", AGGREGATIONS, aggregation)
     if fit_on is not None and not baselines:
         raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
+    if ceiling and (retrieval is not None or binary is not None):
+        raise UsageError("The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.")
     if resamples < 0:
         raise UsageError(f"resamples should be 0 or more, got {resamples}.")
     theirs = () if published is None else tuple(matching(published, aggregation))
@@ -123,7 +122,7 @@ def evaluate(
     names = expand_tasks(tasks or "sts7", data_dir) if tasks or not others else ()
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
-    labelled = load_sts(LABELLED, data_dir) if ceiling else None
+    labelled = labelled_pairs(names, data_dir) if ceiling else {}
     several = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     opened = [open_system(model, **options) for model in several]
     given = [name for name, value in options.items() if value is not None and name != "device"]
@@ -132,12 +131,11 @@ def evaluate(
             f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
             "was fitted with, or word vectors, which have none. Leave it out."
         )
-    top = partial(ceiling_system, pairs=labelled, scored=sets, progress=progress) if labelled else None
-    systems = build_systems(opened, baselines, _corpus(fit_on, [*sets, *others]), progress, top)
-    report = score_sets(systems, [*sets, *others], similarity, resamples, seed, force, progress)
+    systems = build_systems(opened, baselines, _corpus(fit_on, [*sets, *others]), progress)
+    ceilings = ceilings_of(systems, sets, labelled, progress) if ceiling else {}
+    report = score_sets(systems, [*sets, *others], similarity, resamples, seed, force, progress, ceilings)
     report = replace(report, aggregation=aggregation, theirs=theirs)
-    ceilings = [name for name in systems if labelled and name.split()[0] == CEILING]
-    sections = [gap_section(report, RAW + name.removeprefix(CEILING), name) for name in ceilings]
+    sections = gap_sections(report) if ceiling else []
     words = lexical_table(systems, edited, similarity, progress) if edited else None
     required = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
     return replace(
@@ -254,33 +252,3 @@ def shortfalls(report: "Report", thresholds: Mapping[str, float], systems: Colle
             if 100 * value < limit:
                 missed.append(f"{system} scores {number(value, shown[task].metric)} on {task}, below {limit:g}")
     return f"{'; '.join(missed)}." if missed else ""
-
-
-def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
-    """The share of the gap between two systems that each other one with the same weights closes, in percent.
-
-    A dash stands where the ceiling does not lie above the raw system.
-
-    Args:
-        report: Scores of all of them.
-        raw: Name of the system at 0 %.
-        ceiling: Name of the system at 100 %.
-    """
-    columns = [column for column in report.columns if column.metric == report.metric]
-
-    def cell(system: str, task: str, how: str) -> str:
-        value, low, high = (report.value(name, task, how) for name in (system, raw, ceiling))
-        return f"{100 * (value - low) / (high - low):.0f} %" if high > low else MISSING
-
-    weights = {facts.name: facts.description.get("weights") for facts in report.systems}
-    names = [name for name in weights if name not in (raw, ceiling) and weights[name] == weights[raw]]
-    lines = [(name, *(cell(name, column.task, column.aggregation) for column in columns)) for name in names]
-    labels = next(", ".join(facts.labels) for facts in report.systems if facts.name == ceiling)
-    return Section(
-        f"What share of the gap between {raw} and {ceiling} is closed",
-        Table((f"{raw} to {ceiling}", *(column.title for column in columns)), tuple(lines)),
-        (
-            f"{ceiling} is an affine map that was trained on the labels of {labels}, without the pairs scored here: a "
-            "lower bound of what labels can make of the same embeddings. The others saw no labels.",
-        ),
-    )

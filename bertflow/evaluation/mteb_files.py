@@ -17,6 +17,7 @@ from typing import Any
 
 from bertflow.data.sts_tasks import STS12_16, TASKS
 from bertflow.data.tables import parse_hub_split
+from bertflow.evaluation.ceiling import SUPERVISED
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.files import to_json
@@ -114,6 +115,8 @@ def mteb_files(report: Report) -> dict[str, str]:
     rows = [row for row in report.rows if row.aggregation == "all" and row.task in TASKS]
     files: dict[str, str] = {}
     for facts in report.systems:
+        if SUPERVISED in facts.description:
+            continue  # no model, but a regression for each task
         own = [row for row in rows if row.system == facts.name]
         name = f"bertflow/{NOT_IN_NAMES.sub('_', facts.name)}"
         folder = f"results/{name.replace('/', '__')}/{revision_of(facts)}"

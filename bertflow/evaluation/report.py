@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -50,6 +50,9 @@ from bertflow.files import write_text
 from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
+
+if TYPE_CHECKING:
+    from bertflow.evaluation.ceiling import SupervisedCeiling
 
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
@@ -174,6 +177,7 @@ class Report(AbstractResult):
             "systems": {system.name: dict(system.description) for system in self.systems},
             "rows": [row.as_dict() for row in self.rows],
             "differences": [{**asdict(row), "separable": row.separable} for row in self.differences],
+            "sections": [asdict(section) for section in self.sections],
         }
 
     def to_markdown(self) -> str:
@@ -289,14 +293,16 @@ def score_sets(
     seed: int = 0,
     force: bool = False,
     progress: bool | None = None,
+    ceilings: "Mapping[str, SupervisedCeiling] | None" = None,
 ) -> Report:
-    """Score systems on pairs of any kind; see ``bertflow.evaluate_sts``."""
+    """Score systems on pairs of any kind; see ``bertflow.evaluate_sts``. Ceilings are for graded pairs alone."""
     if not isinstance(systems, Mapping):
         raise UsageError(
             f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
         )
-    sets = list(sets)
+    sets, ceilings = list(sets), ceilings or {}
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
+    facts += [ceiling.facts(name) for name, ceiling in ceilings.items()]
     refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])
     tasks: list[ScoredTask] = []
     figures: list[Figure] = []
@@ -304,7 +310,7 @@ def score_sets(
         if pairs.kind in FIGURES:
             figures += FIGURES[pairs.kind](pairs, sides, similarity, resamples, seed)
         else:
-            tasks.append(_scored(pairs, sides, similarity))
+            tasks.append(_scored(pairs, sides, similarity, ceilings))
             figures += task_figures(tasks[-1], resamples, seed)
     parts = {pairs.task: [pairs] for pairs in sets}
     suites = {name: members for name, members in SUITES.items() if {*members} <= {task.pairs.task for task in tasks}}
@@ -313,7 +319,7 @@ def score_sets(
         parts[suite] = [pairs for pairs in sets if pairs.task in members]
     return Report(
         rows=tuple(make_rows(facts, figures, parts)),
-        differences=tuple(differences(list(systems), figures, suites)),
+        differences=tuple(differences([one.name for one in facts], figures, suites)),
         systems=tuple(facts),
         resamples=resamples,
         seed=seed,
@@ -329,9 +335,10 @@ FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {
 """What is measured on a kind of pairs that are not graded."""
 
 
-def _scored(pairs: Pairs, sides: Sides, similarity: str) -> ScoredTask:
+def _scored(pairs: Pairs, sides: Sides, similarity: str, ceilings: "Mapping[str, SupervisedCeiling]") -> ScoredTask:
     paired = SIMILARITIES[similarity].paired
     similarities = {system: paired(first, second) for system, first, second in sides}
+    similarities |= {name: ceiling.scores(pairs) for name, ceiling in ceilings.items()}
     for system, scores in similarities.items():
         if np.ptp(scores) == 0:
             raise DataError(

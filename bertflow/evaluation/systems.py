@@ -1,14 +1,14 @@
 """From what a user names to the systems that are scored.
 
-For each distinct encoder among what is named there are the baselines that are asked for, and the supervised ceiling.
-Its poolings share a pass: each sentence goes through the transformer once for all of them. What was embedded is kept in
-memory: a few ten thousand sentences, not a corpus.
+For each distinct encoder among what is named there are the baselines that are asked for. Its poolings share a pass:
+each sentence goes through the transformer once for all of them. What was embedded is kept in memory: a few ten thousand
+sentences, not a corpus.
 
 Then both sides of pairs go through the systems, each distinct text once. Embeddings that are not finite, and zeros
 under the cosine, have no similarity, so they are refused.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +27,6 @@ from bertflow.errors import DataError, UsageError
 from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
-
-CEILING = "ceiling"
-"""Name of the supervised ceiling in tables."""
-Ceiling = Callable[[SentenceEncoder], SentenceEncoder]
-"""An encoder -> the best that labels make of it."""
 
 
 class SharedPass:
@@ -161,7 +156,6 @@ def build_systems(
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None = None,
-    ceiling: Ceiling | None = None,
 ) -> dict[str, SentenceEncoder]:
     """The systems to score, by the names they have in tables.
 
@@ -171,7 +165,6 @@ def build_systems(
         corpus: Text to fit the baselines on. None: each text that a calibrator in ``opened`` was fitted on has
             baselines of its own, refitted from its moments.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        ceiling: Makes the supervised ceiling of each distinct encoder, which is added together with ``raw``.
 
     Raises:
         UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
@@ -185,7 +178,7 @@ def build_systems(
         groups.setdefault(one.own.identity.key, []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
-        for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress, ceiling):
+        for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress):
             if label in systems:
                 raise UsageError(f"Two systems would be called {label!r}. Rename one folder, or leave one out.")
             systems[label] = system
@@ -198,7 +191,6 @@ def _systems_of(
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None,
-    ceiling: Ceiling | None,
 ) -> Iterator[tuple[str, SentenceEncoder]]:
     """What is scored on one encoder, one of ``several``: baselines first, then what is calibrated already."""
     first, raw = min(group, key=lambda one: one.name), SystemSpec(RAW)
@@ -206,7 +198,7 @@ def _systems_of(
     # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
     fits = {_fitted_on(calibrators[name]): (name, calibrators[name]) for name in sorted(calibrators, reverse=True)}
     of = f" of {first.name}" if several else ""
-    wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) or ceiling else []) + list(baselines))
+    wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) else []) + list(baselines))
     own = _pooled(first, raw, corpus)
     # Word vectors are static already. All poolings are opened before the first one embeds.
     encoders = {one: _pooled(first, one, corpus) for one in wanted if one.pooling not in STATIC or first.recipe}
@@ -226,8 +218,6 @@ def _systems_of(
             yield spec.spelling + of, fitted
         else:
             yield spec.spelling + of, encoder
-    if ceiling:
-        yield CEILING + of, ceiling(own)
     for one in group:
         if one.calibrator is not None:
             yield one.name, CalibratedEncoder(own, one.calibrator)

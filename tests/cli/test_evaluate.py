@@ -11,7 +11,6 @@ from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import run
 from bertflow.cli.evaluate import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation import evaluating
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 FILES = ["lexical.json", "predictions.csv", "results.json", "results.md"]
@@ -197,24 +196,32 @@ def test_word_vectors_and_static_vectors_stand_beside_a_transformer(evaluate, ti
     assert "raw of glove.txt: encoder glove.txt, pooling words-mean, seen 0.00 (inductive)." in out
 
 
-def test_the_ceiling_says_what_share_of_the_gap_is_closed(evaluate, fitted, tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluating, "LABELLED", "chat")
-    output = tmp_path / "out"
-    code, out, _ = evaluate(fitted, "--tasks", "news", "--ceiling", "--compare", "whitening", "--output", output)
+def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, fitted, data, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 6, 60)
+    lines = [f"{WORDS[at // 12]} {WORDS[at % 12]}\tthe {at} {WORDS[at % 12]}\t{noise[at]}" for at in range(60)]
+    (data / "split.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *lines]) + "\n")
+    options = ("--ceiling", "--compare", "whitening", "--resamples", "50", "--output", tmp_path)
+    code, out, _ = evaluate(fitted, "--tasks", "split", *options)
     assert code == 0
-    assert "trained on the labels of chat" in out
+    assert [line.split()[0] for line in out.splitlines()[3:7]] == ["raw", "whitening", "mine", "ceiling"]
     gap = out[out.index("raw to ceiling") :].splitlines()
-    assert [line.split()[0] for line in gap[2:4]] == ["whitening", "mine"]
-    assert "## What share of the gap between raw and ceiling is closed" in (output / "results.md").read_text()
-    rows = json.loads((output / "results.json").read_text())["rows"]
-    assert {row["system"] for row in rows if row.get("labels") == ["chat"]} == {"ceiling"}
+    assert [line.split() for line in gap[2:4]] == [["whitening", "-"], ["mine", "-"]]
+    reason = "split: no share, since ceiling ("
+    assert reason in out
+    document = (tmp_path / "results.md").read_text()
+    assert "## What share of the gap between raw and ceiling is closed" in document
+    assert reason in document
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert any(row["system"] == "ceiling" and row["metric"] == "cosine_spearman" for row in written["rows"])
+    assert written["sections"][0]["lines"][1].startswith(reason)
 
 
-def test_the_ceiling_is_refused_on_its_own_labels(evaluate, tiny_bert, monkeypatch):
-    monkeypatch.setattr(evaluating, "LABELLED", "chat")
-    code, _, err = evaluate(tiny_bert, "--tasks", "chat", "--ceiling")
-    assert code == 3
-    assert err.startswith("error: The ceiling needs at least 20 pairs of different scores in the sub-set part0 of chat")
+def test_the_ceiling_is_for_graded_pairs_alone(evaluate, tiny_bert, data):
+    code, _, err = evaluate(tiny_bert, "--tasks", "news", "--ceiling", "--retrieval", data / "faq.tsv")
+    assert code == 2
+    assert err == (
+        "error: The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.\n"
+    )
 
 
 def test_lexical_similarity_is_a_table_of_its_own(evaluate, fitted, tmp_path):

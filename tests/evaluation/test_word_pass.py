@@ -2,10 +2,8 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.spelling import parse_systems
-from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.evaluation.analyses import ceiling_system
 from bertflow.evaluation.systems import build_systems, open_system
 
 WORDS = ["the", "dog", "cat", "runs", "sleeps", "man", "house", "big"]
@@ -81,15 +79,3 @@ def test_static_without_a_transformer_is_refused(vectors):
     assert str(refused.value) == (
         "static averages the word embeddings of a transformer, but none is given. Leave it out."
     )
-
-
-def test_every_encoder_has_its_ceiling_beside_raw(tiny_bert, vectors):
-    rng = np.random.default_rng(0)
-    sides = [tuple(" ".join(rng.choice(WORDS, 3)) for _ in range(60)) for _ in range(2)]
-    labelled = Pairs("mine", *sides, rng.normal(size=60))
-    systems = built(
-        [open_system(str(tiny_bert), device="cpu"), open_system(str(vectors))],
-        ceiling=lambda encoder: ceiling_system(encoder, labelled),
-    )
-    assert list(systems) == ["raw of tiny-bert", "ceiling of tiny-bert", "raw of glove.txt", "ceiling of glove.txt"]
-    assert systems["ceiling of glove.txt"].dim == 4
