@@ -43,6 +43,9 @@ class LoadOptions(TypedDict, total=False):
         revision: Branch, tag or commit, for a hub id.
         prompt: Text in front of every sentence, or the name of a prompt of a sentence-transformers folder; from Python
             also one for each role (default: the encoder's own). An empty text switches prompts off.
+        chunks: How longer texts are read whole instead, in chunks that are pooled: tokens or sentences, then :SIZE,
+            :OVERLAP and :mean or :max where wanted, as tokens:128:32:mean (default: the encoder's own). An empty text
+            switches chunks off. An index (search build) keeps the chunks, and takes no :mean or :max.
     """
 
     pooling: str | None
@@ -51,6 +54,7 @@ class LoadOptions(TypedDict, total=False):
     device: str | None
     revision: str | None
     prompt: "str | Mapping[Role, str] | None"
+    chunks: str | None
 
 
 class FittedRun(TypedDict):
@@ -136,7 +140,7 @@ def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -
     pooling = options.get("pooling", "")
     if pooling.split("-")[0] != STATIC:
         return TransformerEncoder(name, **options)
-    if unused := [option for option in ("dtype", "prompt") if options.get(option)]:
+    if unused := [option for option in ("dtype", "prompt", "chunks") if options.get(option)]:
         raise UsageError(f"The word embeddings of {name} have no {unused[0]}. Leave that option out.")
     kept = {option: options[option] for option in ("max_length", "revision") if option in options}
     return StaticEncoder(name, pooling.removeprefix(STATIC)[1:] or "content", **kept)

@@ -226,6 +226,30 @@ def words_of(sentence: str) -> list[str]:
     return [word.replace("\u2019", "'") for word in _WORD.findall(sentence)]
 
 
+_END = re.compile(r"\n[^\S\n]*\n\s*|(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
+"""Where a sentence may end: at an empty line, or at a stop before a capital."""
+_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|resp|Fig|Eq|Sec|Ref|No|Dr|Mr|Mrs|St|al|approx|[A-Z]))\.$")
+
+
+def sentence_spans(text: str) -> Iterator[tuple[int, int]]:
+    """Where the sentences of a text start and stop, by the rules of English; without the white space around them.
+
+    There is at least one, be it empty.
+    """
+    start = 0
+    for gap in _END.finditer(text):
+        if not _ABBREVIATION.search(text, start, gap.start()):
+            yield _stripped(text, start, gap.end())
+            start = gap.end()
+    yield _stripped(text, start, len(text))
+
+
+def _stripped(text: str, start: int, stop: int) -> tuple[int, int]:
+    piece = text[start:stop]
+    start += len(piece) - len(piece.lstrip())
+    return start, start + len(piece.strip())
+
+
 def read_frequencies(path: str | Path) -> dict[str, int]:
     """Read a list of "word count" lines, also compressed (.gz), in its order.
 

@@ -26,6 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.data.corpus import sentence_spans
 from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.errors import DataError
 from bertflow.text_keys import text_key
@@ -88,8 +89,6 @@ _MARKUP = (
     (re.compile(r"\*\*([^*]+)\*\*"), r"\1"),  # **bold**
     (re.compile(r"(?<![\w*])\*([^*\s][^*]*)\*(?![\w*])"), r"\1"),  # *emphasis*
 )
-_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[\"'(\[]?[A-Z])")
-_ABBREVIATION = re.compile(r"(?:\b(?:e\.g|i\.e|cf|vs|etc|resp|Fig|Eq|Sec|Ref|No|Dr|Mr|Mrs|St|al|approx|[A-Z]))\.$")
 
 
 def docstring_sentences() -> list[str]:
@@ -206,13 +205,13 @@ def paragraphs(docstring: str) -> Iterator[str]:
 
 def sentences(paragraph: str) -> list[str]:
     """The complete sentences of a paragraph: capital first, stop last, of a length that ``WORDS`` allows."""
-    return [sentence for sentence in _cut(paragraph) if is_sentence(sentence)]
+    return [paragraph[start:stop] for start, stop in sentence_spans(paragraph) if is_sentence(paragraph[start:stop])]
 
 
 def is_summary(paragraph: str) -> bool:
     """Whether a paragraph reads as the summary line of a docstring: one sentence, its stop often left out."""
     words = paragraph.split()
-    return 3 <= len(words) <= WORDS[1] and paragraph[0].isupper() and len(list(_cut(paragraph))) == 1
+    return 3 <= len(words) <= WORDS[1] and paragraph[0].isupper() and len(list(sentence_spans(paragraph))) == 1
 
 
 def is_sentence(text: str) -> bool:
@@ -232,12 +231,3 @@ def plain(text: str) -> str:
     for pattern, replacement in _MARKUP:
         text = pattern.sub(replacement, text)
     return " ".join(text.split())
-
-
-def _cut(paragraph: str) -> Iterator[str]:
-    start = 0
-    for gap in _END.finditer(paragraph):
-        if not _ABBREVIATION.search(paragraph, start, gap.start()):
-            yield paragraph[start : gap.end()].strip()
-            start = gap.end()
-    yield paragraph[start:].strip()

@@ -42,7 +42,7 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
 """Options of ``encode``."""
-SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt")
+SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt", "chunks")
 """Options that an encoder shows in its ``repr``, those that are at their default left out."""
 
 

@@ -63,6 +63,7 @@ class EncoderRecord(TypedDict):
     dtype: str
     prompt: str
     query_prompt: NotRequired[str]
+    chunks: NotRequired[str]
 
 
 @dataclass(frozen=True)

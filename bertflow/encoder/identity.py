@@ -39,6 +39,7 @@ RULES: Mapping[str, tuple[bool, str]] = {
     "max_length": (True, "long sentences are cut elsewhere"),
     "prompt": (True, "the prompt is part of every embedding"),
     "query_prompt": (True, "the prompt is part of every embedding of a query"),
+    "chunks": (True, "long texts are read in other parts"),
     "sif_a": (True, "tokens have other weights"),
     "token_counts": (True, "tokens have other weights"),
     "calibrator": (True, "another calibrator makes other embeddings"),
@@ -165,7 +166,7 @@ class Identity:
     def _fact(self, key: str) -> Any:
         if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
             key = "prompt"
-        return self.facts.get(key, UNSAID)
+        return self.facts.get(key, "none" if key == "chunks" else UNSAID)  # who does not speak of chunks has none
 
     def _same_calibrator(self, other: "Identity") -> bool:
         if not (self.calibrator and other.calibrator):

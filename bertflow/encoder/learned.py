@@ -29,9 +29,12 @@ from safetensors.numpy import load_file, save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
+from bertflow.encoder.folders import RECORD_FILE
 from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
+from bertflow.files import atomic_folder, file_sha256, write_json
+from bertflow.records import read_record
 from bertflow.text_keys import hash_texts
 
 COUNTS_FILE = "token_counts.safetensors"
@@ -250,3 +253,23 @@ class AbstractLearner(AbstractEncoder):
             return labelled
         counted = self._counts.text_hashes
         return None if counted is None else np.union1d(counted, labelled)
+
+
+def save_tuned(encoder: AbstractLearner, folder: str | Path, stage: Supervision) -> None:
+    """Write an encoder whose weights were changed: under its own name and weight hash, with what it was taught.
+
+    Args:
+        encoder: Its model was trained in place.
+        folder: A folder that ``TransformerEncoder(folder)`` opens; whole or not at all.
+        stage: What it was trained on.
+    """
+    supervision = stage.after(encoder.supervision)
+    name = Path(folder).resolve()
+    with atomic_folder(folder) as aside:
+        encoder.write(aside)
+        supervision.write(aside)
+        record = read_record(aside / RECORD_FILE, dict[str, Any])
+        weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
+        # A folder called "encoder" is part of a run, which is what people will know it by.
+        record["encoder"] = name.parent.name if name.name == "encoder" else name.name
+        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})

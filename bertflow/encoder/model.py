@@ -109,6 +109,27 @@ class TokenizedText:
     starts: NDArray[np.int64]
     truncated: int
 
+    @classmethod
+    def joined(
+        cls,
+        ids: list[NDArray[np.int32]],
+        special: list[NDArray[np.bool_]],
+        sentences: Sequence[str],
+        truncated: int = 0,
+    ) -> "TokenizedText":
+        """The tokens of each sentence, and whether they are special, put end to end.
+
+        Raises:
+            DataError: If a sentence has no token at all, as an empty one where the model has no special tokens.
+        """
+        lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
+        if not lengths.all():
+            row = int(np.flatnonzero(lengths == 0)[0])
+            raise DataError(f"Sentence {row} ({sentences[row]!r}) has no tokens for this model. Leave it out.")
+        starts = np.concatenate([[0], np.cumsum(lengths)])
+        flat = np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.bool_), *special])
+        return cls(*flat, starts, truncated)
+
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Tokens of each sentence; (n,)."""
@@ -149,8 +170,8 @@ class TokenizedText:
             start += size
 
 
-def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int) -> TokenizedText:
-    """Tokenize all sentences, each cut to ``max_length`` tokens, special ones included.
+def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_length: int | None) -> TokenizedText:
+    """Tokenize all sentences, each cut to ``max_length`` tokens, special ones included; None cuts nothing.
 
     Raises:
         DataError: If a sentence has no token at all, as an empty one where the model has no special tokens.
@@ -159,19 +180,14 @@ def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_l
     special: list[NDArray[np.bool_]] = []
     truncated = 0
     for chunk in chunks(sentences, CHUNK):
-        encoded = tokenizer(chunk, truncation=True, max_length=max_length, return_special_tokens_mask=True)
+        cut = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
+        encoded = tokenizer(chunk, return_special_tokens_mask=True, **cut)
         ids += [np.array(tokens, dtype=np.int32) for tokens in encoded["input_ids"]]
         special += [np.array(flags, dtype=bool) for flags in encoded["special_tokens_mask"]]
         full = [text for text, tokens in zip(chunk, encoded["input_ids"], strict=True) if len(tokens) == max_length]
         whole = tokenizer(full, truncation=False, verbose=False)["input_ids"] if full else []
-        truncated += sum(len(tokens) > max_length for tokens in whole)
-    lengths = np.array([len(tokens) for tokens in ids], dtype=np.int64)
-    if not lengths.all():
-        row = int(np.flatnonzero(lengths == 0)[0])
-        raise DataError(f"Sentence {row} ({sentences[row]!r}) has no tokens for this model. Leave it out.")
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    flat = np.concatenate([np.empty(0, np.int32), *ids]), np.concatenate([np.empty(0, np.bool_), *special])
-    return TokenizedText(*flat, starts, truncated)
+        truncated += sum(len(tokens) != max_length for tokens in whole)
+    return TokenizedText.joined(ids, special, sentences, truncated)
 
 
 def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:

@@ -7,6 +7,7 @@ import copyreg
 import functools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -17,14 +18,14 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import Float32, Role, check_sentences
+from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, Prompts, open_model, quiet_transformers, shown_prompts
 from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, file_sha256, write_json
+from bertflow.files import write_json
 from bertflow.progress import bar
-from bertflow.records import read_record
 
 logger = logging.getLogger("bertflow")
 
@@ -43,6 +44,7 @@ class AbstractTokenEncoder(AbstractLearner):
     _stack: BlockStack
     _max_length: int
     _counts: TokenCounts | None = None
+    _chunks: Chunks | None = None
     _dtype = "float32"
     _prompts: Prompts
     device = torch.device("cpu")
@@ -59,34 +61,83 @@ class AbstractTokenEncoder(AbstractLearner):
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
 
+    def encode_chunks(
+        self, sentences: Sequence[str], chunks: str, progress: bool | None = None, role: Role = "document"
+    ) -> tuple[Float32, ChunkedText]:
+        """One embedding for each chunk of long texts, not pooled over the chunks: what an index of them keeps.
+
+        Args:
+            sentences: As for ``encode``.
+            chunks: How texts are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``).
+            progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
+            role: What the texts are.
+
+        Returns:
+            The embeddings (chunk, dim), and where each chunk stands in which text.
+
+        Raises:
+            UsageError: If the chunks are misspelled or too large, or the tokenizer does not say where tokens stand.
+        """
+        text = self._split(sentences, role, self.fitted_chunks(chunks))
+        return self._embedded(text.tokens, [self._pooling], progress, None, text.owners)[0], text
+
+    def fitted_chunks(self, spelling: str) -> Chunks:
+        """Chunks as they are spelled, their size said, for the ``max_length`` and the prompts of this encoder."""
+        return Chunks.parse(spelling).fitted(self._folder.tokenizer, self._prompts.values(), self._max_length)
+
     def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        """Sentences as token ids, with the prompt and cut to ``max_length``; said as in ``encode``."""
+        """Sentences as token ids, with the prompt, cut to ``max_length`` or a row a chunk; said as in ``encode``."""
+        if self._chunks:
+            return self._split(sentences, role, self._chunks).tokens
         text = self._tokenize(sentences, role)
         n, longest = len(text.lengths), self._max_length
         if text.truncated:
-            logger.warning("%d of %d sentences were cut to max_length=%d tokens.", text.truncated, n, longest)
-        if empty := text.without_content():
-            logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
+            said = (
+                "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
+            )
+            logger.warning(said, text.truncated, n, longest)
+        _say_empty(text, n)
+        return text
+
+    def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
+        check_sentences(sentences)
+        text = split(sentences, self._prompts[role], self._folder.tokenizer, self._max_length, how)
+        _say_empty(text.tokens, len(sentences))
         return text
 
     def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
         check_sentences(sentences)
         prompted = [self._prompts[role] + sentence for sentence in sentences]
-        return tokenize(prompted, self._folder.tokenizer, self._max_length)
+        return tokenize(prompted, self._folder.tokenizer, None if self._chunks else self._max_length)
 
-    @torch.no_grad()
     def _pooled(
         self, sentences: Sequence[str], rows: Sequence[Pooling], role: Role, progress: bool | None, most: int | None
     ) -> list[NDArray[np.float32]]:
-        """The embeddings by each of some poolings, in batches of at most ``most`` sentences."""
+        """The embeddings by each of some poolings, in batches of at most ``most`` sentences, or chunks of them."""
+        if self._chunks is None:
+            return self._embedded(self.tokenized(sentences, role), rows, progress, most)
+        text = self._split(sentences, role, self._chunks)
+        found = self._embedded(text.tokens, rows, progress, most, text.owners)
+        return [text.pooled(x, self._chunks.pool) for x in found]
+
+    @torch.no_grad()
+    def _embedded(
+        self,
+        text: TokenizedText,
+        rows: Sequence[Pooling],
+        progress: bool | None,
+        most: int | None,
+        owners: NDArray[np.int64] | None = None,
+    ) -> list[NDArray[np.float32]]:
+        """The embeddings of tokens by each of some poolings; ``owners`` are the sentences that they are from."""
         depth, pooler = self._folder.needed(rows)
         stack = self._stack
         if depth > stack.depth or pooler > stack.pooler:
             stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
-        text = self.tokenized(sentences, role)
-        found = [np.empty((len(sentences), pooling.width(stack.dim)), np.float32) for pooling in rows]
+        n = len(text.lengths)
+        found = [np.empty((n, pooling.width(stack.dim)), np.float32) for pooling in rows]
         budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
-        with bar(len(sentences), "encoding", progress) as advance:
+        with bar(n, "encoding", progress, "sentences" if owners is None else "chunks") as advance:
             for batch in text.batches(budget, self._folder.pad_id, most):
                 for x, embedded in zip(found, self._run(stack, batch.to(self.device), rows), strict=True):
                     x[batch.rows] = embedded.cpu().numpy()
@@ -94,10 +145,11 @@ class AbstractTokenEncoder(AbstractLearner):
         for x, pooling in zip(found, rows, strict=True):
             finite = np.isfinite(x).all(1)
             if not finite.all():
+                first = int(np.argmin(finite))
                 raise DataError(
                     f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
-                    f"{int(np.argmin(finite))} the first (pooling {pooling}, {self._dtype}). Use float32 where half "
-                    "precision overflows; else the weights are damaged."
+                    f"{first if owners is None else owners[first]} the first (pooling {pooling}, {self._dtype}). Use "
+                    "float32 where half precision overflows; else the weights are damaged."
                 )
         return found
 
@@ -137,6 +189,8 @@ class TransformerEncoder(AbstractTokenEncoder):
             or one for each role, as ``{"query": "query: ", "document": "passage: "}``. By default the folder's own;
             ``""`` switches them off.
         token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
+        chunks: How longer texts are read whole instead: split, and pooled over their chunks, as ``tokens:126:0:mean``
+            (``bertflow.encoder.chunks``). By default the saved encoder's, else not at all; ``""`` switches it off.
 
     Attributes:
         dim: Width of an embedding.
@@ -160,6 +214,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         revision: str | None = None,
         prompt: str | Prompts | None = None,
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
+        chunks: str | None = None,
     ) -> None:
         self._folder = folder = open_model(model, revision)
         saved = {**DEFAULTS, **folder.record}
@@ -171,6 +226,9 @@ class TransformerEncoder(AbstractTokenEncoder):
         self.device = resolve_device(device)
         self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
         self._max_length = self._choose_length(max_length, saved["max_length"])
+        if spelling := saved.get("chunks", "") if chunks is None else chunks:
+            fitted = self.fitted_chunks(spelling)
+            self._chunks = replace(fitted, pool=fitted.pool or "mean")
         self._counts = TokenCounts.read(folder.path) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)
         self._may_change = False
@@ -186,6 +244,8 @@ class TransformerEncoder(AbstractTokenEncoder):
             "revision": revision,
             "prompt": prompt if prompt is None or isinstance(prompt, str) else dict(prompt),
         }
+        if spelling or "chunks" in saved:
+            self.recipe["chunks"] = str(self._chunks or "")
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -212,6 +272,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         Returns:
             (n, dim), float32, without gradients.
         """
+        if self._chunks:
+            raise UsageError("embed reads whole sentences. Use encode, or open the encoder with chunks=''.")
         if not len(sentences):
             return torch.empty(0, self.dim, device=self.device)
         batch = self.padded(self._tokenize(sentences), np.arange(len(sentences))).to(self.device)
@@ -257,6 +319,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         }
         if self._prompts["query"] != self._prompts["document"]:
             facts["query_prompt"] = self._prompts["query"]
+        if self._chunks:
+            facts["chunks"] = str(self._chunks)
         return facts
 
     def write(self, folder: Path) -> None:
@@ -281,21 +345,6 @@ class TransformerEncoder(AbstractTokenEncoder):
         return wanted
 
 
-def save_tuned(encoder: TransformerEncoder, folder: str | Path, stage: Supervision) -> None:
-    """Write an encoder whose weights were changed: under its own name and weight hash, with what it was taught.
-
-    Args:
-        encoder: Its model was trained in place.
-        folder: A folder that ``TransformerEncoder(folder)`` opens; whole or not at all.
-        stage: What it was trained on.
-    """
-    supervision = stage.after(encoder.supervision)
-    name = Path(folder).resolve()
-    with atomic_folder(folder) as aside:
-        encoder.write(aside)
-        supervision.write(aside)
-        record = read_record(aside / RECORD_FILE, dict[str, Any])
-        weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
-        # A folder called "encoder" is part of a run, which is what people will know it by.
-        record["encoder"] = name.parent.name if name.name == "encoder" else name.name
-        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})
+def _say_empty(text: TokenizedText, n: int) -> None:
+    if empty := text.without_content():
+        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)

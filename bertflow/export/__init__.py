@@ -59,6 +59,8 @@ class Exported(AbstractResult):
         yield f"written   {self.folder} ({names})"
         if "modules" in facts:
             yield f"modules   {' -> '.join(['Transformer', *facts['modules']])}"
+        if "chunks" in facts:
+            yield f"chunks    {facts['long_texts']}"
         if self.ours:
             flag = f"trust_remote_code=True, as {' and '.join(self.ours)} is bertflow's"
             call = f"bertflow.load_sentence_transformer({str(self.folder)!r})"

@@ -21,8 +21,10 @@ import numpy as np
 from huggingface_hub import EvalResult, HfApi, ModelCard, ModelCardData
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
+from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.evaluation.rows import interval, number
 from bertflow.export import Exported
@@ -35,8 +37,12 @@ from bertflow.files import atomic_folder, write_json
 from bertflow.records import read_record
 from bertflow.registry import lookup
 
-IDENTITY = ("weights", "pooling", "max_length", "prompt", "query_prompt", "token_counts", "calibrator", "fitted_rows")
+IDENTITY = (
+    "weights", "pooling", "max_length", "prompt", "query_prompt", "chunks", "token_counts", "calibrator", "fitted_rows"
+)  # fmt: skip
 """Keys that two descriptions of one system share."""
+POOLED = {"mean": "their mean, each weighed by its number of tokens", "max": "their largest value in each coordinate"}
+"""How chunks become one embedding, in words."""
 REFUSALS = cast(tuple[type[Exception], ...], (*HfHubHTTPError.__bases__, HFValidationError))
 """With the errors of the HTTP library of ``huggingface_hub``, which differs between its versions; and OSError."""
 
@@ -61,11 +67,18 @@ def write_export(
     """
     write = lookup("target", TARGETS, target)
     require_replaceable(folder)
-    describe = system.describe()
-    with atomic_folder(folder) as aside, TemporaryDirectory() as scratch:
+    chunks = system.describe().get("chunks") if target != "safetensors" else None
+    with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
+        if chunks:  # other tools embed a chunk, and split nothing
+            system.raw.write(Path(whole))
+            raw = TransformerEncoder(whole, device="cpu", chunks="")
+            system = CalibratedEncoder(raw, system.calibrator, force=True) if system.calibrator else raw
+        describe = system.describe()
         parts = Parts(system, Path(scratch))
         golden = make_golden(parts)
         facts = write(parts, aside, layout)
+        if chunks:
+            facts |= {"chunks": chunks, "long_texts": _long_texts(chunks, system, parts.max_length)}
         golden.write(aside)
         versions = {package: version(package) for package in ("bertflow", "torch", "transformers")}
         record = {"format": 1, "target": target, "describe": describe, "dim": system.dim, "facts": facts}
@@ -74,6 +87,14 @@ def write_export(
         written = Exported(folder, target, describe, ours, facts, int8=int8(aside) if int8 else None)
         make_card(system, written, **card).save(aside / "README.md")
     return written
+
+
+def _long_texts(chunks: str, system: SentenceEncoder, cut: int) -> str:
+    """What who uses an export has to do for long texts, since other tools do not split them."""
+    pooled = POOLED[chunks.rpartition(":")[2]]
+    equal = "mean" in chunks and (system.calibrator is None or isinstance(system.calibrator.map, AffineMap))
+    before = "" if equal else " bertflow itself pools before the calibrator, and so has somewhat other numbers."
+    return f"what was written cuts at {cut} tokens: split a text by {chunks}, embed its chunks, take {pooled}.{before}"
 
 
 def require_replaceable(folder: Path) -> None:
@@ -162,6 +183,7 @@ def make_card(
         ours=" and ".join(written.ours),
         int8=str(written.int8 or ""),
         dim=system.dim,
+        long_texts=written.facts.get("long_texts"),
         facts={key: f"`{value}`" for key, value in description.items() if value not in ("", None)},
         fitted=_fitted(system),
         rows=[_cells(row) for row in results],

@@ -22,8 +22,8 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.learned import Supervision
-from bertflow.encoder.transformer import TransformerEncoder, save_tuned
+from bertflow.encoder.learned import Supervision, save_tuned
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.joint import Joint

@@ -54,6 +54,7 @@ class IndexInfo(AbstractResult):
         calibrator: The calibrator with its parameters; empty for raw embeddings.
         digest: Fingerprint of the calibrator; empty for raw embeddings.
         source: How the encoder is opened.
+        chunks: How the texts of answers are split; None if they are not.
         brief: Whether a person reads one line of it, or all.
     """
 
@@ -65,6 +66,7 @@ class IndexInfo(AbstractResult):
     calibrator: str
     digest: str
     source: Mapping[str, Any]
+    chunks: str | None = None
     brief: bool = True
 
     not_in_json: ClassVar[tuple[str, ...]] = ("brief",)
@@ -73,7 +75,8 @@ class IndexInfo(AbstractResult):
         """One line, or a line a fact."""
         if self.brief:
             how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
-            yield f"{self.path}: {self.answers} answers, {self.phrases} phrases, {how}"
+            split = f" split by {self.chunks}" if self.chunks else ""
+            yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
         else:
             yield from (f"{key}: {value}" for key, value in self.as_dict().items())
 
@@ -116,17 +119,19 @@ def build_index(
         answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
         model: An encoder (hub id or folder), raw or calibrated.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``.
+        options: ``LoadOptions``. With ``chunks`` each chunk of an answer is kept, not pooled: a hit says which it is.
 
     Raises:
-        UsageError: If there is a file at ``index``.
+        UsageError: If there is a file at ``index``, or the encoder cannot split text so.
         DataError: If the answers cannot be used.
     """
     from bertflow.retrieval.index import AnswerIndex
 
-    given, source = _answers(answers), _source(model, **options)
+    given, source, chunks = _answers(answers), _source(model, **options), options.get("chunks")
+    if chunks:
+        source["chunks"] = ""  # the index splits, the encoder does not
     encoder = load(**{**source, "device": options.get("device")})
-    with AnswerIndex.create(index, encoder, given, source, progress=progress) as made:
+    with AnswerIndex.create(index, encoder, given, source, progress=progress, chunks=chunks) as made:
         return _info(made.path)
 
 
@@ -220,7 +225,7 @@ def _info(path: Path, brief: bool = True) -> IndexInfo:
     with closing(Storage(path)) as storage:
         facts, counts = storage.facts(), (storage.count("answers"), storage.count("phrases"))
     kept = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
-    return IndexInfo(path, *counts, **kept, brief=brief)
+    return IndexInfo(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)
 
 
 def write_search_example(

@@ -10,19 +10,23 @@ encoder has a prompt for queries, questions are embedded with it; what is kept i
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.chunks import Chunks
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
-from bertflow.retrieval.storage import ExactSearch, Hit, Phrases, Search, Storage, rank
+from bertflow.retrieval.storage import ExactSearch, Hit, Phrase, Phrases, Search, Storage, rank
 from bertflow.similarity import unit_rows
 
 ROWS = 8192
@@ -44,6 +48,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def __init__(self, storage: Storage, encoder: SentenceEncoder, search: Search | None = None) -> None:
         self.path, self.encoder = storage.path, encoder
         self._storage, self._search = storage, search or ExactSearch()
+        self._chunks: str | None = storage.facts().get("chunks")
         self._seen = -1
 
     @classmethod
@@ -55,6 +60,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         source: Mapping[str, Any] | None = None,
         search: Search | None = None,
         progress: bool | None = None,
+        chunks: str | None = None,
     ) -> Self:
         """Embed answers into a new file, which appears when all of them are in it.
 
@@ -65,9 +71,11 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             source: How the encoder was opened, ready for JSON; kept for those who open the index again.
             search: Finds the candidates; by default exactly, in memory.
             progress: Whether to show a progress bar (default: in a terminal or a notebook).
+            chunks: How the texts of answers are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``), so that a
+                hit says which part of a long text it is; past questions stay whole. By default nothing is split.
 
         Raises:
-            UsageError: If ``path`` exists.
+            UsageError: If ``path`` exists, or the encoder cannot split texts so.
             DataError: If an id occurs twice, or an embedding has length zero.
         """
         path = Path(path)
@@ -75,6 +83,8 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
         with atomic_file(path) as aside:
             facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
+            if chunks:
+                facts["chunks"] = _fitted(encoder, chunks)
             with cls(Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
         return cls(Storage(path), encoder, search)
@@ -227,7 +237,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
         """Embed answers, then write them: other writers wait only for the writing.
 
-        Each distinct phrase is embedded once, and those of replaced answers are not embedded again.
+        Each distinct phrase is embedded once, and those of replaced answers are not embedded again, but for chunks.
         """
         answers = list(answers)
         names = [answer.id for answer in answers]
@@ -237,24 +247,42 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             self._require_known(names)
         else:
             _refuse(self._storage.known(names), "there already. Update it, or give the new answer another id.")
-        texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases))
+        split = self._chunks is not None
+        texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases[split:]))
         raw = self._storage.raw_of(names)
         new = [text for text in texts if text not in raw]
         raw |= zip(new, self.encoder.raw.encode_document(new, progress=progress), strict=True)
-        z = self.encoder.calibrate(
-            np.array([raw[text] for text in texts], np.float32).reshape(len(texts), self.encoder.raw.dim)
-        )
+        x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), self.encoder.raw.dim)
+        phrases: dict[str, Phrase] = {text: (text, row, None) for row, text in enumerate(texts)}
+        own = {answer.text: [phrases[answer.text]] for answer in answers if not split}
+        if split:
+            y, own = self._split(list(dict.fromkeys(answer.text for answer in answers)), len(x), progress)
+            x = np.concatenate([x, y])
+        z = self.encoder.calibrate(x)
         if not (lengths := np.linalg.norm(z, axis=1)).all():
-            text = texts[int(np.argmin(lengths))]
+            first = int(np.argmin(lengths))
+            text = next(text for text, row, _ in chain(phrases.values(), *own.values()) if row == first)
             raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
-        calibrated = dict(zip(texts, z, strict=True)) if self.encoder.calibrator else {}
         with self._storage.transaction():
             self._require_same_calibrator()
             if replace:
                 self._storage.delete(names)
             for answer in answers:
-                self._storage.insert(answer, raw, calibrated)
+                whole = [phrases[text] for text in answer.phrases[1:]]
+                self._storage.insert(answer.id, own[answer.text] + whole, x, z if self.encoder.calibrator else None)
             self._storage.set_facts({})
+
+    def _split(
+        self, texts: list[str], above: int, progress: bool | None
+    ) -> tuple[NDArray[np.float32], dict[str, list[Phrase]]]:
+        """The raw embeddings of the chunks of some texts, and the chunks of each, ``above`` their rows."""
+        assert isinstance(self.encoder.raw, AbstractTokenEncoder), "as was checked when the index was made"
+        x, found = self.encoder.raw.encode_chunks(texts, str(self._chunks), progress)
+        chunks: dict[str, list[Phrase]] = {text: [] for text in texts}
+        for row, (owner, (start, stop)) in enumerate(zip(found.owners, found.spans.tolist(), strict=True)):
+            text, own = texts[owner], chunks[texts[owner]]
+            own.append((text[start:stop], above + row, (len(own), start, stop, None if own else text)))
+        return x, chunks
 
     def _recalibrate(self) -> None:
         with self._storage.transaction():
@@ -265,6 +293,17 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 calibrated = self.encoder.calibrate(x) if self.encoder.calibrator else [None] * len(part)
                 self._storage.recalibrate(part, calibrated)
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
+
+
+def _fitted(encoder: SentenceEncoder, chunks: str) -> str:
+    """Chunks for an index by this encoder, their size said."""
+    raw = encoder.raw
+    if not isinstance(raw, AbstractTokenEncoder) or "chunks" in raw.describe():
+        what = "has chunks itself, which it pools" if "chunks" in raw.describe() else "cannot split text"
+        raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")
+    if Chunks.parse(chunks).pool:
+        raise UsageError(f"An index keeps each chunk and pools none, got {chunks!r}. Leave its last part out.")
+    return str(raw.fitted_chunks(chunks))
 
 
 def _refuse(names: Sequence[str], why: str) -> None:

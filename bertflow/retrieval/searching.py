@@ -38,10 +38,11 @@ class Hits(AbstractResult):
     hits: "Sequence[Hit]"
 
     def parts(self) -> Iterator[str]:
-        """A line an answer, and the past question by which it was found."""
+        """A line an answer, and the past question by which it was found; of a long text the chunk alone."""
         for place, hit in enumerate(self.hits, start=1):
-            yield f"{place}. {hit.score:.3f}  {hit.id}  {hit.text}"
-            if hit.matched != hit.text:
+            where = "" if hit.chunk is None else f"[chunk {hit.chunk}, {hit.start}:{hit.stop}]  "
+            yield f"{place}. {hit.score:.3f}  {hit.id}  {where}{hit.text if hit.chunk is None else hit.matched}"
+            if hit.chunk is None and hit.matched != hit.text:
                 yield f"          asked before: {hit.matched}"
         if not self.hits:
             yield "The index is empty."

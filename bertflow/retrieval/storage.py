@@ -3,6 +3,7 @@
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
     facts     key, value (JSON)                       identity, sizes, revision
+    chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 2
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
 read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
@@ -27,7 +28,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +37,8 @@ from bertflow.data.corpus import Answer
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
 
-FORMAT = 1
+FORMAT, CHUNKED = 1, 2
+"""Of an index that keeps its answers whole, and of one that keeps their chunks."""
 APPLICATION = 0x62666169
 """Marks the file as an index of answers: "bfai"."""
 WAIT = 60
@@ -55,17 +57,25 @@ CREATE TABLE phrases (
 );
 CREATE INDEX phrases_of_answer ON phrases (answer, number);
 """
+CHUNKS = """TABLE chunks (phrase INTEGER PRIMARY KEY REFERENCES phrases (number) ON DELETE CASCADE,
+    chunk INTEGER, start INTEGER, stop INTEGER, whole TEXT);"""
+"""Which chunk of its answer a phrase is, and where; the first one has the whole text. Empty in other indexes."""
+SPLIT = f"PRAGMA user_version = {CHUNKED}; CREATE {CHUNKS}"
+INSERT = "INSERT INTO phrases (answer, text, raw, calibrated) VALUES (?, ?, ?, ?)"
 VIEW = """
 CREATE TEMP VIEW known AS
-SELECT phrases.number, id, text, raw,
-    (SELECT text FROM phrases WHERE answer = answers.number ORDER BY number LIMIT 1) AS own_text
-FROM phrases JOIN answers ON answer = answers.number
+SELECT phrases.number, answer, id, text, raw, chunk, start, stop,
+    (SELECT coalesce(whole, text) FROM phrases LEFT JOIN chunks ON phrase = number
+     WHERE answer = answers.number ORDER BY number LIMIT 1) AS own_text
+FROM phrases JOIN answers ON answer = answers.number LEFT JOIN chunks ON phrase = phrases.number
 """
-"""A row a phrase: its number, the id of its answer, its text and embedding, and the text of the answer itself."""
+"""A row a phrase: its number, the id of its answer, its text, embedding and chunk, and the text of the answer."""
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
 """A cosine of d coordinates in float32 has an error of less than d times this."""
+Phrase: TypeAlias = tuple[str, int, tuple[int, int, int, str | None] | None]
+"""A text and the row of its embedding; of a chunk its number, start and stop, and for the first one the whole text."""
 Float32 = NDArray[np.float32]
 Float64 = NDArray[np.float64]
 Floats = NDArray[np.floating]
@@ -92,16 +102,18 @@ class Storage:
         except sqlite3.DatabaseError as error:
             self.close()
             raise DataError(f"{path} is not an index of answers, or is damaged: {error}. Build it again.") from None
-        if marks != (APPLICATION, FORMAT):
+        if marks not in ((APPLICATION, FORMAT), (APPLICATION, CHUNKED)):
             self.close()
-            raise DataError(f"{path} is not an index of format {FORMAT}. Was it written by a later bertflow?")
+            raise DataError(f"{path} is not an index of format {FORMAT} or {CHUNKED}. Is it by a later bertflow?")
+        if marks[1] == FORMAT:
+            self._connection.execute(f"CREATE TEMP {CHUNKS}")
         self._connection.execute(VIEW)
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
         """Turn an empty file into an empty index."""
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.executescript(SCHEMA)
+            connection.executescript(SCHEMA + ("" if "chunks" not in facts else SPLIT))
         storage = cls(path)
         with storage.transaction():
             storage.set_facts({"name": uuid.uuid4().hex, "revision": 0, **facts})
@@ -150,11 +162,14 @@ class Storage:
         """A number that every write by any process changes."""
         return self._value("SELECT value FROM facts WHERE key = 'revision'")
 
-    def insert(self, answer: Answer, raw: Mapping[str, Float32], calibrated: Mapping[str, Float32]) -> None:
-        """Add an answer with the embeddings of its phrases."""
-        number = self._connection.execute("INSERT INTO answers (id) VALUES (?)", (answer.id,)).lastrowid
-        rows = [(number, text, _blob(raw[text]), _blob(calibrated.get(text))) for text in answer.phrases]
-        self._connection.executemany("INSERT INTO phrases (answer, text, raw, calibrated) VALUES (?, ?, ?, ?)", rows)
+    def insert(self, name: str, phrases: Iterable[Phrase], raw: Float32, calibrated: Float32 | None) -> None:
+        """Add an answer with its phrases, whose embeddings are rows of ``raw`` and ``calibrated``."""
+        answer = self._connection.execute("INSERT INTO answers (id) VALUES (?)", (name,)).lastrowid
+        for text, row, chunk in phrases:
+            values = (answer, text, _blob(raw[row]), None if calibrated is None else _blob(calibrated[row]))
+            number = self._connection.execute(INSERT, values).lastrowid
+            if chunk:
+                self._connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (number, *chunk))
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove answers and their phrases."""
@@ -176,14 +191,13 @@ class Storage:
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
-        query = "SELECT id, text FROM known JOIN answers USING (id) ORDER BY answers.number, known.number"
-        for name, group in groupby(self._connection.execute(query), key=itemgetter(0)):
-            own, *questions = (text for _, text in group)
-            yield Answer(name, own, tuple(questions))
+        rows = self._connection.execute("SELECT id, own_text, text, chunk FROM known ORDER BY answer, number")
+        for (name, own), group in groupby(rows, key=itemgetter(0, 1)):
+            yield Answer(name, own, tuple(text for *_, text, chunk in group if chunk is None and text != own))
 
     def raw_of(self, names: Sequence[str]) -> dict[str, Float32]:
-        """Each phrase of some answers, and its raw embedding."""
-        rows = self._among("SELECT text, raw FROM known WHERE id IN", names)
+        """Each phrase of some answers, chunks left out, and its raw embedding."""
+        rows = self._among("SELECT text, raw FROM known WHERE chunk IS NULL AND id IN", names)
         return {text: np.frombuffer(data, dtype="<f4") for text, data in rows}
 
     def numbers(self) -> NDArray[np.int64]:
@@ -197,9 +211,9 @@ class Storage:
         found = dict(self._among(f"SELECT number, {column} FROM phrases WHERE number IN", numbers))
         return np.stack([np.frombuffer(found[number], dtype="<f4") for number in numbers])
 
-    def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[str, str, str]]:
-        """The id of the answer, the text of the answer, and their own text, of some phrases by their number."""
-        rows = self._among("SELECT number, id, own_text, text FROM known WHERE number IN", numbers)
+    def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
+        """What a ``Hit`` says of some phrases, by their number, without the score."""
+        rows = self._among("SELECT number, id, own_text, text, chunk, start, stop FROM known WHERE number IN", numbers)
         return {row[0]: row[1:] for row in rows}
 
     def owners(self) -> Iterator[tuple[int, str]]:
@@ -308,13 +322,18 @@ class Hit:
         id: Id of the answer.
         score: Cosine of the question with the phrase that matched best, in [-1, 1].
         text: The answer.
-        matched: The phrase: the answer's own text, or one of its past questions.
+        matched: The phrase: the answer's own text or a chunk of it, or one of its past questions.
+        chunk: Number of that chunk, from 0; None if it is none.
+        start, stop: Where the chunk stands in the text: ``text[start:stop]``.
     """
 
     id: str
     score: float
     text: str
     matched: str
+    chunk: int | None = None
+    start: int | None = None
+    stop: int | None = None
 
 
 def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:

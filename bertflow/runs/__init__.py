@@ -167,7 +167,7 @@ def trainable_encoder(
 
     Raises:
         UsageError: If it is not a transformer without a calibrator: that can neither be trained nor be written into a
-            run folder.
+            run folder; or if it has chunks.
     """
     from bertflow.encoder.transformer import TransformerEncoder
 
@@ -180,6 +180,11 @@ def trainable_encoder(
         raise UsageError(
             f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
             "or the name of one."
+        )
+    if "chunks" in encoder.recipe:
+        raise UsageError(
+            "Training takes sentences whole, but this encoder has chunks. Give one that was saved without, or "
+            "calibrate long texts by `bertflow embed --chunks` and `bertflow fit`."
         )
     say(f"encoder   {encoder.recipe['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
     return encoder
