@@ -49,7 +49,8 @@ class Embedded(AbstractResult):
             return
         yield f"store     {store.folder}: {store.describe_rows()}"
         yield f"text      {len(store.row_ids):,} sentences, {store.n:,} distinct"
-        yield f"encoder   {store.recipe['encoder']}, {store.recipe['pooling']}"
+        chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
+        yield f"encoder   {store.recipe['encoder']}, {store.recipe['pooling']}{chunks}"
         yield f"took      {self.seconds:.1f} s"
         yield f"\nnext: bertflow fit --store {store.folder} --calibrator whitening --output calibrator"
 

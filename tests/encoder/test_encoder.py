@@ -175,7 +175,8 @@ def test_an_unknown_option_of_encode_is_refused(tiny_bert):
 def test_truncation_is_counted_and_said_once(tiny_bert, caplog):
     encoder = make(tiny_bert, max_length=5)
     encoder.encode(["the big dog", "the big red dog", "a " * 100, "cat"])
-    assert caplog.messages == ["2 of 4 sentences were cut to max_length=5 tokens."]
+    said = "2 of 4 sentences were cut to max_length=5 tokens. Read them whole: chunks, or a larger max_length."
+    assert caplog.messages == [said]
     assert caplog.records[0].name == "bertflow"
 
 

@@ -18,6 +18,7 @@ FACTS = {
     "max_length": (8, 128),
     "prompt": ("", "query: "),
     "query_prompt": ("", "query: "),
+    "chunks": ("tokens:126:0:mean", "sentences:1:0:mean"),
     "sif_a": (0.001, 0.01),
     "token_counts": ("a", None),
     "dtype": ("float32", "bfloat16"),
@@ -56,6 +57,14 @@ def test_what_differs_is_named_on_both_sides_with_the_reason():
 def test_a_fact_that_an_old_record_lacks_is_not_compared():
     assert not identity().differences(identity(max_length=8, dtype="float16", prompt="query: "))
     assert not Identity().differences(identity())
+
+
+def test_an_encoder_without_chunks_is_another_one_than_one_with_chunks():
+    whole, split = identity(), identity(chunks="tokens:6:0:mean")
+    for one, other in ((whole, split), (split, whole)):
+        (found,) = one.differences(other)
+        assert (found.key, found.refused) == ("chunks", True)
+        assert {found.mine, found.theirs} == {"none", "tokens:6:0:mean"}
 
 
 def test_a_fact_of_another_kind_of_encoder_is_refused():
