@@ -8,6 +8,8 @@ import time
 import numpy as np
 import pytest
 
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.records import read_record
@@ -186,3 +188,20 @@ def test_a_command_that_was_killed_goes_on_where_it_was(minilm, tmp_path):
     EmbeddingStore.open(store).verify()
     assert read_record(store / "store.json", dict)["n"] == 30 * len(SENTENCES)
     assert not list(store.rglob(".0*")), "no half-written file stays behind"
+
+
+def test_texts_are_embedded_in_chunks(arguments, tiny_bert, text, tmp_path, capsys):
+    long = [" . ".join(SENTENCES[row : row + 5]) for row in range(0, 50, 5)]
+    (tmp_path / "text.txt").write_text("\n".join(long), encoding="utf-8")
+    arguments += ["--max-length", "12"]
+    assert main([*arguments, "--chunks", "tokens:8:2:max"]) == 0
+    assert "encoder   tiny-bert, mean(1,2), chunks tokens:8:2:max\n" in capsys.readouterr().out
+    store = EmbeddingStore.open(tmp_path / "store")
+    encoder = TransformerEncoder(tiny_bert, "mean(1,2)", max_length=12, device="cpu", chunks="tokens:8:2:max")
+    np.testing.assert_allclose(store.rows(store.row_ids), encoder.encode(long), rtol=1e-5, atol=1e-6)
+    for others in ([], ["--chunks", "tokens:8:2:mean"]):
+        assert "chunks 'tokens:8:2:max'" in refused(capsys, *arguments, *others, code=3)
+    fitted = ["fit", "--store", str(tmp_path / "store"), "--calibrator", "center", "--output", str(tmp_path / "center")]
+    assert main(fitted) == 0
+    calibrated = CalibratedEncoder(encoder, load_calibrator(tmp_path / "center"))
+    np.testing.assert_allclose(calibrated.encode(long).mean(0), 0, atol=1e-5)

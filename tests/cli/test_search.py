@@ -183,3 +183,22 @@ def test_the_example_is_what_build_and_evaluate_read(tmp_path, capsys, monkeypat
     out = told(capsys, "evaluate", "faq.index", "--labels", "faq/labels.jsonl", "--resamples", "50")
     assert "20 questions, 20 answers" in out
     assert len((tmp_path / "faq" / "text.txt").read_text("utf-8").splitlines()) == 30
+
+
+def test_an_index_in_chunks_says_which_part_of_a_long_answer_it_found(folder, capsys, tiny_bert):
+    text = "The big man sleeps in the house. A red bird sings. The dog runs."
+    (folder / "long.jsonl").write_text(lines([{"id": "long", "text": text}, ANSWERS[1]]), encoding="utf-8")
+    arguments = ["--answers", "long.jsonl", "--model", str(tiny_bert)]
+    told_build = told(capsys, "build", "long.index", *arguments, "--chunks", "sentences")
+    assert told_build.startswith("long.index: 2 answers split by sentences:1:0, 4 phrases, as the encoder makes them")
+    assert told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1") == (
+        "1. 1.000  long  [chunk 1, 33:50]  A red bird sings.\n"
+    )
+    (hit,) = json.loads(told(capsys, "ask", "long.index", "a red bird sings.", "-k", "1", "--json"))
+    assert text[hit["start"] : hit["stop"]] == hit["matched"] == "A red bird sings."
+    assert (hit["chunk"], hit["text"]) == (1, text)
+    (folder / "more.jsonl").write_text(lines([{"id": "more", "text": "The cat eats. A dog sings."}]), encoding="utf-8")
+    assert "3 answers split by sentences:1:0, 6 phrases" in told(capsys, "add", "long.index", "--answers", "more.jsonl")
+    assert "chunk 1, 14:26" in told(capsys, "ask", "long.index", "A dog sings.", "-k", "1")
+    err = refused(capsys, 2, "build", "no.index", *arguments, "--chunks", "sentences:mean")
+    assert err == ("error: An index keeps each chunk and pools none, got 'sentences:mean'. Leave its last part out.\n")

@@ -118,3 +118,12 @@ def test_queries_are_embedded_with_their_own_prompt(tiny_bert, tmp_path):
         encode = encoder.encode_query if role == "query" else encoder.encode
         np.testing.assert_allclose(x, encode(texts), atol=1e-5)
         assert tokens == encoder.tokenized(texts, role).lengths.sum()
+
+
+def test_with_chunks_nothing_is_too_long(tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, max_length=16, device="cpu", chunks="tokens:14:4")
+    encoder.save(tmp_path / "long")
+    text = "dog cat " * 20
+    ((found, tokens),) = opened(tmp_path / "long").answer(documents([["a cat", text]]))
+    np.testing.assert_allclose(found, encoder.encode(["a cat", text]), atol=1e-5)
+    assert tokens == 4 + 40 + 3 * 4 + 4 * 2, "those that chunks share are read twice"

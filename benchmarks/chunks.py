@@ -1,0 +1,185 @@
+"""Long texts in search: cut, in chunks that are pooled, or chunk by chunk? The tables of docs/search.md.
+
+    python benchmarks/chunks.py --data_dir DATA
+
+Each text is longer than ``max_length``, and one question must find it among the others of its task:
+
+    docstrings   all prose after the first line, of 40 words or more; the question is the first line
+    books        paragraphs of 150 to 250 words; the question is one of their sentences, drawn at random and taken out
+
+The encoder is the embedded MiniLM: its last layer, which is tuned, and ``mean(1,2)`` as a raw encoder. On
+``docstrings`` the raw one is whitened too, fitted on other docstrings: on their sentences, on their prose cut, or in
+chunks. Nothing is chosen here, so every task only reports. Writes chunks.json and chunks.md beside this file.
+"""
+
+import argparse
+import gzip
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibration.calibrators import Whitening
+from bertflow.data import docstrings
+from bertflow.data.corpus import sentence_spans
+from bertflow.encoder.chunks import POOLS, ChunkedText
+from bertflow.encoder.embedded import embedded_encoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.evaluation.figures import mean_figure
+from bertflow.evaluation.significance import difference
+from bertflow.files import write_json, write_text
+from bertflow.progress import at_level
+from bertflow.similarity import unit_rows
+from bertflow.text_keys import text_key
+
+HERE = Path(__file__).parent
+logger = logging.getLogger("chunks")
+ENCODERS = {"last": "mean", "mean(1,2)": "mean(1,2)"}
+LENGTHS, PAIRS = {"docstrings": 32, "books": 64}, {"docstrings": 600, "books": 250}
+SPLITS = {"tokens": "tokens", "tokens, a quarter shared": "tokens:{room}:{quarter}", "sentences": "sentences"}
+FITTED, RESAMPLES = 1500, 1000
+Task = tuple[list[str], list[str]]
+"""Questions and their texts."""
+
+
+def long_paragraphs(data: Path, least: int, most: int) -> list[str]:
+    """Paragraphs of old books, of so many words."""
+    with gzip.open(data / "text" / "books_paragraphs.txt.gz", "rt", encoding="utf-8") as file:
+        return [line for line in map(str.strip, file) if least <= len(line.split()) <= most]
+
+
+def books(paragraphs: Sequence[str], rng: np.random.Generator) -> Task:
+    """A sentence of each paragraph, and the paragraph without it."""
+    questions, texts = [], []
+    for text in paragraphs:
+        spans = [(a, b) for a, b in sentence_spans(text) if 6 <= len(text[a:b].split()) <= 60]
+        if len(spans) > 1:
+            a, b = spans[rng.integers(len(spans))]
+            questions.append(text[a:b])
+            texts.append(f"{text[:a]}{text[b:]}".strip())
+    return questions, texts
+
+
+def first_lines() -> Task:
+    """First lines of docstrings, and all prose behind them; neither occurs twice."""
+    found: dict[str, tuple[str, str]] = {}
+    for prose in docstrings._read_prose():
+        rest = " ".join(prose[1:])
+        if len(rest.split()) >= 40 and docstrings.is_summary(prose[0]):
+            found.setdefault(text_key(prose[0]), (prose[0], rest))
+    unique = {text_key(rest): (first, rest) for first, rest in found.values()}
+    return [first for first, _ in unique.values()], [rest for _, rest in unique.values()]
+
+
+class Ways:
+    """The embeddings of some texts by one encoder, by every way to read them; each text is encoded once a split.
+
+    Args:
+        encoder: Cuts at its ``max_length``.
+        texts: Long ones.
+        whole: An encoder of the same kind that reads all of them.
+    """
+
+    def __init__(self, encoder: TransformerEncoder, texts: Sequence[str], whole: TransformerEncoder) -> None:
+        room = int(encoder.describe()["max_length"]) - 2
+        self.cut = {"cut": encoder.encode(texts), "whole, max_length 512": whole.encode(texts)}
+        self.split: dict[str, tuple[NDArray[np.float32], ChunkedText]] = {}
+        for name, spelling in SPLITS.items():
+            self.split[name] = encoder.encode_chunks(texts, spelling.format(room=room, quarter=room // 4))
+            logger.info("%s: %d texts, %d chunks", name, len(texts), len(self.split[name][0]))
+
+    def pooled(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
+        """One row a text."""
+        yield from self.cut.items()
+        for name, (x, text) in self.split.items():
+            yield from ((f"{name}: {pool}", text.pooled(x, pool)) for pool in POOLS)
+            alike = ChunkedText(text.tokens, text.starts, text.spans, np.ones_like(text.sizes))
+            yield f"{name}: mean, chunks alike", alike.pooled(x, "mean")
+
+    def ranks(self, questions: NDArray[np.float32], calibrate: Any = lambda x: x) -> dict[str, NDArray[np.float64]]:
+        """The rank of the right text for each question, ties against it."""
+        q = unit_rows(calibrate(questions))
+        scores = {name: q @ unit_rows(calibrate(x)).T for name, x in self.pooled()}
+        for name, (x, text) in self.split.items():
+            cosines = q @ unit_rows(calibrate(x)).T
+            scores[f"{name}: best chunk"] = np.maximum.reduceat(cosines, text.starts[:-1], axis=1)
+        return {name: (s >= s.diagonal()[:, None]).sum(1).astype(float) for name, s in scores.items()}
+
+
+def rows_of(task: str, system: str, ranks: Mapping[str, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
+    """hit@1 and MRR of every way, and its difference from cutting."""
+    names = list(ranks)
+    for metric, values in (("hit@1", [r == 1 for r in ranks.values()]), ("mrr", [1 / r for r in ranks.values()])):
+        figure = mean_figure(task, metric, np.array(values, dtype=np.float64), RESAMPLES, 0)
+        for at, way in enumerate(names):
+            less = difference(names, figure, at, names.index("cut")) if way != "cut" else None
+            ends = (less.ci_low, less.ci_high) if less else (None, None)
+            row = {"task": task, "system": system, "way": way, "metric": metric, "n": figure.n}
+            yield row | {"value": float(figure.values[at]), "less cut, low": ends[0], "less cut, high": ends[1]}
+
+
+def measured(data: Path) -> Iterator[dict[str, Any]]:
+    """All rows, task by task."""
+    rng = np.random.default_rng(0)
+    tasks = {"docstrings": first_lines(), "books": books(long_paragraphs(data, 150, 250), rng)}
+    for task, (questions, texts) in tasks.items():
+        drawn = rng.permutation(len(texts))
+        kept, others = drawn[: PAIRS[task]], [texts[row] for row in drawn[PAIRS[task] :][:FITTED]]
+        questions, texts = [questions[row] for row in kept], [texts[row] for row in kept]
+        for system, pooling in ENCODERS.items():
+            encoder = TransformerEncoder(embedded_encoder(), pooling, max_length=LENGTHS[task], device="cpu")
+            whole = TransformerEncoder(embedded_encoder(), pooling, max_length=512, device="cpu")
+            logger.info("%s, %s: %d texts", task, system, len(texts))
+            q, ways = whole.encode(questions), Ways(encoder, texts, whole)
+            yield from rows_of(task, system, ways.ranks(q))
+            if task == "docstrings" and system != "last":
+                sentences = [text[a:b] for text in others for a, b in sentence_spans(text)]
+                x, split = encoder.encode_chunks(others, "tokens")
+                fits = {"sentences": encoder.encode(sentences), "cut": encoder.encode(others)}
+                for name, rows in (fits | {"in chunks": split.pooled(x, "mean")}).items():
+                    label = f"{system}, whitened on {len(rows):,} {'' if name == 'sentences' else 'texts '}{name}"
+                    yield from rows_of(task, label, ways.ranks(q, Whitening().fit(rows).transform))
+
+
+def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A table a task: ways down, systems across, hit@1 x 100 with the interval of the difference from cutting."""
+    lines = []
+    for task in LENGTHS:
+        here = [row for row in rows if row["task"] == task and row["metric"] == "hit@1"]
+        systems, ways = (list(dict.fromkeys(row[key] for row in here)) for key in ("system", "way"))
+        lines += [f"{task}, {here[0]['n']} questions, max_length {LENGTHS[task]}: hit@1 x 100", ""]
+        lines += [f"| | {' | '.join(systems)} |", "|---" + "|---:" * len(systems) + "|"]
+        cells = {(row["way"], row["system"]): row for row in here}
+        lines += [f"| {way} | {' | '.join(cell(cells[way, system]) for system in systems)} |" for way in ways]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def cell(row: Mapping[str, Any]) -> str:
+    """A value, and what it has over cutting."""
+    value, low, high = (row[key] for key in ("value", "less cut, low", "less cut, high"))
+    return f"{100 * value:.1f}" + ("" if low is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]")
+
+
+def main() -> None:
+    """Embed, rank, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True, help="holds text")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    rows = []
+    with at_level(logging.ERROR, "bertflow"):  # that texts are cut is what is measured
+        for row in measured(options.data_dir):
+            rows.append(row)
+            if row["metric"] == "hit@1":
+                logger.info("%s  %s  %s: %s", row["task"], row["system"], row["way"], cell(row))
+                write_json(HERE / "chunks.json", rows)
+    write_json(HERE / "chunks.json", rows)
+    write_text(HERE / "chunks.md", to_markdown(rows))
+
+
+if __name__ == "__main__":
+    main()
