@@ -29,6 +29,7 @@ from transformers.utils import logging as transformers_logging
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Role
+from bertflow.encoder.architecture import model_class
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.files import file_sha256
@@ -138,11 +139,7 @@ class ModelFolder:
             UsageError: If the model is not one stack of blocks that reads a sentence by itself.
         """
         config: PreTrainedConfig = self._read(AutoConfig, "config")
-        if config.is_encoder_decoder or not hasattr(config, "num_hidden_layers"):
-            raise UsageError(
-                f"{self.path} is a model of type {config.model_type}, but sentences need one stack of blocks, as in "
-                "BERT, RoBERTa, MPNet or GPT-2. Choose another model."
-            )
+        model_class(config, self.path)
         return config
 
     @functools.cached_property
@@ -234,7 +231,7 @@ class ModelFolder:
             elif kind != ST_PACKAGE + "Transformer":
                 raise DataError(
                     f"{self.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
-                    "Normalize. Give a pooling of your own, which reads the transformer alone."
+                    f"Normalize. Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
                 )
         return pooling
 

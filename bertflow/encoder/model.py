@@ -5,28 +5,25 @@ fit a budget of tokens, padding included, and fewer where the next ones are much
 where sentences are few. Embeddings go back to the order given by ``Batch.rows``. Padding always stands on the right,
 whatever side the tokenizer prefers: positions are then those of the sentence alone, in models that count them from the
 left, and the mask makes the rest harmless.
-
-Layer k of a transformer depends on blocks 1 to k alone, so for ``mean(3)`` a model of 12 blocks is loaded with 3. What
-comes out equals ``hidden_states[k]`` of the whole model, with one thing to mind: some families put a final norm behind
-their last block, and truncated they would put it behind block k. There it is switched off. A family that is not in
-``FAMILIES`` is loaded whole: slower, never wrong.
 """
 
+import functools
 import inspect
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from torch import Tensor, nn
-from transformers import MODEL_MAPPING, AutoModel, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from bertflow.encoder.architecture import FAMILIES, model_class, some_ids, switch_off, truncate, try_padding
 from bertflow.encoder.folders import LOCALLY, ModelFolder, quiet_transformers
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError, first_line
@@ -197,27 +194,8 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-@dataclass(frozen=True)
-class Family:
-    """What to mind when a family is truncated.
-
-    Attributes:
-        final_norm: The module behind the last block, which must not act behind an earlier one.
-        least_blocks: With fewer blocks the model cannot be built.
-    """
-
-    final_norm: str | None = None
-    least_blocks: int = 0
-
-
-FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"), Family()),
-    "gpt2": Family(final_norm="ln_f"),
-    "modernbert": Family(final_norm="final_norm", least_blocks=1),
-}
-"""By model_type: the families whose truncated form is tested to be exact."""
-
-
+NO_LIMIT = 2**20
+"""Stands for no limit to the length of a sentence."""
 POOLER = -1
 """Stands for BERT's pooling layer among the layers that were read."""
 
@@ -230,11 +208,13 @@ class BlockStack:
         model: The transformers model, in eval mode.
         depth: Its deepest layer; what the model calls its last hidden state.
         pooler: Whether BERT's pooling layer is there.
+        pads: Whether sentences of several lengths are padded to one batch; else each length is run by itself.
     """
 
     model: PreTrainedModel
     depth: int
     pooler: bool
+    pads: bool = True
 
     @classmethod
     def load(
@@ -248,23 +228,30 @@ class BlockStack:
 
         Raises:
             DataError: If weights are missing or damaged.
-            UsageError: If the model does not have what a pooling reads.
+            UsageError: If the model does not have what a pooling reads, or cannot embed sentences.
         """
         depth, pooler = folder.needed(poolings)
-        config = _truncate(folder.config, depth)
-        depth, model_class = config.num_hidden_layers, cast(Any, MODEL_MAPPING[type(config)])
-        takes_pooler = "add_pooling_layer" in inspect.signature(model_class).parameters
+        config = truncate(folder.config, depth)
+        depth, kind = config.num_hidden_layers, model_class(config, folder.path)
+        takes_pooler = "add_pooling_layer" in inspect.signature(kind).parameters
         if pooler and not takes_pooler:
             raise UsageError(
                 f"The pooling pooler needs BERT's pooling layer, and {config.model_type} has none. Use cls."
             )
         options = {"add_pooling_layer": pooler} if takes_pooler else {}
-        model = _load_exactly(folder.path, config=config, dtype=lookup("dtype", DTYPES, dtype), **options)
+        model = _load_exactly(kind, folder.path, config=config, dtype=lookup("dtype", DTYPES, dtype), **options)
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         use_onednn(model)
         nn.Module.to(model.eval(), device)
-        return cls(model, depth, pooler)
+        layers = {layer for pooling in poolings for layer in pooling.resolve(folder.blocks)}
+        return cls(model, depth, pooler)._tried(folder, sorted(layers))
+
+    def _tried(self, folder: ModelFolder, layers: Iterable[int]) -> Self:
+        """The same, once it is known whether it pads."""
+        known = some_ids(folder.tokenizer, folder.config)
+        pads = try_padding(lambda ids, mask: self.read(ids, mask, layers), known, folder.pad_id, self.model)
+        return replace(self, pads=pads)
 
     @property
     def dim(self) -> int:
@@ -276,9 +263,15 @@ class BlockStack:
         """A row for each token id: no position, no segment, no LayerNorm; (vocabulary, dim)."""
         return cast(nn.Embedding, self.model.get_input_embeddings()).weight.detach()
 
+    @functools.cached_property
+    def takes_mask(self) -> bool:
+        """Whether the model can be told which tokens are padding (FNet cannot)."""
+        return "attention_mask" in inspect.signature(self.model.forward).parameters
+
     def longest_input(self) -> int:
-        """How many tokens the model has positions for."""
-        positions = int(self.model.config.max_position_embeddings)
+        """How many tokens the model has positions for; ``NO_LIMIT`` where it counts none (T5, XLNet)."""
+        positions = int(getattr(self.model.config, "max_position_embeddings", None) or NO_LIMIT)
+        positions = positions if positions > 0 else NO_LIMIT
         for name, module in self.model.named_modules():
             # RoBERTa and its kin count positions from behind the padding index.
             if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
@@ -288,11 +281,39 @@ class BlockStack:
     def read(self, ids: Tensor, mask: Tensor, layers: Iterable[int], **inputs: Tensor) -> dict[int, Tensor]:
         """The layers asked for, each (batch, token, dim); under ``POOLER`` BERT's pooled [CLS] (batch, dim), if loaded.
 
-        No other layers are kept in memory.
+        The last layer is what transformers calls ``last_hidden_state``, layer k its ``hidden_states[k]``. No other
+        layers are kept in memory.
+
+        Args:
+            ids: Token ids; (batch, token).
+            mask: True at tokens, False at padding, which is on the right; (batch, token).
+            layers: Their indices; they need not hold the last one.
+            inputs: What else the model takes, (batch, token).
         """
+        if self.pads:
+            return self._run(ids, mask, layers, **inputs)
+        lengths, found = mask.sum(1), dict[int, Tensor]()
+        for length in lengths.unique().tolist():
+            rows = torch.nonzero(lengths == length)[:, 0]
+            given = {name: value[rows, :length] for name, value in inputs.items()}
+            for layer, states in self._run(ids[rows, :length], mask[rows, :length], layers, **given).items():
+                shape = ids.shape if states.ndim == 3 else ids.shape[:1]
+                whole = found.setdefault(layer, states.new_zeros(*shape, states.shape[-1]))
+                whole[(rows, slice(length))[: states.ndim - 1]] = states
+        return found
+
+    def _run(self, ids: Tensor, mask: Tensor, layers: Iterable[int], **inputs: Tensor) -> dict[int, Tensor]:
         inner = [layer for layer in layers if layer < self.depth]
-        output = self.model(input_ids=ids, attention_mask=mask.long(), output_hidden_states=inner or False, **inputs)
-        found = {layer: output.hidden_states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
+        if self.takes_mask:
+            inputs["attention_mask"] = mask.long()
+        output = self.model(input_ids=ids, output_hidden_states=inner or False, **inputs)
+        states = (output.hidden_states or ()) if inner else ()
+        if inner and len(states) != self.depth + 1:
+            raise UsageError(
+                f"A model of type {self.model.config.model_type} gives {len(states)} hidden states for {self.depth} "
+                "blocks, so which is whose cannot be told. Use a pooling of the last layer, such as mean."
+            )
+        found = {layer: states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
         return found | ({POOLER: output.pooler_output} if self.pooler else {})
 
 
@@ -304,34 +325,19 @@ class WordEmbeddings(BlockStack):
         """Width of a word embedding."""
         return self.word_embeddings.shape[1]
 
+    def _tried(self, *_: Any) -> Self:
+        return self
+
     def read(self, ids: Tensor, *_: Any, **__: Any) -> dict[int, Tensor]:
         """The rows of some token ids, (batch, token, dim), under 0."""
         return {0: self.word_embeddings[ids]}
 
 
-def switch_off(model: nn.Module, norm: str) -> None:
-    """Let a norm pass its input on; it keeps its weights, so that the model is saved and loaded as any other."""
-    getattr(model, norm).forward = nn.Identity().forward
-
-
-def _truncate(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
-    """The same config with ``depth`` blocks, where the family is known to stand it."""
-    config = type(config).from_dict(config.to_dict())
-    config.use_cache = False
-    # ALBERT deals its blocks out to groups by their number, so with several groups fewer blocks would be others.
-    if config.model_type in FAMILIES and getattr(config, "num_hidden_groups", 1) == 1:
-        depth = max(depth, FAMILIES[config.model_type].least_blocks)
-        if getattr(config, "layer_types", None):
-            config.layer_types = config.layer_types[:depth]
-        config.num_hidden_layers = depth
-    return config
-
-
-def _load_exactly(folder: Path, **options: Any) -> PreTrainedModel:
+def _load_exactly(kind: Any, folder: Path, **options: Any) -> PreTrainedModel:
     """Load a model, and refuse one of which a part would be random."""
     try:
         with quiet_transformers():
-            model, info = AutoModel.from_pretrained(folder, output_loading_info=True, **LOCALLY, **options)
+            model, info = kind.from_pretrained(folder, output_loading_info=True, **LOCALLY, **options)
     except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise DataError(f"The weights in {folder} cannot be loaded: {first_line(error)}") from error
     if missing := sorted(info["missing_keys"]):

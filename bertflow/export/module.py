@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from bertflow.calibration.base import empty_map
-from bertflow.encoder.model import switch_off
+from bertflow.encoder.architecture import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs
 from bertflow.export.parts import FORMAT, PoolingHead

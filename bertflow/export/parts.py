@@ -21,12 +21,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import Float32, SentenceEncoder
+from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.folders import open_model, quiet_transformers
 from bertflow.encoder.learned import TokenCounts
-from bertflow.encoder.model import DTYPES, FAMILIES, BlockStack
+from bertflow.encoder.model import DTYPES, BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
 from bertflow.progress import at_level
 
@@ -106,6 +107,7 @@ class Parts:
 
     Raises:
         DataError: If it is another kind of encoder, whose weights cannot be written.
+        UsageError: If the encoder must not be padded.
     """
 
     def __init__(self, system: SentenceEncoder, files: Path) -> None:
@@ -113,6 +115,11 @@ class Parts:
             raise DataError(
                 f"Only a TransformerEncoder can be exported, this one is a {type(system.raw).__name__}. "
                 "Export the calibrator alone with calibrator.save(folder)."
+            )
+        if not system.raw.pads:
+            raise UsageError(
+                "Padding changes the embeddings of this encoder, and whoever loads an export pads. "
+                "Use bertflow itself, as `bertflow serve`, or another model."
             )
         system.raw.write(files)
         self.system, self.encoder, self.files = system, system.raw, files

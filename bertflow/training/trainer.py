@@ -179,7 +179,7 @@ def _trainer(arguments: Mapping[str, Any]) -> pl.Trainer:
     try:
         with at_level(logging.WARNING, *LIGHTNING):
             return pl.Trainer(**arguments)
-    except (MisconfigurationException, ValueError, TypeError, RuntimeError) as error:
+    except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UsageError(f"Lightning's Trainer refuses its options: {error}") from None
 
 

@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import subprocess
 import sys
@@ -350,3 +351,12 @@ def test_a_run_that_is_killed_is_continued(arguments, tmp_path):
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (facts["status"], facts["fit"]["steps"]) == ("done", 160)
     assert facts["resumed"][0]["step"] > 0
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("torch_xla")), reason="torch_xla is installed")
+def test_a_tpu_without_its_package_is_refused_in_one_line(arguments, capsys):
+    assert bertflow([*arguments, "--trainer.accelerator=tpu"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: Lightning's Trainer refuses its options: Requirement 'torch_xla>=1.13' not met. "
+        "HINT: Try running `pip install -U 'torch_xla>=1.13'`"
+    )

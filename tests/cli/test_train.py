@@ -415,3 +415,12 @@ def test_without_options_it_fits_the_embedded_encoder_to_the_embedded_text(minil
     options = ["--output", str(tmp_path / "run"), "--data.max_sentences=3000", "--trainer.max_epochs=1"]
     assert bertflow(["train", *options]) == 0
     assert json.loads((tmp_path / "run" / "run.json").read_text())["describe"]["pooling"] == "mean(1,2)"
+
+
+@pytest.mark.skipif(bool(importlib.util.find_spec("torch_xla")), reason="torch_xla is installed")
+def test_a_tpu_without_its_package_is_refused_in_one_line(arguments, capsys):
+    assert bertflow(["train", *arguments, "--trainer.accelerator=tpu"]) == 2
+    assert capsys.readouterr().err.splitlines()[-1] == (
+        "error: Lightning's Trainer refuses its options: Requirement 'torch_xla>=1.13' not met. "
+        "HINT: Try running `pip install -U 'torch_xla>=1.13'`"
+    )

@@ -89,7 +89,7 @@ def test_a_dense_layer_is_refused(model):
         TransformerEncoder(model)
     assert str(caught.value) == (
         "model has a module sentence_transformers.Dense, which bertflow cannot run: it reads Transformer, Pooling and "
-        "Normalize. Give a pooling of your own, which reads the transformer alone."
+        "Normalize. Give the pooling yourself, as pooling='mean', which reads the transformer alone."
     )
 
 

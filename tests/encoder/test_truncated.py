@@ -8,9 +8,9 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModel, AutoModelForTextEncoding, AutoTokenizer, PreTrainedTokenizerFast
 
-from bertflow.encoder.model import FAMILIES
+from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 
@@ -24,6 +24,7 @@ SIZE = {
     "max_position_embeddings": 40,
     "pad_token_id": 0,
 }
+T5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": BLOCKS, "num_heads": 2, "vocab_size": 30, "pad_token_id": 0}
 CONFIGS = {
     "albert": ("AlbertConfig", {**SIZE, "embedding_size": 8}),
     "albert-groups": ("AlbertConfig", {**SIZE, "embedding_size": 8, "num_hidden_groups": 2}),  # runs whole
@@ -47,7 +48,10 @@ CONFIGS = {
     ),
     "mpnet": ("MPNetConfig", SIZE),
     "roberta": ("RobertaConfig", SIZE),
+    "mt5": ("MT5Config", T5),
     "roformer": ("RoFormerConfig", {**SIZE, "embedding_size": 16}),  # no family of ours: runs whole
+    "t5": ("T5Config", T5),
+    "umt5": ("UMT5Config", T5),
     "xlm-roberta": ("XLMRobertaConfig", SIZE),
 }
 SENTENCES = ["the dog sings", "a", "", "the big red bird eats in the green garden and sleeps .", "a cat"]
@@ -66,7 +70,8 @@ def family(request, tiny_bert, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     name, size = CONFIGS[request.param]
     torch.manual_seed(0)
-    model = AutoModel.from_config(getattr(transformers, name)(**size)).eval()
+    config = getattr(transformers, name)(**size)
+    model = (AutoModelForTextEncoding if size is T5 else AutoModel).from_config(config).eval()
     for weight in model.parameters():
         torch.nn.init.normal_(weight, std=0.3)
     model.save_pretrained(folder)
@@ -127,7 +132,8 @@ def test_the_longest_sentence_a_model_can_read_is_known(family):
     # Positions up to the padding index are never used; MPNet's is 1 whatever its config says.
     reserved = {"roberta": 1, "xlm-roberta": 1, "mpnet": 2}.get(name, 0)
     encoder = TransformerEncoder(folder, "mean(1)", device="cpu")
-    assert encoder.describe()["max_length"] == 40 - reserved
+    longest = 64 if name in ("t5", "mt5", "umt5") else 40 - reserved  # T5 counts none: what the tokenizer says
+    assert encoder.describe()["max_length"] == longest
     assert np.isfinite(encoder.encode(["dog " * 60])).all()
 
 
@@ -189,13 +195,20 @@ def test_a_model_without_a_pooler_is_refused(family):
     assert str(caught.value) == f"The pooling pooler needs BERT's pooling layer, and {name} has none. Use cls."
 
 
-@pytest.mark.parametrize("config", ["T5Config", "CLIPConfig"])
-def test_a_model_that_is_no_stack_of_blocks_is_refused(tmp_path, config):
+@pytest.mark.parametrize(
+    ("config", "why"),
+    [
+        ("BartConfig", "it is an encoder with a decoder; only those of T5, mT5 and UMT5 can be read without"),
+        ("CLIPConfig", "it has several (text_config, vision_config)"),
+        ("ViTConfig", "it reads no text"),
+    ],
+)
+def test_a_model_that_is_no_stack_of_blocks_is_refused(tmp_path, config, why):
     config = getattr(transformers, config)()
     config.save_pretrained(tmp_path)
     with pytest.raises(UsageError) as caught:
         TransformerEncoder(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path} is a model of type {config.model_type}, but sentences need one stack of blocks, as in BERT, "
-        "RoBERTa, MPNet or GPT-2. Choose another model."
+        f"{tmp_path} is a model of type {config.model_type}, but sentences need one stack of blocks that reads text: "
+        f"{why}. Choose another model, such as BERT, RoBERTa, MPNet, T5 or GPT-2."
     )

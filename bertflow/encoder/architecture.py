@@ -1,0 +1,180 @@
+"""Which models can be read, how few of their blocks, and whether they may be padded.
+
+A class reads a sentence if it takes token ids and is one stack of blocks; of T5 and its kin it is the encoder alone.
+
+Layer k of a transformer depends on blocks 1 to k alone, so for ``mean(3)`` a model of 12 blocks is loaded with 3. What
+comes out equals ``hidden_states[k]`` of the whole model, with one thing to mind: some families put a final norm behind
+their last block, and truncated they would put it behind block k. There it is switched off. A family that is not in
+``FAMILIES`` is loaded whole: slower, never wrong.
+
+Every model is tried before it gives out an embedding. One short row of tokens must come out the same
+
+    alone and padded             batches are padded, as usual
+    alone and beside its equal   batches of one length: models without a mask (FNet), and those that read beyond it
+
+and a model for which neither holds is refused.
+"""
+
+import inspect
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from bertflow.errors import UsageError, first_line
+
+logger = logging.getLogger("bertflow")
+
+SHORT, LONG = 2, 11
+"""Tokens of the rows on which a model is tried; an empty sentence has as few as the short one."""
+TOLERANCES: Mapping[torch.dtype, float] = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
+"""How far a token's vector may move, as a share of its length: well above rounding, and below what padding costs where
+it is read; half precision hides a small leak."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """What to mind when a family is truncated.
+
+    Attributes:
+        final_norm: The module behind the last block, which must not act behind an earlier one.
+        least_blocks: With fewer blocks the model cannot be built.
+    """
+
+    final_norm: str | None = None
+    least_blocks: int = 0
+
+
+FAMILIES: Mapping[str, Family] = {
+    **dict.fromkeys(("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"), Family()),
+    **dict.fromkeys(("t5", "mt5", "umt5"), Family(final_norm="encoder.final_layer_norm")),
+    "gpt2": Family(final_norm="ln_f"),
+    "modernbert": Family(final_norm="final_norm", least_blocks=1),
+}
+"""By model_type: the families whose truncated form is tested to be exact."""
+
+
+Read = Callable[[Tensor, Tensor], Mapping[int, Tensor]]
+"""Token ids and mask, each (batch, token) -> layers, each (batch, token, dim), or (batch, dim) for a pooled one."""
+
+
+def model_class(config: PreTrainedConfig, where: object) -> type[PreTrainedModel]:
+    """The class that reads sentences: transformers' own choice, and of T5 and its kin the encoder alone.
+
+    Args:
+        config: The model's config.
+        where: The model, for the message.
+
+    Raises:
+        UsageError: If there is none; the message says why.
+    """
+    kind: Any = MODEL_FOR_TEXT_ENCODING_MAPPING.get(type(config), None) or MODEL_MAPPING.get(type(config), None)
+    kind = kind[0] if isinstance(kind, tuple) else kind
+    if kind is None:
+        why = "transformers has no class for it that gives hidden states"
+    elif "input_ids" not in inspect.signature(kind.forward).parameters:
+        why = "it reads no text"
+    elif config.is_encoder_decoder and type(config) not in MODEL_FOR_TEXT_ENCODING_MAPPING:
+        why = "it is an encoder with a decoder; only those of T5, mT5 and UMT5 can be read without"
+    elif not hasattr(config, "num_hidden_layers"):
+        parts = sorted(getattr(config, "sub_configs", {}))
+        why = f"it has several ({', '.join(parts)})" if parts else "its config does not give their number"
+    else:
+        return kind
+    raise UsageError(
+        f"{where} is a model of type {config.model_type}, but sentences need one stack of blocks that reads text: "
+        f"{why}. Choose another model, such as BERT, RoBERTa, MPNet, T5 or GPT-2."
+    )
+
+
+def switch_off(model: nn.Module, norm: str) -> None:
+    """Let a norm pass its input on; it keeps its weights, so that the model is saved and loaded as any other."""
+    model.get_submodule(norm).forward = nn.Identity().forward
+
+
+def truncate(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
+    """The same config with ``depth`` blocks, where the family is known to stand it."""
+    config = type(config).from_dict(config.to_dict())
+    config.use_cache = False
+    # ALBERT deals its blocks out to groups by their number, so with several groups fewer blocks would be others.
+    if config.model_type in FAMILIES and getattr(config, "num_hidden_groups", 1) == 1:
+        depth = max(depth, FAMILIES[config.model_type].least_blocks)
+        if getattr(config, "layer_types", None):
+            config.layer_types = config.layer_types[:depth]
+        config.num_hidden_layers = depth
+    return config
+
+
+def some_ids(tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> list[int]:
+    """Token ids from all over the vocabulary, special tokens left out."""
+    known = min(len(tokenizer), getattr(config, "vocab_size", len(tokenizer)))
+    ids = set(range(0, known, max(1, known // LONG))) - set(tokenizer.all_special_ids)
+    return sorted(ids) or [0]
+
+
+@torch.no_grad()
+def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedModel) -> bool:
+    """Whether rows of several lengths may be padded to one batch.
+
+    Args:
+        read: Runs the model.
+        ids: Some token ids.
+        pad_id: What fills a batch.
+        model: For its type, width, dtype and device.
+
+    Raises:
+        UsageError: If the model cannot be run on token ids alone, or not even equal lengths agree.
+    """
+    kind, dim = model.config.model_type, int(model.config.hidden_size)
+    short = [ids[k % len(ids)] for k in range(SHORT)]
+    long = [ids[k % len(ids)] for k in range(LONG)][::-1]
+
+    def first(*rows: Sequence[int]) -> list[Tensor]:
+        """The layers of the first row at its tokens, in float32."""
+        width, device = max(map(len, rows)), model.device
+        padded = torch.tensor([[*row, *[pad_id] * (width - len(row))] for row in rows], device=device)
+        mask = torch.arange(width, device=device) < torch.tensor([[len(row)] for row in rows], device=device)
+        layers = read(padded, mask).values()
+        if wrong := [tuple(layer.shape) for layer in layers if layer.shape[1:] not in ((width, dim), (dim,))]:
+            raise ValueError(f"it gives a layer of {wrong[0]} where {(len(rows), width, dim)} is wanted")
+        return [layer[0, : len(rows[0])].float() if layer.ndim == 3 else layer[:1].float() for layer in layers]
+
+    try:
+        alone = first(short)
+        if not all(layer.isfinite().all() for layer in alone):
+            return True  # an embedding that is not finite is refused where it is made, with its own words
+        if _agree(alone, first(short, long), model.dtype):
+            return True
+        equal = _agree(alone, first(short, short[::-1]), model.dtype)
+    except UsageError:
+        raise
+    except Exception as error:  # whatever a model raises that wants more than tokens
+        raise UsageError(
+            f"A model of type {kind} cannot read a sentence by itself: {first_line(error).rstrip('.')}. "
+            "Choose another model."
+        ) from error
+    if not equal:
+        raise UsageError(
+            f"This model of type {kind} gives a sentence another embedding beside other sentences than alone, even "
+            "without padding. Choose another model."
+        )
+    logger.warning("Padding changes what a model of type %s reads, so sentences are run in groups of one length.", kind)
+    return False
+
+
+def _agree(alone: Sequence[Tensor], batched: Sequence[Tensor], dtype: torch.dtype) -> bool:
+    """Whether no token moved by more than the tolerance, in any layer."""
+    return all(
+        bool(((there - here).norm(dim=-1) <= TOLERANCES[dtype] * here.norm(dim=-1)).all())
+        for here, there in zip(alone, batched, strict=True)
+    )
