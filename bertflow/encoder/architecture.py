@@ -35,7 +35,7 @@ from bertflow.errors import UsageError, first_line
 
 logger = logging.getLogger("bertflow")
 
-SHORT, LONG = 2, 11
+SHORT, LONG = 2, 6
 """Tokens of the rows on which a model is tried; an empty sentence has as few as the short one."""
 TOLERANCES: Mapping[torch.dtype, float] = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far a token's vector may move, as a share of its length: well above rounding, and below what padding costs where

@@ -194,6 +194,8 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
+POSITIONS = ("max_position_embeddings", "max_seq_len")
+"""What configs call the number of positions; MPT calls it by the second name. XLNet's is -1, T5 has none."""
 NO_LIMIT = 2**20
 """Stands for no limit to the length of a sentence."""
 POOLER = -1
@@ -269,9 +271,9 @@ class BlockStack:
         return "attention_mask" in inspect.signature(self.model.forward).parameters
 
     def longest_input(self) -> int:
-        """How many tokens the model has positions for; ``NO_LIMIT`` where it counts none (T5, XLNet)."""
-        positions = int(getattr(self.model.config, "max_position_embeddings", None) or NO_LIMIT)
-        positions = positions if positions > 0 else NO_LIMIT
+        """How many tokens the model has positions for; ``NO_LIMIT`` where it counts none."""
+        stated = [getattr(self.model.config, name, None) for name in POSITIONS]
+        positions = next((int(number) for number in stated if number and number > 0), NO_LIMIT)
         for name, module in self.model.named_modules():
             # RoBERTa and its kin count positions from behind the padding index.
             if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:

@@ -1,0 +1,164 @@
+"""Right or refused: small random models of many types, against transformers' own, run on one sentence at a time.
+
+All types of transformers' ``AutoModel`` are tried by ``benchmarks/architectures.py``, which writes docs/encoders.md.
+"""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from bertflow.encoder.architecture import try_padding
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import UsageError
+from bertflow.export.targets import write_export
+
+ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location("architectures", ROOT / "benchmarks" / "architectures.py")
+architectures = sys.modules["architectures"] = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(architectures)
+
+RECORD = json.loads(architectures.RECORD.read_text("utf-8"))
+RECORDED = {row["name"]: row["outcome"] for row in RECORD["verdicts"]}
+FEW = {
+    "roberta": "right",
+    "deberta-v2": "right",
+    "xlnet": "right",  # positions from -1
+    "umt5": "right",  # an encoder without its decoder
+    "mpt": "right",  # another name for the number of positions
+    "llama": "right",
+    "clip_text_model": "right",  # hidden_states without the final norm
+    "fnet": "by length",  # no mask
+    "mobilebert": "by length",  # each token reads its neighbours, the padding too
+    "canine": "refused",  # fails on short sentences
+    "bros": "refused",  # wants more than tokens
+    "vit": "refused",
+}
+SENTENCES = list(architectures.SENTENCES)
+
+
+@pytest.fixture
+def quiet():
+    """transformers warns about its own models."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    yield
+    transformers.logging.set_verbosity(verbosity)
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FEW)
+def test_an_architecture_is_right_or_refused(name, tmp_path):
+    found = architectures.try_architecture(name, tmp_path)
+    assert found.outcome == FEW[name] == RECORDED[name], found
+    assert found.error is None or found.error <= 1e-5
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [name for name, outcome in RECORDED.items() if outcome != "not tried"])
+def test_every_architecture_is_as_the_page_says(name, tmp_path):
+    if transformers.__version__ != RECORD["transformers"]:
+        pytest.skip(f"the page is about transformers {RECORD['transformers']}: run benchmarks/architectures.py")
+    assert architectures.try_architecture(name, tmp_path).outcome == RECORDED[name]
+
+
+def test_the_page_says_what_was_recorded_of_every_model_type():
+    assert architectures.PAGE.read_text("utf-8") == architectures.page(RECORD)
+    assert set(RECORDED.values()) <= set(architectures.HEADINGS)  # none is wrong
+    if transformers.__version__ == RECORD["transformers"]:
+        assert list(RECORDED) == list(architectures.MODEL_MAPPING_NAMES)
+
+
+@pytest.fixture
+def fnet(tmp_path):
+    """An encoder that cannot be told what is padding."""
+    architectures.write_model("fnet", tmp_path / "fnet")
+    return TransformerEncoder(tmp_path / "fnet", "mean(1,2)", device="cpu")
+
+
+def test_groups_of_one_length_are_said_in_one_line(fnet, caplog):
+    TransformerEncoder(fnet.recipe["model"], device="cpu").encode(SENTENCES[:4])
+    assert caplog.messages == [
+        "Padding changes what a model of type fnet reads, so sentences are run in groups of one length."
+    ]
+
+
+def test_groups_of_one_length_are_one_batch_with_gradients(fnet):
+    weights = fnet.model.get_input_embeddings().weight.requires_grad_()
+    batch = fnet.padded(fnet.tokenized(SENTENCES), np.arange(len(SENTENCES)))
+    x = fnet.embed_batch(batch)
+    alone = [fnet.encode(sentence) for sentence in SENTENCES]
+    np.testing.assert_allclose(x.detach(), alone, rtol=1e-5, atol=1e-6)
+    x[0].sum().backward()
+    read = weights.grad.abs().sum(1) > 0
+    assert set(torch.nonzero(read)[:, 0].tolist()) == set(batch.ids[0][batch.mask[0]].tolist())  # no padding
+
+
+def test_what_must_not_be_padded_is_not_exported(fnet, tmp_path):
+    with pytest.raises(UsageError) as caught:
+        write_export(fnet, tmp_path / "out", "sentence-transformers")
+    assert str(caught.value) == (
+        "Padding changes the embeddings of this encoder, and whoever loads an export pads. "
+        "Use bertflow itself, as `bertflow serve`, or another model."
+    )
+
+
+MODEL = SimpleNamespace(
+    config=SimpleNamespace(model_type="toy", hidden_size=3), dtype=torch.float32, device=torch.device("cpu")
+)
+TABLE = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
+
+
+def right(ids, mask):
+    return {1: TABLE[ids] + (TABLE[ids] * mask[..., None]).sum(1, keepdim=True)}
+
+
+def unmasked(ids, mask):
+    return {1: TABLE[ids] + TABLE[ids].sum(1, keepdim=True)}
+
+
+def beside_others(ids, mask):
+    return {1: TABLE[ids] + TABLE[ids].sum((0, 1))}
+
+
+def narrow(ids, mask):
+    return {1: TABLE[ids][..., :2]}
+
+
+def overflowing(ids, mask):
+    return {1: TABLE[ids] * torch.inf}
+
+
+@pytest.mark.parametrize(("read", "pads"), [(right, True), (unmasked, False), (overflowing, True)])
+def test_padding_is_allowed_where_it_changes_nothing(read, pads):
+    assert try_padding(read, range(5, 20), 0, MODEL) is pads
+
+
+@pytest.mark.parametrize(
+    ("read", "message"),
+    [
+        (
+            beside_others,
+            "This model of type toy gives a sentence another embedding beside other sentences than alone, even without "
+            "padding. Choose another model.",
+        ),
+        (
+            narrow,
+            "A model of type toy cannot read a sentence by itself: it gives a layer of (1, 2, 2) where (1, 2, 3) is "
+            "wanted. Choose another model.",
+        ),
+    ],
+)
+def test_what_cannot_be_right_is_refused(read, message):
+    with pytest.raises(UsageError) as caught:
+        try_padding(read, range(5, 20), 0, MODEL)
+    assert str(caught.value) == message
