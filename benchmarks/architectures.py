@@ -78,19 +78,17 @@ THREE_AXES = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2
 OVERRIDES: dict[str, dict[str, Any]] = {
     "funnel": {"block_sizes": [2, 2]},
     "gpt_neo": {"attention_types": [[["global", "local"], BLOCKS // 2]]},
-    "longcat_flash": {"num_hidden_layers": None},
     "luke": {"entity_vocab_size": 20},
     "reformer": {"axial_pos_embds_dim": (16, 32), "axial_pos_shape": (8, 8)},
     "roc_bert": {"pronunciation_vocab_size": LONGEST, "shape_vocab_size": LONGEST},
     "stablelm": {"partial_rotary_factor": 0.5},
     **{name: {"mamba_n_heads": 4} for name in ("bamba", "granitemoehybrid")},
-    "mamba2": {"head_dim": 24},
     "xmod": {"default_language": "en_XX"},
     **{name: {"rope_parameters": THREE_AXES} for name in ("glm4v_text", "glm_image_text", "glm_ocr_text")},
     **{name: {"rope_parameters": THREE_AXES} for name in ("qwen2_vl_text", "qwen2_5_vl_text")},
     "glm4v_moe_text": {"rope_parameters": {**THREE_AXES, "mrope_section": [1, 1, 1]}},
 }
-"""What else some model types need to be small; None takes a size away."""
+"""What else some model types need to be small."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +125,7 @@ def small_config(name: str) -> PreTrainedConfig:
     default = kind()
     known = default.to_dict().keys() | default.attribute_map.keys()
     given = {field: value for field, value in SIZES.items() if field in known}
-    given |= OVERRIDES.get(name, {})
-    return kind(**{field: value for field, value in given.items() if value is not None})
+    return kind(**given | OVERRIDES.get(name, {}))
 
 
 def write_model(name: str, folder: Path) -> None:
@@ -256,6 +253,7 @@ encoder = bertflow.TransformerEncoder("google/mt5-small", "mean")
   transformer alone: `TransformerEncoder("sentence-transformers/gtr-t5-base", "mean")`.
 * Layer k is `hidden_states[k]` of transformers. The last layer, -1, is its `last_hidden_state`, with the final norm of
   models that have one.
+* X-MOD needs `default_language` in its `config.json`.
 * Everything else is refused, in one line that says why.
 
 ## Padding
