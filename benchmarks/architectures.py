@@ -253,14 +253,15 @@ encoder = bertflow.TransformerEncoder("google/mt5-small", "mean")
   transformer alone: `TransformerEncoder("sentence-transformers/gtr-t5-base", "mean")`.
 * Layer k is `hidden_states[k]` of transformers. The last layer, -1, is its `last_hidden_state`, with the final norm of
   models that have one.
-* X-MOD needs `default_language` in its `config.json`.
+* X-MOD needs `default_language` in its `config.json`. MRA without its CUDA kernel has no attention in
+  transformers, and so none here.
 * Everything else is refused, in one line that says why.
 
 ## Padding
 
 Sentences of several lengths are padded to one batch, and a mask hides the padding. Some models take no mask (FNet), or
 read beyond it (ConvBERT, MobileBERT). So every model is tried when it is loaded: a row of two tokens must come out the
-same alone and padded to six, up to a share of the length of a token's vector: {tolerances}.
+same alone and padded to six, up to a share of the length of a token's vector ({tolerances}).
 Otherwise sentences are run in groups of one length, and a warning says so. If not even equal lengths agree, the model
 is refused. An encoder that runs in groups works in every command but `export`: whoever loads an export would pad.
 
