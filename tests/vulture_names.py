@@ -101,3 +101,7 @@ _.lineno
 _.memo
 _.signum
 _.transport
+
+# tokenizers: the parts of a tokenizer.
+_.post_processor
+_.pre_tokenizer
