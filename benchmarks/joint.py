@@ -128,7 +128,7 @@ def measured(options: argparse.Namespace, start: Path, name: str) -> dict[str, A
     sts, resamples = options.data_dir / "sts", options.resamples
     tuning = evaluate_sts(systems, "tuning", sts, resamples=resamples)
     test = evaluate_sts(systems, list(tasks), sts, resamples=resamples)
-    rivals = [one for one in systems if one.startswith(("start", "labels first"))]
+    rivals = [one for one in systems if one.startswith("labels first")]
     ours = [f"joint {row}" for row in LABELS[name].rows]
     return {
         "tuning": figures(tuning, "tuning"),
@@ -136,7 +136,7 @@ def measured(options: argparse.Namespace, start: Path, name: str) -> dict[str, A
         "differences": [
             between(report, task, one, other)
             for one in ours
-            for other in (*rivals, f"{one}, without its flow", f"{one}, whitening instead")
+            for other in (*rivals, f"{one}, without its flow")
             for report, task in _places(tuning, test, tasks)
         ],
         "spread": spreads(systems),

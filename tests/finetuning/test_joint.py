@@ -29,7 +29,11 @@ PAIRS = Pairs("nouns", FIRST, SECOND, LABELS, "classes", classes=("animal", "per
 GRADED = Pairs("scores", FIRST, SECOND, (LABELS / 2).astype(np.float32))
 BRISK = {"learning_rate": 5e-3, "held_out": 0.0}
 N, DIM = 6, 8
-TARGETS = {"classification": torch.tensor([0, 1, 2, 0, 1, 2]), "regression": torch.linspace(0, 1, N).double()}
+TARGETS = {
+    "classification": torch.tensor([0, 1, 2, 0, 1, 2]),
+    "regression": torch.linspace(0, 1, N).double(),
+    "in-batch-negatives": None,
+}
 STILL = {"glow": {"initialization": "identity"}}
 """A flow that only reorders coordinates before its first step, so that cosines are those of the embeddings."""
 
