@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.data.corpus import TextOptions
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.evaluating import evaluate_sts
-from bertflow.evaluation.verification import published
-from bertflow.runs import TextOptions
+from bertflow.evaluation.literature import published
 from bertflow.runs.training import train
 from bertflow.training.recipe import PAPER_TF
 

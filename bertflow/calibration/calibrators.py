@@ -19,7 +19,7 @@ from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standard
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
-from bertflow.training.recipe import Recipe, recipe_changes
+from bertflow.training.recipe import Recipe, recipe_changes, resolve
 
 if TYPE_CHECKING:
     from bertflow.flow.glow import FlowMap
@@ -198,6 +198,12 @@ class FlowCalibrator(AbstractDensity):
         calibrator.provenance_, calibrator.facts_ = provenance, asdict(fitted.record)
         return calibrator
 
+    @property
+    def recipe(self) -> Recipe:
+        """The preset with what differs from it."""
+        kept = {} if self.n_components == "auto" else {"n_components": self.n_components}
+        return resolve(self.preset, {**(self.changes or {}), **kept})
+
     def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
@@ -205,11 +211,7 @@ class FlowCalibrator(AbstractDensity):
         from bertflow.training.fitting import fit_flow
         from bertflow.training.rows import plain_spread
 
-        changes = dict(self.changes or {})
-        if self.n_components != "auto":
-            changes["n_components"] = self.n_components
-        spread = plain_spread(*made_by)
-        fitted = fit_flow(x, self.preset, _seed(self.random_state), self.trainer, spread, **changes)
+        fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_spread(*made_by))
         self.facts_ = asdict(fitted.record)
         return fitted.map
 

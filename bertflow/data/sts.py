@@ -38,7 +38,7 @@ from bertflow.data.tables import (
     split_tsv,
     table_suffix,
 )
-from bertflow.errors import DataError, UnknownNameError
+from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.text_keys import text_key
 
 TOP = 5.0
@@ -92,6 +92,26 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
         return _load_table(table, task, TASKS.get(task, OWN))
     row = _require_task(task)
     return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
+
+
+def load_tasks(tasks: str, data_dir: str | None) -> list[Pairs]:
+    """Load several tasks from the folder that the options of a training name.
+
+    Raises:
+        UsageError: If no folder is named.
+    """
+    return [load_sts(task, require_folder(data_dir)) for task in expand_tasks(tasks, data_dir)]
+
+
+def require_folder(data_dir: str | None) -> str:
+    """The folder of the tasks, which has to be named.
+
+    Raises:
+        UsageError: If it is not.
+    """
+    if data_dir is None:
+        raise UsageError("STS tasks need the folder they lie in. Give data.data_dir.")
+    return data_dir
 
 
 def load_graded(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.report import Report
 
+EVERY = "raw,sif,center,standardize,abtt,whitening"
+"""The cheap baselines, which stand beside a flow with several seeds."""
+
 
 class ScoreOptions(TypedDict, total=False):
     """How systems are scored.
@@ -52,6 +55,7 @@ def evaluate(
     aggregation: str = "all",
     compare: str = "",
     fit_on: Sequence[str] | str | Path | None = None,
+    seeds: int | None = None,
     ceiling: bool = False,
     lexical: str | None = None,
     resamples: int = 1000,
@@ -77,13 +81,16 @@ def evaluate(
         aggregation: Aggregation of the printed table: all, mean or wmean.
         compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),sif,static,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
+        seeds: Fit the flow of a run with other seeds as well, so many in all, on the run's own text (or fit_on): mean,
+            spread, intervals over pairs and seeds; without compare beside every cheap baseline.
         ceiling: Add what each task's own labels make of the embeddings, and the share of that gap which is closed.
         lexical: Do similarities follow edit distance? On this task; without a value stsb-dev, as in the paper.
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         seed: Random seed for the bootstrap.
         force: Score, and mark, a system that was trained on the scored labels.
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
-        published: Published figures beside ours: those that hold this text; without a value all.
+        published: Published figures of the scored tasks beside ours, and how their protocol differs: those that hold
+            this text; without a value all.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
 
@@ -101,12 +108,14 @@ def evaluate(
     from bertflow.evaluation.figures import AGGREGATIONS
     from bertflow.evaluation.gap import gap_sections
     from bertflow.evaluation.lexical import lexical_table
+    from bertflow.evaluation.literature import matching
     from bertflow.evaluation.report import score_sets
+    from bertflow.evaluation.seeds import refit, sections_of_seeds
     from bertflow.evaluation.systems import build_systems, open_system
-    from bertflow.evaluation.verification import matching
     from bertflow.similarity import SIMILARITIES
 
-    thresholds, baselines = parse_thresholds(fail_below), parse_systems(f"{RAW},{compare}" if ceiling else compare)
+    wanted = compare or (EVERY if seeds else "")
+    thresholds, baselines = parse_thresholds(fail_below), parse_systems(f"{RAW},{wanted}" if ceiling else wanted)
     lookup("similarity", SIMILARITIES, similarity)
     lookup("aggregation", AGGREGATIONS, aggregation)
     if fit_on is not None and not baselines:
@@ -115,33 +124,37 @@ def evaluate(
         raise UsageError("The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.")
     if resamples < 0:
         raise UsageError(f"resamples should be 0 or more, got {resamples}.")
-    theirs = () if published is None else tuple(matching(published, aggregation))
     # Everything is read before anything is computed.
     tables = {"retrieval": retrieval, "binary": binary}
     others = [_pairs(given, kind) for kind, given in tables.items() if given is not None]
     names = expand_tasks(tasks or "sts7", data_dir) if tasks or not others else ()
+    theirs = () if published is None else tuple(matching(published, names))
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = labelled_pairs(names, data_dir) if ceiling else {}
-    several = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
-    opened = [open_system(model, **options) for model in several]
+    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    opened = [open_system(model, **options) for model in named]
     given = [name for name, value in options.items() if value is not None and name != "device"]
     if given and all(system.calibrator or system.recipe is None for system in opened):
         raise UsageError(
             f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
             "was fitted with, or word vectors, which have none. Leave it out."
         )
-    systems = build_systems(opened, baselines, _corpus(fit_on, [*sets, *others]), progress)
+    corpus, text, several = _corpus(fit_on, [*sets, *others]), None, None
+    if seeds is not None:
+        opened, several, text = refit(opened, named, seeds, corpus, progress)
+    systems = build_systems(opened, baselines, corpus, progress, text)
     ceilings = ceilings_of(systems, sets, labelled, progress) if ceiling else {}
-    report = score_sets(systems, [*sets, *others], similarity, resamples, seed, force, progress, ceilings)
+    report = score_sets(systems, [*sets, *others], similarity, resamples, seed, force, progress, ceilings, several)
     report = replace(report, aggregation=aggregation, theirs=theirs)
+    spread = sections_of_seeds(report, several) if several else []
     sections = gap_sections(report) if ceiling else []
     words = lexical_table(systems, edited, similarity, progress) if edited else None
     required = {one.name for one in opened if one.calibrator} or {name for name in systems if name.startswith(RAW)}
     return replace(
         report,
         files={"lexical.json": words.to_json()} if words else {},
-        sections=(*sections, *([words.section()] if words else ())),
+        sections=(*spread, *sections, *([words.section()] if words else ())),
         below=shortfalls(report, thresholds, sorted(required)),
     )
 

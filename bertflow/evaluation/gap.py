@@ -39,7 +39,7 @@ def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
         ceiling: Name of the system at 100 %.
     """
     columns = [column for column in report.columns if column.metric == report.metric]
-    weights = {facts.name: facts.description.get("weights") for facts in report.systems if not facts.labels}
+    weights = {facts.name: facts.description.get("weights") for facts in report.shown if not facts.labels}
     names = [name for name in weights if name not in (raw, ceiling) and weights[name] == weights[raw]]
     reasons = {column: _reason(report, ceiling, (raw, *names), column) for column in columns}
 

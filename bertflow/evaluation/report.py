@@ -22,8 +22,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.captions import captions, comparison
 from bertflow.evaluation.figures import (
-    AGGREGATIONS,
     ScoredTask,
     Sides,
     binary_figures,
@@ -31,8 +31,8 @@ from bertflow.evaluation.figures import (
     suite_figures,
     task_figures,
 )
+from bertflow.evaluation.literature import Published, published_rows, published_table
 from bertflow.evaluation.rows import (
-    UNSCALED,
     Column,
     Row,
     SystemFacts,
@@ -41,11 +41,10 @@ from bertflow.evaluation.rows import (
     make_rows,
     number,
     refuse_label_leaks,
-    setting,
 )
-from bertflow.evaluation.significance import LEVEL, Difference, Figure, differences
+from bertflow.evaluation.seeds import SeveralSeeds
+from bertflow.evaluation.significance import Difference, Figure, differences
 from bertflow.evaluation.systems import encode_sets
-from bertflow.evaluation.verification import Published, published_table
 from bertflow.files import write_text
 from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
@@ -74,6 +73,7 @@ class Report(AbstractResult):
         sections: Tables below the scores.
         files: Texts of other files to save, by name.
         below: Thresholds that were missed, in words.
+        seeds: The flow that was fitted with several seeds, if there is one; tables show their mean in its place.
     """
 
     rows: tuple[Row, ...]
@@ -88,6 +88,7 @@ class Report(AbstractResult):
     sections: tuple[Section, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
+    seeds: SeveralSeeds | None = None
 
     name: ClassVar[str] = "results"
     title: ClassVar[str] = "Scores"
@@ -98,14 +99,25 @@ class Report(AbstractResult):
         return columns(self.rows, self.aggregation, self.metric)
 
     @cached_property
+    def shown(self) -> list[SystemFacts]:
+        """The systems of the tables: where one flow has several seeds, their mean is the last in place of them."""
+        if self.seeds is None:
+            return list(self.systems)
+        others = [one for one in self.systems if one.name not in self.seeds.systems]
+        return [*others, self.seeds.facts(self.systems)]
+
+    @cached_property
     def _by_place(self) -> dict[tuple[str, ...], Row]:
         """Rows of whole tasks by system, task, aggregation and metric."""
         return {(row.system, row.task, row.aggregation, row.metric): row for row in self.rows if not row.subset}
 
-    def _column(self, column: Column) -> list[Row]:
+    def column(self, column: Column) -> list[Row]:
         """The rows of one column, in the order of the systems."""
-        names = dict.fromkeys(row.system for row in self.rows)
-        return [self._by_place[name, column.task, column.aggregation, column.metric] for name in names]
+        return [self._by_place[one.name, column.task, column.aggregation, column.metric] for one in self.shown]
+
+    def shown_values(self, system: str) -> list[float]:
+        """The numbers of one system in the report's columns, in [-1, 1]."""
+        return [self.value(system, column.task, column.aggregation, column.metric) for column in self.columns]
 
     def table(self, shown: Sequence[Column] | None = None) -> Table:
         """The values, x 100, by default in the report's columns; a forced score is marked with an exclamation mark."""
@@ -117,27 +129,17 @@ class Report(AbstractResult):
         return self._table(self.columns, lambda row: interval(row.ci_low, row.ci_high, row.metric))
 
     def _table(self, shown: Sequence[Column], cell: Callable[[Row], str]) -> Table:
-        systems = zip(*(self._column(column) for column in shown), strict=True)
+        systems = zip(*(self.column(column) for column in shown), strict=True)
         lines = tuple((rows[0].system, *map(cell, rows)) for rows in systems)
         return Table(("system", *(column.title for column in shown)), lines)
 
     def comparison(self) -> list[str]:
-        """The best system against each other one, on the suite or else the first column; each kind of task apart."""
-        lines, metrics = [], {column.task: column.metric for column in reversed(self.columns)}
-        for metric in dict.fromkeys(metrics[column.task] for column in self.columns):
-            columns = [column for column in self.columns if column.metric == metric]
-            lead = next((column for column in columns if column.task in SUITES), columns[0])
-            best, *others = sorted(self._column(lead), key=lambda row: (-row.value, row.system))
-            lines += [self._versus(lead, best, other) for other in others]
-        return lines
+        """What can be told apart, in words."""
+        return comparison(self)
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        return [self._protocol(), *map(self._system_line, self.systems)]
-
-    @property
-    def _shown(self) -> list[Row]:
-        return [row for row in self.rows if any(_fits(row, column) for column in self.columns)]
+        return captions(self)
 
     def value(self, system: str, task: str, aggregation: str = "all", metric: str | None = None) -> float:
         """One number, in [-1, 1].
@@ -164,7 +166,7 @@ class Report(AbstractResult):
         """Tables x 100, what can be told apart, how each number was made, and the sections."""
         yield self.table()
         if self.theirs:
-            yield published_table(self.theirs, self.columns)
+            yield published_table(self)
         yield from (*self.comparison(), "", *self.captions())
         yield from self.sections
 
@@ -174,7 +176,9 @@ class Report(AbstractResult):
             "format": 1,
             "resamples": self.resamples,
             "seed": self.seed,
-            "systems": {system.name: dict(system.description) for system in self.systems},
+            "systems": {one.name: dict(one.description) for one in (*self.systems, *self.shown)},
+            **({"seeds": self.seeds.spreads(self.rows)} if self.seeds else {}),
+            **({"published": published_rows(self)} if self.theirs else {}),
             "rows": [row.as_dict() for row in self.rows],
             "differences": [{**asdict(row), "separable": row.separable} for row in self.differences],
             "sections": [asdict(section) for section in self.sections],
@@ -185,6 +189,8 @@ class Report(AbstractResult):
         parts = [f"# {self.title}\n", self.table().to_markdown()]
         if self.resamples:
             parts += ["## 95 % intervals\n", self.intervals().to_markdown()]
+        if self.theirs:
+            parts += ["## Published figures\n", published_table(self).to_markdown()]
         if lines := self.comparison():
             parts += ["## What can be told apart\n", _list(lines)]
         parts += ["## How these numbers were made\n", _list(self.captions())]
@@ -208,81 +214,9 @@ class Report(AbstractResult):
         finished = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         return {"finished": finished, "host": platform.node(), "versions": {name: version(name) for name in VERSIONS}}
 
-    def _versus(self, lead: Column, best: Row, other: Row) -> str:
-        facts = {system.name: system for system in self.systems}
-        pair = self.compared(best.system, other.system)
-        tasks = [column for column in self.columns if column.task not in SUITES and column.metric == lead.metric]
-        difference = next(row for row in pair if _fits(row, lead))
-        text = (
-            f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
-            f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
-            f"{facts[best.system].fitted_apart(facts[other.system])}"
-        )
-        if difference.separable is None:
-            return f"{text}; nothing was resampled, so whether that is chance is not known."
-        text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): {difference.verdict}"
-        if len(tasks) < 2:
-            return f"{text}."
-        found = [(column.title, row) for column in tasks for row in pair if _fits(row, column)]
-        above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
-        below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
-        same = [title for title, row in found if not row.separable]
-        text += f"; task by task above on {above}, below on {below}"
-        return f"{text}, not separable on {', '.join(same)}." if same else f"{text}."
-
-    def _protocol(self) -> str:
-        used = self._shown
-        metrics = dict.fromkeys(row.metric for row in used)
-        scaled = ", ".join(metric for metric in metrics if not metric.endswith(UNSCALED))
-        aggregations = "; ".join(
-            f"aggregation {name} ({AGGREGATIONS[name].meaning})"
-            for name in dict.fromkeys(row.aggregation for row in used)
-            if name in AGGREGATIONS
-        )
-        text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
-        line = f"{scaled} x 100; {aggregations}; {text_forms} text"
-        if not self.resamples:
-            return f"{line}; no intervals."
-        return (
-            f"{line}. 95 % intervals from {self.resamples:,} bootstrap resamples (seed {self.seed}): of pairs, BCa; of "
-            f"sentences for averages over tasks. Separable: p < {LEVEL} by the paired bootstrap, over the tasks with "
-            "Holm's correction."
-        )
-
-    def _system_line(self, system: SystemFacts) -> str:
-        """How one system was made, and what it saw of the scored text."""
-        description = system.description
-        told = [key for key in ("encoder", "pooling", "max_length") if key in description]
-        parts = [f"{key.replace('_', ' ')} {description[key]}" for key in told]
-        if description.get("prompt"):
-            parts.append(f"prompt {description['prompt']!r}")
-        if "calibrator" in description:
-            parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
-        own = [row for row in self._shown if row.system == system.name]
-        parts.append(_seen(own))
-        if system.labels:
-            parts.append(f"trained on the labels of {', '.join(system.labels)}")
-        leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
-        if leaks:
-            parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")
-        return f"{system.name}: {', '.join(parts)}."
-
 
 def _list(lines: list[str]) -> str:
     return "".join(f"* {line}\n" for line in lines)
-
-
-def _fits(row: Row | Difference, column: Column) -> bool:
-    return (row.task, row.aggregation, row.metric) == (column.task, column.aggregation, column.metric)
-
-
-def _seen(rows: Sequence[Row]) -> str:
-    shares = [row.seen for row in rows if row.seen is not None]
-    if len(shares) < len(rows):
-        return "seen unknown (fitted on bare arrays)"
-    low, high = min(shares), max(shares)
-    span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
-    return f"seen {span} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"
 
 
 def score_sets(
@@ -294,8 +228,12 @@ def score_sets(
     force: bool = False,
     progress: bool | None = None,
     ceilings: "Mapping[str, SupervisedCeiling] | None" = None,
+    seeds: SeveralSeeds | None = None,
 ) -> Report:
-    """Score systems on pairs of any kind; see ``bertflow.evaluate_sts``. Ceilings are for graded pairs alone."""
+    """Score systems on pairs of any kind, and the mean over ``seeds``; see ``bertflow.evaluate_sts``.
+
+    Ceilings are for graded pairs alone.
+    """
     if not isinstance(systems, Mapping):
         raise UsageError(
             f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
@@ -317,14 +255,19 @@ def score_sets(
     for suite, members in suites.items():
         figures += suite_figures(suite, [task for task in tasks if task.pairs.task in members], resamples, seed)
         parts[suite] = [pairs for pairs in sets if pairs.task in members]
+    described = list(facts)
+    if seeds:
+        figures = [seeds.with_mean(figure, [one.name for one in facts], seed) for figure in figures]
+        described.append(seeds.facts(facts))
     return Report(
-        rows=tuple(make_rows(facts, figures, parts)),
-        differences=tuple(differences([one.name for one in facts], figures, suites)),
+        rows=tuple(make_rows(described, figures, parts)),
+        differences=tuple(differences([one.name for one in described], figures, suites)),
         systems=tuple(facts),
         resamples=resamples,
         seed=seed,
         metric=figures[0].metric,
         tasks=tuple(tasks),
+        seeds=seeds,
     )
 
 

@@ -23,7 +23,7 @@ from bertflow.text_keys import hash_texts
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.evaluation.significance import Figure
+    from bertflow.evaluation.significance import Difference, Figure
 
 SAME_LABELS: Mapping[str, tuple[str, ...]] = {
     "stsb": STS12_16,
@@ -197,6 +197,10 @@ class Column:
     task: str
     aggregation: str
     metric: str
+
+    def shows(self, row: "Row | Difference") -> bool:
+        """Whether ``row`` stands in this column."""
+        return (row.task, row.aggregation, row.metric) == (self.task, self.aggregation, self.metric)
 
 
 def columns(rows: Sequence[Row], aggregation: str = "all", metric: str = "cosine_spearman") -> list[Column]:

@@ -86,7 +86,7 @@ class Figure(Measurement):
         replicates: (k, resamples), paired: column r is the same resample for all systems.
         influence: (k, n), what each pair adds; None for a mean over tasks, which is resampled by sentence.
         between: (k, k), Spearman of the systems with each other on the same pairs, where the values are Spearman's on
-            all pairs together; else None.
+            all pairs together; else None. NaN for a mean over seeds, which ranks no pairs.
     """
 
     values: Float64
@@ -124,7 +124,7 @@ class Difference:
         ci_low: Lower end of the 95 % interval; None where there is none.
         ci_high: Upper end.
         p_bootstrap: Two-sided, from the paired bootstrap; None without resamples.
-        p_williams: Williams' test, two-sided; None for means of several correlations.
+        p_williams: Williams' test, two-sided; None for means of several correlations, or over seeds.
         p_bootstrap_holm: The first p-value, corrected over the tasks; a suite is corrected alone.
         p_williams_holm: The second one, likewise.
     """
@@ -238,8 +238,9 @@ def difference(systems: Sequence[str], figure: Figure, first: int, second: int) 
     drawn = bool(len(replicates)) and bool(np.isfinite(replicates).all())
     one, other = float(figure.values[first]), float(figure.values[second])
     p_williams = None
-    if figure.between is not None and figure.n > 3:
-        p_williams = williams(one, other, float(figure.between[first, second]), figure.n)[1]
+    between = None if figure.between is None else float(figure.between[first, second])
+    if between is not None and not math.isnan(between) and figure.n > 3:
+        p_williams = williams(one, other, between, figure.n)[1]
     measured = (figure.task, figure.aggregation, figure.metric, systems[first], systems[second], one - other)
     interval = figure.interval(first, less=second)
     p_bootstrap = bootstrap_p(replicates) if drawn else None

@@ -156,6 +156,7 @@ def build_systems(
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None = None,
+    text: list[str] | None = None,
 ) -> dict[str, SentenceEncoder]:
     """The systems to score, by the names they have in tables.
 
@@ -165,6 +166,7 @@ def build_systems(
         corpus: Text to fit the baselines on. None: each text that a calibrator in ``opened`` was fitted on has
             baselines of its own, refitted from its moments.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        text: Instead of ``corpus``, for the baselines that moments are not enough for.
 
     Raises:
         UsageError: If there is nothing to fit a baseline on, two systems have one name, or there is no transformer
@@ -178,7 +180,7 @@ def build_systems(
         groups.setdefault(one.own.identity.key, []).append(one)
     systems: dict[str, SentenceEncoder] = {}
     for group in groups.values():
-        for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress):
+        for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress, text):
             if label in systems:
                 raise UsageError(f"Two systems would be called {label!r}. Rename one folder, or leave one out.")
             systems[label] = system
@@ -191,6 +193,7 @@ def _systems_of(
     baselines: Sequence[SystemSpec],
     corpus: list[str] | None,
     progress: bool | None,
+    text: list[str] | None,
 ) -> Iterator[tuple[str, SentenceEncoder]]:
     """What is scored on one encoder, one of ``several``: baselines first, then what is calibrated already."""
     first, raw = min(group, key=lambda one: one.name), SystemSpec(RAW)
@@ -199,12 +202,15 @@ def _systems_of(
     fits = {_fitted_on(calibrators[name]): (name, calibrators[name]) for name in sorted(calibrators, reverse=True)}
     of = f" of {first.name}" if several else ""
     wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) else []) + list(baselines))
-    own = _pooled(first, raw, corpus)
+    known = text if corpus is None else corpus
+    own = _pooled(first, raw, known)
     # Word vectors are static already. All poolings are opened before the first one embeds.
-    encoders = {one: _pooled(first, one, corpus) for one in wanted if one.pooling not in STATIC or first.recipe}
+    encoders = {one: _pooled(first, one, known) for one in wanted if one.pooling not in STATIC or first.recipe}
     for spec, encoder in encoders.items():
         from_moments = corpus is None and spec.calibrator is not None
-        if (corpus is None and spec.counts) or (from_moments and (spec.pooling is not None or not fits)):
+        if text is not None:
+            from_moments = from_moments and spec.refittable and bool(fits)
+        if (known is None and spec.counts) or (from_moments and (spec.pooling is not None or not fits)):
             raise UsageError(
                 f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored "
                 "sentences."
@@ -213,8 +219,8 @@ def _systems_of(
             for name, calibrator in fits.values():
                 label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling
                 yield label, CalibratedEncoder(encoder, spec.refitted(calibrator))
-        elif corpus is not None and spec.calibrator is not None:
-            fitted = CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, corpus, progress))
+        elif known is not None and spec.calibrator is not None:
+            fitted = CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, known, progress))
             yield spec.spelling + of, fitted
         else:
             yield spec.spelling + of, encoder

@@ -1,7 +1,6 @@
-"""Published figures: all of them, to stand beside ours, and those that need no training, computed again.
+"""Is this pipeline right on your encoder? ``verify_paper`` computes published figures again.
 
-Figures under different aggregations are not comparable, so a table of ours is set beside those of its own aggregation.
-Is this pipeline right on your encoder? ``verify_paper`` computes:
+Those that need no training:
 
     layers 1 and last     "all" and "wmean", seven tasks    pins pooling, tokenization, aggregation
     embedding and last    STS-B, SICK-R                     the slip of an index that several papers share
@@ -14,17 +13,13 @@ occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): trans
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
-from importlib.resources import as_file, files
+from functools import partial
 from typing import Any, ClassVar
 
 from bertflow.data.sts import load_sts
-from bertflow.data.sts_tasks import SUITES
-from bertflow.errors import UnknownNameError
-from bertflow.evaluation.rows import Column, task_title
-from bertflow.records import read_record
+from bertflow.evaluation.rows import task_title
 from bertflow.results import AbstractResult
-from bertflow.tables import MISSING, Table
+from bertflow.tables import Table
 
 TOLERANCE = 0.1
 """Of a figure x 100."""
@@ -41,63 +36,6 @@ SU = "Su et al. 2021, arXiv:2103.15316, tables 1 and 2"
 LI = "Li et al. 2020, arXiv:2011.05864, table 2"
 GAO = "Gao et al. 2021, arXiv:2104.08821, table 5"
 FIXED = "issue 285 of princeton-nlp/SimCSE"
-
-
-@dataclass(frozen=True)
-class Published:
-    """One line of a published table; Spearman x 100.
-
-    Attributes:
-        model: As the table calls it, with the text it was fitted on.
-        aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
-        source: Paper and table.
-        scores: By task, all of ``sts7``.
-    """
-
-    model: str
-    aggregation: str
-    source: str
-    scores: dict[str, float]
-
-    @property
-    def average(self) -> float:
-        """The mean over the seven tasks."""
-        return sum(self.scores.values()) / len(self.scores)
-
-
-@cache
-def published() -> tuple[Published, ...]:
-    """All published lines, in the order of the file ``published.json``."""
-    with as_file(files("bertflow.evaluation") / "published.json") as path:
-        return tuple(read_record(path, list[Published], "list of published figures"))
-
-
-def matching(part: str, aggregation: str) -> list[Published]:
-    """The lines of one aggregation whose model or source holds ``part``, whatever its case.
-
-    Raises:
-        UnknownNameError: If there is none.
-    """
-    under = [line for line in published() if line.aggregation == aggregation]
-    found = [line for line in under if part.casefold() in f"{line.model} {line.source}".casefold()]
-    if not under:
-        known = ", ".join(dict.fromkeys(line.aggregation for line in published()))
-        raise UnknownNameError(f"No figures are published under the aggregation {aggregation}. Known: {known}.")
-    if not found:
-        models = ", ".join(dict.fromkeys(line.model for line in under))
-        raise UnknownNameError(f"No figures published under {aggregation} hold {part!r}. Known: {models}.")
-    return found
-
-
-def published_table(lines: Sequence[Published], shown: Sequence[Column]) -> Table:
-    """Published figures in the columns of a table of ours; what was not published is a dash."""
-    body = [(f"{line.model} [{line.source}]", *(_cell(line, column.task) for column in shown)) for line in lines]
-    return Table(("published", *(column.title for column in shown)), tuple(body))
-
-
-def _cell(line: Published, task: str) -> str:
-    value = line.average if task in SUITES else line.scores.get(task)
-    return MISSING if value is None else f"{value:.2f}"
 
 
 @dataclass(frozen=True)

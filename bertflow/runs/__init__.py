@@ -5,13 +5,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
 
-import numpy as np
 from typing_extensions import TypedDict
 
-from bertflow.data.corpus import load_sentences, require_corpus
-from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, unique_sentences
-from bertflow.data.sts import expand_tasks, load_graded, load_sts
+from bertflow.data.sts import load_graded, load_tasks, require_folder
 from bertflow.errors import DataError, UsageError
 from bertflow.opening import load
 from bertflow.records import read_record
@@ -55,26 +52,6 @@ class ModelOptions:
         if given is None or isinstance(given, str | Path):
             return cls(None if given is None else str(given))
         return given if isinstance(given, ModelOptions) else cls(**trainable_encoder(given).recipe)
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """The text to fit on; docstrings of the installed packages where none is given."""
-
-    sentences: list[str] | str | None = None
-    """File or [FILE,FILE] of sentences: txt, tsv, csv, jsonl, parquet, hub:owner/name."""
-    columns: list[str] | None = None
-    """Columns of a table that hold text; by default found by their names."""
-    tasks: str | None = None
-    """Instead: the unlabelled sentences of STS tasks, as stsb or sts12,sts13 or sts7; with the paper's presets pair by
-    pair, repeats included."""
-    data_dir: str | None = None
-    """Folder of the STS tasks."""
-    max_sentences: int | None = None
-    """Number of sentences in a random sample; by default all are used."""
-    store: str | None = None
-    """Folder for the embeddings: made if it is new, continued if it was begun, read if it is complete. Several
-    processes (torchrun, srun) share one. By default embeddings stay in memory."""
 
 
 @dataclass(frozen=True)
@@ -190,30 +167,6 @@ def trainable_encoder(
     return encoder
 
 
-def training_text(options: TextOptions, seed: int = 0) -> list[str]:
-    """The sentences to fit on: those of files, the pairs of STS tasks, or docstrings.
-
-    Raises:
-        UsageError: If both files and tasks are named, or tasks without their folder.
-        DataError: If a file cannot be read, or holds fewer than two sentences.
-    """
-    if options.sentences and options.tasks:
-        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
-    if options.tasks:
-        tasks = _load_tasks(options.tasks, options.data_dir)
-        sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
-    elif options.sentences:
-        sentences = load_sentences(options.sentences, options.columns)
-    else:
-        sentences = docstring_sentences()
-    require_corpus(sentences)
-    if options.max_sentences is None or options.max_sentences >= len(sentences):
-        return sentences
-    unit = 2 if options.tasks else 1  # pairs stay pairs
-    units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
-    return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
-
-
 def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0) -> tuple[Pairs, int]:
     """The pairs that the objective needs, and how many were left out because a sentence of theirs will be scored.
 
@@ -237,7 +190,7 @@ def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0)
         if getattr(options, name) and wanted not in targets:
             raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
     if wanted == "scores":
-        data_dir = _require_folder(options.data_dir) if options.tasks else None
+        data_dir = require_folder(options.data_dir) if options.tasks else None
         pairs = load_graded(options.pairs or (), options.tasks or (), data_dir, options.top_score)
     elif wanted == "none" and options.only is None:
         pairs = load_related(options.pairs or ())
@@ -246,17 +199,7 @@ def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0)
         pairs = pairs if options.only is None else pairs.of_class(options.only)
     before = len(pairs)
     if options.leave_out:
-        pairs = pairs.without_text(hash_texts(unique_sentences(_load_tasks(options.leave_out, options.data_dir))))
+        pairs = pairs.without_text(hash_texts(unique_sentences(load_tasks(options.leave_out, options.data_dir))))
         if not len(pairs):
             raise DataError(f"All {before} pairs hold a sentence of {options.leave_out}. Give other pairs.")
     return pairs.sample(options.max_pairs, seed), before - len(pairs)
-
-
-def _load_tasks(tasks: str, data_dir: str | None) -> list[Pairs]:
-    return [load_sts(task, _require_folder(data_dir)) for task in expand_tasks(tasks, data_dir)]
-
-
-def _require_folder(data_dir: str | None) -> str:
-    if data_dir is None:
-        raise UsageError("STS tasks need the folder they lie in. Give data.data_dir.")
-    return data_dir

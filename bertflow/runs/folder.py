@@ -40,7 +40,7 @@ from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
-from bertflow.training.trainer import METRICS, build_trainer, keep_metrics
+from bertflow.training.trainer import METRICS, PLACE, build_trainer, keep_metrics
 
 AUTO = "auto"
 FREE = (
@@ -50,14 +50,8 @@ FREE = (
     "data.data_dir",
     "data.store",
     "encoder.device",
-    "trainer.accelerator",
-    "trainer.devices",
-    "trainer.enable_progress_bar",
-    "trainer.logger",
     "trainer.max_time",
-    "trainer.num_nodes",
-    "trainer.profiler",
-    "trainer.strategy",
+    *(f"trainer.{name}" for name in PLACE),
 )
 """Options that may differ when a run is continued."""
 

@@ -14,13 +14,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bertflow.data.corpus import TextOptions, training_text
 from bertflow.errors import BertflowError, UsageError
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, TextOptions, read_pairs, trainable_encoder, training_text
+from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import FitRecord, Recipe, resolve
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.runs.folder import RunFolder
     from bertflow.training.fitting import FlowFit
-    from bertflow.training.rows import Embeddings
 
 
 @dataclass(frozen=True, repr=False)
@@ -168,6 +168,7 @@ def train(
     from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.runs.folder import RunFolder, require_same_inputs
+    from bertflow.store.store import embedded
     from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
 
@@ -199,7 +200,7 @@ def train(
         if run.begun:
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {len(sentences):,} sentences")
-        fit = FlowFit(_embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
+        fit = FlowFit(embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
         provenance = Provenance.of(opened.describe(), hashes)
         finish = partial(_write_result, run.path, fit, opened, provenance)
         status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, keep=save_encoder)
@@ -293,23 +294,6 @@ def finetune(
 
         status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
     return EncoderRun(run.path, status) if status else None
-
-
-def _embedded(encoder: "TransformerEncoder", sentences: Sequence[str], store: str | None) -> "Embeddings":
-    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
-
-    Raises:
-        DataError: If the store holds embeddings of other text, or by another encoder.
-    """
-    from bertflow.store.store import EmbeddingStore
-    from bertflow.store.text import distinct_rows
-
-    if store is not None:
-        built = EmbeddingStore.build(encoder, sentences, store)
-        return built if len(built) == len(sentences) else built.rows(built.row_ids)
-    distinct, rows = distinct_rows(sentences)
-    x = encoder.encode(distinct)
-    return x if len(distinct) == len(sentences) else x[rows]
 
 
 def _write_result(

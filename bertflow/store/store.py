@@ -291,6 +291,22 @@ class EmbeddingStore:
         return layout(self.folder, self.n, self._manifest.shards)
 
 
+def embedded(
+    encoder: SentenceEncoder, sentences: Sequence[str], store: str | Path | None = None, progress: bool | None = None
+) -> EmbeddingStore | NDArray[np.float32]:
+    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
+
+    Raises:
+        DataError: If the store holds embeddings of other text, or by another encoder.
+    """
+    if store is not None:
+        built = EmbeddingStore.build(encoder, sentences, store, progress=progress)
+        return built if len(built) == len(sentences) else built.rows(built.row_ids)
+    distinct, rows = distinct_rows(sentences)
+    x = encoder.encode(distinct, progress=progress)
+    return x if len(distinct) == len(sentences) else x[rows]
+
+
 def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
     """Everything that decides the numbers of a store: what the encoder says, and which fitted map follows it."""
     digest = encoder.identity.digest

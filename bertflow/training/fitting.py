@@ -27,6 +27,7 @@ from bertflow.affine import AffineMap, identity_map
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
+from bertflow.progress import Advance
 from bertflow.training import rows
 from bertflow.training.checkpoints import State
 from bertflow.training.module import BertFlow, TrainingData
@@ -215,6 +216,9 @@ def fit_flow(
     random_state: int = 0,
     trainer: Mapping[str, Any] | None = None,
     spread: float | None = None,
+    sentences: Sequence[str] | None = None,
+    encoder: TransformerEncoder | None = None,
+    advance: Advance | None = None,
     **changes: Any,
 ) -> FittedFlow:
     """Fit a flow to embeddings, quietly.
@@ -226,6 +230,9 @@ def fit_flow(
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
         spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
             that of ``x`` by default.
+        sentences: As for ``FlowFit``.
+        encoder: As for ``FlowFit``.
+        advance: Is told how many more steps are done, if it is given.
         **changes: Fields of the recipe that differ, as ``n_components="all", glow={"hidden": 64}``.
 
     Raises:
@@ -235,8 +242,10 @@ def fit_flow(
 
     Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.recipe``.
     """
-    fit = FlowFit(x, resolve(preset, changes), random_state, spread=spread)
-    fit.run(quiet_trainer(trainer_options(fit.recipe, len(x)), trainer))
+    fit = FlowFit(x, resolve(preset, changes), random_state, sentences, encoder, spread)
+    if fit.recipe.dropout:
+        pl.seed_everything(random_state, verbose=False)
+    fit.run(quiet_trainer(trainer_options(fit.recipe, len(x)), trainer, advance))
     return fit.result()
 
 

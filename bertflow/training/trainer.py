@@ -5,6 +5,7 @@ run, also across restarts.
 """
 
 import csv
+import inspect
 import io
 import logging
 import math
@@ -20,7 +21,7 @@ import pytorch_lightning as pl
 from lightning_fabric.loggers.csv_logs import _ExperimentWriter as FabricWriter
 from lightning_fabric.loggers.logger import rank_zero_experiment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
-from pytorch_lightning.callbacks import ModelCheckpoint, ProgressBar
+from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
@@ -28,7 +29,7 @@ from tqdm.auto import tqdm
 
 from bertflow.errors import UsageError
 from bertflow.files import write_text
-from bertflow.progress import at_level, watched
+from bertflow.progress import Advance, at_level, watched
 from bertflow.training.checkpoints import (
     CHECKPOINT_STEPS,
     InterruptBetweenSteps,
@@ -42,6 +43,8 @@ LIMITS = ("max_epochs", "max_steps", "max_time")
 """Options of a Trainer that end a training."""
 INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
+PLACE = ("accelerator", "devices", "enable_progress_bar", "logger", "num_nodes", "profiler", "strategy")
+"""Options of a Trainer that only say where and how it runs."""
 METRICS = "metrics.csv"
 LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 """Loggers of its banners: available devices, why the fit ended, what else could be installed."""
@@ -78,15 +81,38 @@ def run_training(
         raise KeyboardInterrupt from None
 
 
-def quiet_trainer(recipe: Mapping[str, Any], given: Mapping[str, Any] | None) -> pl.Trainer:
+def quiet_trainer(
+    recipe: Mapping[str, Any], given: Mapping[str, Any] | None, advance: Advance | None = None
+) -> pl.Trainer:
     """A Trainer that writes and shows nothing, for a fit without a run folder.
 
     Args:
         recipe: The recipe's options, for what the user left open.
         given: The user's options.
+        advance: Is told how many more steps are done, if it is given.
     """
     silent = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
-    return _trainer({"devices": 1, **dict.fromkeys(silent, False), **merged_options(recipe, given or {})})
+    options = merged_options(recipe, given or {})
+    if advance is not None:
+        options["callbacks"].append(StepCount(advance))
+    return _trainer({"devices": 1, **dict.fromkeys(silent, False), **options})
+
+
+def repeatable_options(recorded: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the options of a Trainer that a run recorded, those that a quiet one needs to come to the same result.
+
+    Raises:
+        UsageError: For a callback or a plugin, of which only the name is recorded.
+    """
+    defaults = {name: one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
+    set_by_user = {name: value for name, value in recorded.items() if value not in (None, defaults.get(name))}
+    for name in ("callbacks", "plugins"):
+        if set_by_user.get(name):
+            raise UsageError(
+                f"The run had trainer.{name}, of which it kept only the names, so it cannot be fitted again."
+            )
+    ours = (*PLACE, "callbacks", "plugins", "default_root_dir")
+    return {name: set_by_user[name] for name in set_by_user if name not in ours and not name.startswith("enable_")}
 
 
 def recipe_limits(epochs: float, clip_norm: float, batches: int, held_out: int, steps: int = 0) -> dict[str, Any]:
@@ -257,6 +283,18 @@ def _write_metrics(path: Path, header: list[str], rows: list[dict[str, str]]) ->
     writer.writeheader()
     writer.writerows(rows)
     write_text(path, written.getvalue())
+
+
+class StepCount(Callback):
+    """Tells somebody how many more steps are done."""
+
+    def __init__(self, advance: Advance) -> None:
+        self._advance, self._done = advance, 0
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *which: Any) -> None:
+        """Count the steps taken."""
+        self._advance(trainer.global_step - self._done)
+        self._done = trainer.global_step
 
 
 class WholeRunBar(ProgressBar):

@@ -9,9 +9,10 @@ from scipy.stats import spearmanr
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
+from bertflow.evaluation.literature import published
 from bertflow.evaluation.poolings import verify
 from bertflow.evaluation.report import score_sets
-from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, published, tasks_of
+from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, tasks_of
 
 from .conftest import toy_pairs
 

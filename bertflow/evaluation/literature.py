@@ -1,0 +1,135 @@
+"""Published figures beside ours: those of the tasks that are scored, and what differs.
+
+Figures under different protocols are not comparable, so each line says what of its protocol differs: aggregation, text
+form, similarity, pooling or length. Which encoder it was, and what it was fitted on, the name of its model says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from importlib.resources import as_file, files
+from typing import TYPE_CHECKING, Any
+
+from bertflow.data.sts_tasks import STS12_16, SUITES
+from bertflow.errors import UnknownNameError, UsageError
+from bertflow.evaluation.rows import Column
+from bertflow.records import read_record
+from bertflow.tables import Table
+
+if TYPE_CHECKING:
+    from bertflow.evaluation.report import Report
+
+
+@dataclass(frozen=True)
+class Published:
+    """One line of a published table; Spearman x 100.
+
+    Attributes:
+        model: As the table calls it, with the text it was fitted on.
+        aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
+        source: Paper and table.
+        scores: By task, all of ``sts7``.
+        pooling: A spelling; empty where it is no row of ours, or was not told.
+        max_length: In tokens; None where no sentence was cut, or it was not told.
+        similarity: As the table calls it.
+    """
+
+    model: str
+    aggregation: str
+    source: str
+    scores: dict[str, float]
+    pooling: str = ""
+    max_length: int | None = None
+    similarity: str = "cosine"
+
+    @property
+    def average(self) -> float:
+        """The mean over the seven tasks."""
+        return sum(self.scores.values()) / len(self.scores)
+
+    def score(self, task: str) -> float:
+        """The figure of a task, or their mean for the suite of all."""
+        return self.average if task in SUITES else self.scores[task]
+
+
+@cache
+def published() -> tuple[Published, ...]:
+    """All published lines, in the order of the file ``published.json``."""
+    with as_file(files("bertflow.evaluation") / "published.json") as path:
+        return tuple(read_record(path, list[Published], "list of published figures"))
+
+
+def matching(part: str, tasks: Sequence[str]) -> list[Published]:
+    """The lines whose model or source holds ``part``, whatever its case.
+
+    Args:
+        part: Some text; empty for all lines.
+        tasks: What is scored.
+
+    Raises:
+        UnknownNameError: If there is none.
+        UsageError: If none of the tasks has published figures.
+    """
+    found = [line for line in published() if part.casefold() in f"{line.model} {line.source}".casefold()]
+    if not found:
+        models = ", ".join(dict.fromkeys(line.model for line in published()))
+        raise UnknownNameError(f"No published figures hold {part!r}. Known: {models}.")
+    if not any(task in line.scores for line in found for task in tasks):
+        raise UsageError(
+            f"The published figures are those of {', '.join(found[0].scores)}, and none of these tasks is scored. "
+            "Add one to tasks, or leave published out."
+        )
+    return found
+
+
+def published_columns(report: "Report") -> list[Column]:
+    """The columns of a table of ours that have published figures: tasks and their mean, under Spearman."""
+    known = (*SUITES["sts7"], "sts7")
+    return [one for one in report.columns if one.task in known and one.metric.endswith("_spearman")]
+
+
+def published_table(report: "Report") -> Table:
+    """Published figures in the columns of ours, those of our protocol first; the last column says what differs."""
+    columns = published_columns(report)
+    lines = sorted(((line, unlike(line, report)) for line in report.theirs), key=lambda found: bool(found[1]))
+    body = [
+        (f"{line.model} [{line.source}]", *(f"{line.score(column.task):.2f}" for column in columns), other or "as ours")
+        for line, other in lines
+    ]
+    return Table(("published", *(column.title for column in columns), "protocol"), tuple(body))
+
+
+def unlike(line: Published, report: "Report") -> str:
+    """What of a line's protocol differs from ours, in words; empty if nothing does.
+
+    Aggregation and text form are those of STS12-16: STS-B and SICK-R have one sub-set each, and were read as they are.
+    """
+    columns = published_columns(report)
+    rows = [row for row in report.rows if any(column.shows(row) for column in columns)]
+    years = [row for row in rows if row.task in STS12_16]
+    ours = [(row.description.get("pooling"), row.description.get("max_length")) for row in rows]
+    found = []
+    if any(row.aggregation != line.aggregation for row in years):
+        found.append(f"aggregation {line.aggregation}")
+    if any("raw" in row.text_form for row in years):
+        found.append("text of STS12-16 as SentEval tokenized it")
+    if report.metric != f"{line.similarity}_spearman":
+        found.append(f"similarity {line.similarity}")
+    if line.pooling not in [pooling for pooling, _ in ours]:
+        found.append(f"pooling {line.pooling or 'of its own'}")
+    elif line.max_length and (line.pooling, line.max_length) not in ours:
+        found.append(f"max length {line.max_length}")
+    return ", ".join(found)
+
+
+def published_rows(report: "Report") -> list[dict[str, Any]]:
+    """The same for JSON: the figures of the scored tasks, in [-1, 1], and what differs."""
+    tasks = [column.task for column in published_columns(report)]
+    return [
+        {
+            **{name: value for name, value in asdict(line).items() if name != "scores"},
+            "scores": {task: round(line.score(task) / 100, 6) for task in tasks},
+            "differs": unlike(line, report),
+        }
+        for line in report.theirs
+    ]
