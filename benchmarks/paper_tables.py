@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.data.corpus import TextOptions
+from bertflow.data.fitting_text import TextOptions
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder

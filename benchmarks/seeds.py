@@ -20,7 +20,7 @@ from typing import Any
 from material import mixture
 
 import bertflow
-from bertflow.data.corpus import TextOptions
+from bertflow.data.fitting_text import TextOptions
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.report import Report

@@ -9,8 +9,6 @@ Clean means: white space collapsed, nothing empty, no sentence twice, the order 
     labelled text   text (or sentence, word) and label; or lines ``sentence<TAB>label`` without a header
     answers         id, text and, if there are past questions, questions: a list, or one cell with ``||`` between them
     questions       question, id: one row for each right answer of a question
-
-The text of a training is named by ``TextOptions``, which a run folder keeps: so it can be read again.
 """
 
 import logging
@@ -21,10 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from bertflow.data.docstrings import docstring_sentences
-from bertflow.data.sts import load_tasks
 from bertflow.data.tables import (
     COLUMNS,
     TextTable,
@@ -34,7 +28,7 @@ from bertflow.data.tables import (
     read_lines,
     table_suffix,
 )
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -95,50 +89,6 @@ def require_corpus(sentences: Sequence[str]) -> None:
         raise DataError(
             f"Fitting needs a corpus of at least 2 different sentences, got {len(sentences)} {noun}. Give more text."
         )
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """The text to fit on; docstrings of the installed packages where none is given."""
-
-    sentences: list[str] | str | None = None
-    """File or [FILE,FILE] of sentences: txt, tsv, csv, jsonl, parquet, hub:owner/name."""
-    columns: list[str] | None = None
-    """Columns of a table that hold text; by default found by their names."""
-    tasks: str | None = None
-    """Instead: the unlabelled sentences of STS tasks, as stsb or sts12,sts13 or sts7; with the paper's presets pair by
-    pair, repeats included."""
-    data_dir: str | None = None
-    """Folder of the STS tasks."""
-    max_sentences: int | None = None
-    """Number of sentences in a random sample; by default all are used."""
-    store: str | None = None
-    """Folder for the embeddings: made if it is new, continued if it was begun, read if it is complete. Several
-    processes (torchrun, srun) share one. By default embeddings stay in memory."""
-
-
-def training_text(options: TextOptions, seed: int = 0) -> list[str]:
-    """The sentences to fit on: those of files, the pairs of STS tasks, or docstrings.
-
-    Raises:
-        UsageError: If both files and tasks are named, or tasks without their folder.
-        DataError: If a file cannot be read, or holds fewer than two sentences.
-    """
-    if options.sentences and options.tasks:
-        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
-    if options.tasks:
-        tasks = load_tasks(options.tasks, options.data_dir)
-        sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
-    elif options.sentences:
-        sentences = load_sentences(options.sentences, options.columns)
-    else:
-        sentences = docstring_sentences()
-    require_corpus(sentences)
-    if options.max_sentences is None or options.max_sentences >= len(sentences):
-        return sentences
-    unit = 2 if options.tasks else 1  # pairs stay pairs
-    units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
-    return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
 
 
 def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:

@@ -29,7 +29,7 @@ from typing_extensions import TypedDict
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
-from bertflow.data.corpus import TextOptions, training_text
+from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.evaluation.rows import Row, SystemFacts, interval, number

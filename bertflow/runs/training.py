@@ -14,7 +14,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertflow.data.corpus import TextOptions, training_text
+from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.errors import BertflowError, UsageError
 from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe

@@ -19,7 +19,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli.train import command
-from bertflow.data.corpus import TextOptions, training_text
+from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.store.build import locked

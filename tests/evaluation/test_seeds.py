@@ -14,7 +14,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.cli import run as run_command
 from bertflow.cli.evaluate import main
-from bertflow.data.corpus import TextOptions
+from bertflow.data.fitting_text import TextOptions
 from bertflow.data.sts import load_sts
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -1,0 +1,54 @@
+"""The text that a training is fitted on, by its options: a run folder keeps them, so the text can be read again."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertflow.data.corpus import load_sentences, require_corpus
+from bertflow.data.docstrings import docstring_sentences
+from bertflow.data.sts import load_tasks
+from bertflow.errors import UsageError
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """The text to fit on; docstrings of the installed packages where none is given."""
+
+    sentences: list[str] | str | None = None
+    """File or [FILE,FILE] of sentences: txt, tsv, csv, jsonl, parquet, hub:owner/name."""
+    columns: list[str] | None = None
+    """Columns of a table that hold text; by default found by their names."""
+    tasks: str | None = None
+    """Instead: the unlabelled sentences of STS tasks, as stsb or sts12,sts13 or sts7; with the paper's presets pair by
+    pair, repeats included."""
+    data_dir: str | None = None
+    """Folder of the STS tasks."""
+    max_sentences: int | None = None
+    """Number of sentences in a random sample; by default all are used."""
+    store: str | None = None
+    """Folder for the embeddings: made if it is new, continued if it was begun, read if it is complete. Several
+    processes (torchrun, srun) share one. By default embeddings stay in memory."""
+
+
+def training_text(options: TextOptions, seed: int = 0) -> list[str]:
+    """The sentences to fit on: those of files, the pairs of STS tasks, or docstrings.
+
+    Raises:
+        UsageError: If both files and tasks are named, or tasks without their folder.
+        DataError: If a file cannot be read, or holds fewer than two sentences.
+    """
+    if options.sentences and options.tasks:
+        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
+    if options.tasks:
+        tasks = load_tasks(options.tasks, options.data_dir)
+        sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]
+    elif options.sentences:
+        sentences = load_sentences(options.sentences, options.columns)
+    else:
+        sentences = docstring_sentences()
+    require_corpus(sentences)
+    if options.max_sentences is None or options.max_sentences >= len(sentences):
+        return sentences
+    unit = 2 if options.tasks else 1  # pairs stay pairs
+    units = np.random.default_rng(seed).permutation(len(sentences) // unit)[: max(1, options.max_sentences // unit)]
+    return [sentences[row] for first in np.sort(units) * unit for row in range(first, first + unit)]
