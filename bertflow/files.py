@@ -36,7 +36,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     """Give a path to write to; it becomes ``path`` when the block ends without an error."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside:
+    with _aside(path, lambda aside: aside.touch(exist_ok=False)) as aside, _named(path):
         mode = _mode(aside)
         yield aside
         aside.chmod(mode)
@@ -53,7 +53,7 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         raise DataError(f"{folder} should become a folder, but a file of that name is there. Choose another name.")
     folder.parent.mkdir(parents=True, exist_ok=True)
     restore(folder)
-    with _aside(folder, Path.mkdir) as aside:
+    with _aside(folder, Path.mkdir) as aside, _named(folder):
         mode = _mode(aside)
         yield aside
         for path in (aside, *aside.rglob("*")):
@@ -61,6 +61,27 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
                 path.chmod(mode if path.is_dir() else mode & 0o666)
                 _sync(path)
         _swap(aside, folder)
+
+
+def require_room(path: Path, size: int) -> None:
+    """Refuse to begin a file that the disk cannot hold.
+
+    Raises:
+        DataError: If the disk of ``path`` has less than ``size`` bytes free.
+    """
+    free = shutil.disk_usage(path.parent).free
+    if free < size:
+        raise DataError(
+            f"{path} needs {size / 1e9:.3g} GB, but only {free / 1e9:.3g} GB are free there. "
+            "Make room on that disk, or choose another place."
+        )
+
+
+def allocate(path: Path) -> None:
+    """Take the disk blocks of a sparse file, before it is memory-mapped: a full disk would kill the process later."""
+    if hasattr(os, "posix_fallocate"):  # not on macOS
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
 
 
 def restore(folder: Path) -> None:
@@ -129,6 +150,17 @@ def _aside(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                     return
         finally:
             _remove(aside)
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    """Say where, in an error of the system that does not: a write to an open file knows no path."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = str(path)
+        raise
 
 
 def remove_unfinished(path: Path) -> None:

@@ -14,6 +14,9 @@ from bertflow.registry import lookup
 MISSING = "-"
 """The cell of a table where there is no value."""
 
+FORMULA = ("=", "+", "@")
+"""What a formula of a spreadsheet begins with."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -34,7 +37,8 @@ class Table:
 
     def to_markdown(self) -> str:
         """A Markdown table, columns aligned."""
-        cells, widths = [self.header, *self.lines], self.widths
+        cells = [tuple(map(_escaped, line)) for line in (self.header, *self.lines)]
+        widths = Table(cells[0], tuple(cells[1:])).widths
         rule = "|".join([":" + "-" * (widths[0] + 1), *("-" * (width + 1) + ":" for width in widths[1:])])
         body = ["| " + " | ".join(_aligned(line, widths)) + " |" for line in cells]
         return "\n".join([body[0], f"|{rule}|", *body[1:]]) + "\n"
@@ -51,6 +55,11 @@ class Section:
     def to_markdown(self) -> str:
         """A heading, the table, and a list."""
         return f"## {self.title}\n\n{self.table.to_markdown()}" + "".join(f"\n* {line}" for line in self.lines) + "\n"
+
+
+def _escaped(cell: str) -> str:
+    """A cell in one line, without the sign that separates cells."""
+    return " ".join(cell.split()).replace("|", "\\|")
 
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> list[str]:
@@ -72,9 +81,12 @@ def require_writable(path: str | Path) -> None:
 
 
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
-    """Rows as csv."""
+    """Rows as csv; a text that a spreadsheet would compute as a formula gets an apostrophe in front."""
     out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerows([header, *rows])
+    safe = [
+        [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row] for row in rows
+    ]
+    csv.writer(out, lineterminator="\n").writerows([header, *safe])
     return out.getvalue()
 
 

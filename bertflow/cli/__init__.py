@@ -53,6 +53,7 @@ ADVICE: Mapping[int, str] = {
     errno.EROFS: "Choose a place that can be written",
     errno.EACCES: "Change its permissions, or choose another place",
     errno.EPERM: "Change its permissions, or choose another place",
+    errno.EEXIST: "Something stands there that should not: choose another place",
     errno.ENOTDIR: "A file stands where a folder should be: choose another place",
     errno.EISDIR: "A folder stands where a file should be: choose another place",
     errno.ENAMETOOLONG: "Choose a shorter name",

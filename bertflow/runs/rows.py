@@ -27,7 +27,7 @@ from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, file_sha256, write_json
+from bertflow.files import atomic_file, file_sha256, require_room, write_json
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
 from bertflow.records import read_record
@@ -216,6 +216,18 @@ class Journal:
     rows: int
 
 
+@contextmanager
+def _removed_where_it_fails(partial: Path, journal: Path) -> Iterator[None]:
+    """Leave nothing behind where the disk is full; what is interrupted stays, and is continued."""
+    try:
+        yield
+    except OSError as error:
+        partial.unlink(missing_ok=True)
+        journal.unlink(missing_ok=True)
+        error.filename = error.filename or str(partial)
+        raise
+
+
 def write_matrix(
     output: Path,
     shape: tuple[int, int],
@@ -254,7 +266,8 @@ def write_matrix(
         if not there:
             journal.unlink(missing_ok=True)  # of another job, whose rows are overwritten now
         advance(there)
-        with partial.open("r+b" if there else "wb") as file:
+        require_room(output, (n - there) * row_bytes)
+        with _removed_where_it_fails(partial, journal), partial.open("r+b" if there else "wb") as file:
             np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
             file.seek(there * row_bytes, os.SEEK_CUR)
             file.truncate()

@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, file_sha256, write_json
+from bertflow.files import atomic_file, file_sha256, require_room, write_json
 from bertflow.progress import Advance, place
 from bertflow.records import read_record
 from bertflow.registry import lookup
@@ -278,6 +278,8 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     manifest = read_manifest(folder)
     shards = layout(folder, manifest.n, manifest.shards)
     rank, world = place()
+    missing = sum(shard.rows for shard in shards if not shard.is_done())
+    require_room(folder / "shards", missing * manifest.dim * DTYPES[manifest.storage].itemsize)
     inherited = {number for number, shard in enumerate(shards) if number % world == rank and shard.is_done()}
     left = sorted(range(len(shards)), key=lambda number: ((number - rank) % world, number))
 

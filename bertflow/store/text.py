@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.model import chunks
 from bertflow.errors import DataError
-from bertflow.files import atomic_file
+from bertflow.files import allocate, atomic_file
 from bertflow.text_keys import hash_text
 
 CHUNK = 65536
@@ -67,6 +67,8 @@ def index_text(sentences: Iterable[str], folder: Path) -> tuple[int, str, str]:
     hashes, offsets, keys = raw
     first = np.memmap(folder / "first.raw", dtype=np.int64, mode="w+", shape=(total,))
     row_ids = np.lib.format.open_memmap(folder / ROW_IDS, mode="w+", dtype=np.int64, shape=(total,))
+    for name in ("first.raw", ROW_IDS):
+        allocate(folder / name)
     first_appearances(hashes, first)
     n = number_rows(first, row_ids)
     _save_parts(folder / STARTS, _at_first(offsets, first), np.int64)

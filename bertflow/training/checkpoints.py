@@ -24,7 +24,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from bertflow.errors import DataError
+from bertflow.errors import DataError, first_line
 from bertflow.files import atomic_file
 
 if TYPE_CHECKING:
@@ -42,12 +42,21 @@ class WholeCheckpoints(TorchCheckpointIO):
     """
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        """Write one; a path with a protocol, such as s3://, is left to Lightning."""
+        """Write one; a path with a protocol, such as s3://, is left to Lightning.
+
+        Raises:
+            DataError: If the disk does not take it.
+        """
         if "://" in str(path):
             super().save_checkpoint(checkpoint, path, storage_options)
             return
         with atomic_file(path) as aside:
-            torch.save(checkpoint, aside)
+            try:
+                torch.save(checkpoint, aside)
+            except RuntimeError as error:  # torch's own, for every error of the system
+                raise DataError(
+                    f"The checkpoint {path} could not be written: {first_line(error)}. Is there room on that disk?"
+                ) from None
 
 
 class MidEpochCheckpoint(ModelCheckpoint):

@@ -1,8 +1,10 @@
-"""Whatever a command writes can be read by those whom the umask lets read."""
+"""What commands write: its mode is that of the umask, and a disk that does not take it is one line."""
 
 import os
+import resource
 import stat
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -58,20 +60,79 @@ def inputs(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(
-    "writer", [pytest.param(one, marks=pytest.mark.slow) if "onnx" in one else one for one in WRITERS]
-)
-def test_what_is_written_has_the_mode_of_the_umask(writer, umask, inputs, tiny_bert, tmp_path, monkeypatch):
+QUICK = ("fit", "transform", "transform to parquet", "search")
+
+
+def marked(names, slow):
+    return [pytest.param(name, marks=pytest.mark.slow if slow(name) else ()) for name in names]
+
+
+SMALL = 3000
+"""Bytes that a file may have in a test of a full disk: records fit, weights do not."""
+
+
+@pytest.fixture
+def place(inputs, tmp_path, monkeypatch):
+    """A working directory with the inputs."""
     monkeypatch.chdir(tmp_path)
     for path in inputs.iterdir():
         (tmp_path / path.name).symlink_to(path)
-    (tmp_path / "out").mkdir()
-    assert main(WRITERS[writer].replace("BERT", str(tiny_bert)).split()) == 0
-    written = [tmp_path / "out", *(tmp_path / "out").rglob("*")]
+    return tmp_path
+
+
+def words(writer, tiny_bert):
+    return WRITERS[writer].replace("BERT", str(tiny_bert)).split()
+
+
+@pytest.mark.parametrize("writer", marked(WRITERS, lambda name: "onnx" in name))
+def test_what_is_written_has_the_mode_of_the_umask(writer, umask, place, tiny_bert):
+    (place / "out").mkdir()
+    assert main(words(writer, tiny_bert)) == 0
+    written = [place / "out", *(place / "out").rglob("*")]
     assert len(written) > 1
     wrong = {
-        str(path.relative_to(tmp_path)): oct(stat.S_IMODE(path.stat().st_mode))
+        str(path.relative_to(place)): oct(stat.S_IMODE(path.stat().st_mode))
         for path in written
         if stat.S_IMODE(path.stat().st_mode) != (0o777 if path.is_dir() else 0o666) & ~umask
     }
     assert not wrong
+
+
+@pytest.mark.parametrize("writer", marked(WRITERS, lambda name: name not in QUICK))
+def test_a_file_in_the_place_of_the_folder_is_one_line(writer, place, tiny_bert, capsys):
+    (place / "out").write_text("mine")
+    assert main(words(writer, tiny_bert)) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert (place / "out").read_text() == "mine"
+
+
+@pytest.fixture
+def small_files():
+    """As a full disk or a quota: no file may grow beyond some bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SMALL, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize(
+    "writer",
+    marked(sorted(WRITERS.keys() - {"fit", "evaluate"}), lambda name: name not in QUICK),  # those write little
+)
+def test_a_disk_that_is_full_is_one_line_and_leaves_nothing_half_written(writer, place, tiny_bert, capsys, small_files):
+    (place / "out").mkdir()
+    assert main(words(writer, tiny_bert)) == 3
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert any(word in last for word in ("too large", "disk I/O error", "could not be written", "written"))
+    left = [path for path in (place / "out").rglob("*") if path.is_file() and "tensorboard" not in path.parts]
+    assert {path.name for path in left} <= {"run.json", "config.yaml"}, "a run says that it failed"
+
+
+def test_a_file_that_the_disk_cannot_hold_is_not_begun(place, monkeypatch, capsys):
+    (place / "out").mkdir()
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1000))
+    assert main(WRITERS["transform"].split()) == 3
+    assert "out/z.npy needs 9.6e-06 GB, but only 1e-06 GB are free there." in capsys.readouterr().err
+    assert not list((place / "out").iterdir())

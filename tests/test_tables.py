@@ -1,0 +1,27 @@
+import csv
+import json
+
+from bertflow.tables import Table, write_rows
+
+TEXTS = ["=1+1", "+1", "@SUM(A1)", "-1", "a | b", "two\nlines", 'a "quote", and more']
+
+
+def test_a_cell_of_a_markdown_table_is_one_cell():
+    first, rule, *lines = Table(("name", "a|b"), tuple((text, "1") for text in TEXTS)).to_markdown().splitlines()
+    assert len(lines) == len(TEXTS)
+    assert {line.replace("\\|", "").count("|") for line in (first, rule, *lines)} == {3}
+    assert any("a \\| b" in line for line in lines)
+    assert any("two lines" in line for line in lines)
+
+
+def test_a_text_in_a_csv_is_no_formula(tmp_path):
+    write_rows(tmp_path / "x.csv", ["text", "score"], [(text, -0.5) for text in TEXTS])
+    with (tmp_path / "x.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["text"] for row in rows] == ["'=1+1", "'+1", "'@SUM(A1)", *TEXTS[3:]]
+    assert {row["score"] for row in rows} == {"-0.5"}
+
+
+def test_other_files_hold_the_text_as_it_is(tmp_path):
+    write_rows(tmp_path / "x.jsonl", ["text"], [(text,) for text in TEXTS])
+    assert [json.loads(line)["text"] for line in (tmp_path / "x.jsonl").read_text().splitlines()] == TEXTS
