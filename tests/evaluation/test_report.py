@@ -1,6 +1,8 @@
 import json
+import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from bertflow.data.pairs import Pairs
@@ -102,3 +104,17 @@ def test_all_kinds_of_pairs_share_one_table(pairs):
     found = Pairs("faq", pairs.first[:9], pairs.second[:9], kind="retrieval", source="faq.tsv")
     report = score_sets({"it": ToyEncoder()}, [pairs, found], resamples=0)
     assert report.table().header == ("system", "toy", "hit@1", "MRR", "median cosine", "95 % cosine")
+
+
+def test_a_summary_counts_the_tasks_of_one_kind_alone():
+    graded = [toy_pairs(task, (30,)) for task in ("news", "chat", "mail")]
+    labelled = [replace(toy_pairs(task, (40,)), kind="binary", target=np.arange(40) % 2) for task in ("qnli", "qqp")]
+    report = score_sets({"one": ToyEncoder(), "two": ToyEncoder(seed=1)}, [*graded, *labelled], resamples=50)
+    sts, binary = report.comparison()
+    for line, own, others in ((sts, graded, labelled), (binary, labelled, graded)):
+        counted = re.search(r"above on (\d), below on (\d)(?:, not separable on (.*))?\.", line)
+        same = (counted[3] or "").split(", ") if counted[3] else []
+        assert int(counted[1]) + int(counted[2]) + len(same) == len(own)
+        assert not {*same} & {pairs.task for pairs in others}
+        assert line in report.to_markdown()
+        assert line in list(report.parts())
