@@ -11,5 +11,6 @@ main = Command(
     saves="Write sweep.json, .md, .csv, .png and run.json there.",
     examples="""\
   bertflow sweep bert-base-uncased --data_dir data/sts --output sweeps/bert
-  bertflow sweep bert-base-uncased --layers 0,6,12 --tokens mean,cls --labels topics.tsv""",
+  bertflow sweep bert-base-uncased --layers 0,6,12 --tokens mean,cls --labels topics.tsv
+  bertflow sweep bert-base-cased --labels eng.testa --compare raw,sn,whitening""",
 ).main

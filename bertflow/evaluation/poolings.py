@@ -1,4 +1,6 @@
-"""Many poolings of one encoder, from one pass over the text: scored, probed, or set beside published figures.
+"""Many poolings of one encoder, from one pass over the text: scored, or set beside published figures.
+
+What probes them by labels, of texts (``probing``) or of words (``tagging``), embeds them here as well.
 
     layers 0 ... last  x  token reductions       one layer each
     last-2-avg ... concat-last-4, mean of all    several layers
@@ -7,14 +9,10 @@
 each raw, whitened, and whitened to 64 directions. The rows that the authors of BERT tried (last, second to last, sum
 and concatenation of the last four, weighted sum of all) are among them; their weights were learned from labels. Under
 the cosine a sum over layers is their mean, so the sum of all has no row of its own.
-
-A linear probe says what an embedding holds, not what its cosine shows: how well does a linear classifier tell labels
-apart? Embeddings are scaled inside each fold, on its training part.
 """
 
 import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -23,14 +21,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, cross_val_score
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from typing_extensions import Unpack
 
 from bertflow.affine import NULL_SHARE, whitening_map
-from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, parse_pooling
@@ -46,8 +39,6 @@ from bertflow.evaluation.sweeping import (
     REDUCED,
     WEIGHTED,
     Candidate,
-    Probe,
-    ProbeRow,
     Sweep,
     SweepRow,
 )
@@ -59,7 +50,6 @@ from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import hash_texts, seen_share
 
-ITERATIONS = 1000  # of the optimizer of the probe; scaled embeddings need some tens
 CHUNK_BYTES = 2**28
 """Float32 that are held in memory before they are written."""
 
@@ -117,7 +107,12 @@ def readable(poolings: Sequence[str], blocks: int) -> list[str]:
 
 
 def embed_poolings(
-    encoder: TransformerEncoder, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None
+    encoder: TransformerEncoder,
+    sentences: Sequence[Any],
+    poolings: Sequence[str],
+    progress: bool | None = None,
+    encode: Callable[..., Mapping[str, Float32]] | None = None,
+    each: float = 1,
 ) -> Iterator[tuple[Candidate, Float32]]:
     """Each candidate with its embeddings, one in memory at a time.
 
@@ -129,19 +124,23 @@ def embed_poolings(
         sentences: One or more.
         poolings: Spellings.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        encode: Another method of the encoder that takes these three, and gives rows for each sentence.
+        each: How many rows it gives a sentence, on average.
     """
-    width = sum(x.shape[1] for x in encoder.encode_poolings(sentences[:1], poolings).values())
-    chunk = max(1, CHUNK_BYTES // (4 * width))
+    encode = encode or encoder.encode_poolings
+    layer = encoder.dim // parse_pooling(str(encoder.describe()["pooling"])).width(1)
+    widths = {pooling: parse_pooling(pooling).width(layer) for pooling in poolings}
+    chunk = max(1, int(CHUNK_BYTES / (4 * sum(widths.values()) * each)))
     with tempfile.TemporaryDirectory(prefix="bertflow-") as folder:
         files = {pooling: Path(folder) / f"{at}.f32" for at, pooling in enumerate(poolings)}
         for start in range(0, len(sentences), chunk):
-            found = encoder.encode_poolings(sentences[start : start + chunk], poolings, progress=progress)
+            found = encode(sentences[start : start + chunk], poolings, progress)
             for pooling, x in found.items():
                 with files[pooling].open("ab") as file:
                     x.tofile(file)
 
         def read(spelling: str) -> Float32:
-            return np.fromfile(files[spelling], dtype=np.float32).reshape(len(sentences), -1)
+            return np.fromfile(files[spelling], dtype=np.float32).reshape(-1, widths[spelling])
 
         blocks = int(encoder.describe()["blocks"])
         for spelling in poolings:
@@ -154,8 +153,8 @@ def embed_poolings(
             yield Candidate(WEIGHTED, "mean", tuple(range(blocks + 1)), total.shape[1]), total
 
 
-def _recipe(encoder: TransformerEncoder, *others: str) -> dict[str, Any]:
-    """The encoder's description without what each pooling has of its own, and without ``others``."""
+def recipe_of(encoder: TransformerEncoder, *others: str) -> dict[str, Any]:
+    """An encoder's description without what each pooling has of its own, and without ``others``."""
     own = ("pooling", "layers", "token_counts", *others)
     return {key: value for key, value in encoder.describe().items() if key not in own}
 
@@ -198,7 +197,7 @@ def sweep_poolings(
     which = f"the {len(text)} scored sentences" if fit_on is None else f"{len(text)} given sentences"
     known = {row.pooling for row in rows}
     constant = tuple(name for name in poolings if name not in known)
-    return Sweep(tuple(rows), _recipe(encoder), scratch, constant, len(sentences), f"{which}, without labels", seen)
+    return Sweep(tuple(rows), recipe_of(encoder), scratch, constant, len(sentences), f"{which}, without labels", seen)
 
 
 def _calibrated(x: Float32, fit_rows: NDArray[np.intp]) -> Iterator[tuple[str, Float32]]:
@@ -242,57 +241,6 @@ def _figures(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -
     return {figure.aggregation: figure for figure in figures if figure.metric == METRIC and not figure.subset}
 
 
-def probe_poolings(
-    encoder: TransformerEncoder,
-    labelled: LabelledText,
-    poolings: Sequence[str],
-    folds: int = 5,
-    seed: int = 0,
-    progress: bool | None = None,
-) -> Probe:
-    """Cross-validate a linear probe on every pooling.
-
-    Args:
-        encoder: As for ``sweep_poolings``.
-        labelled: Texts and their labels.
-        poolings: Spellings.
-        folds: Two or more.
-        seed: Random seed for the folds.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Raises:
-        UsageError: For fewer than two folds.
-        DataError: If a label has fewer texts than there are folds.
-    """
-    counts, n = Counter(labelled.labels), len(labelled.labels)
-    label, fewest = counts.most_common()[-1]
-    if folds < 2:
-        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")
-    if fewest < folds:
-        raise DataError(
-            f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
-            "Give more text, or fewer folds."
-        )
-    encoder.count_tokens(labelled.texts)
-    rows: list[ProbeRow] = []
-    scratch = 0
-    for candidate, x in embed_poolings(encoder, labelled.texts, poolings, progress):
-        if candidate.pooling != WEIGHTED:
-            found = accuracy_of_folds(x, labelled.labels, folds, seed)
-            rows.append(ProbeRow(**vars(candidate), accuracy=float(found.mean()), deviation=float(found.std(ddof=1))))
-            scratch += x.nbytes
-    return Probe(
-        tuple(rows), _recipe(encoder), scratch, n, len(counts), max(counts.values()) / n, folds, seed, labelled.source
-    )
-
-
-def accuracy_of_folds(x: Float32, labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
-    """Accuracy (folds,) of a logistic regression on embeddings (n, width), each fold left out in turn."""
-    pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
-    splits = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    return np.asarray(cross_val_score(pipeline, x.astype(np.float64), np.asarray(labels), cv=splits))
-
-
 def verify(
     open_encoder: Callable[[int], TransformerEncoder],
     sets: Mapping[str, Pairs],
@@ -324,7 +272,7 @@ def verify(
             embedded[length][pooling][cut] = x
     rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
     forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
-    return Verification(tuple(rows), _recipe(encoder, "max_length"), encoder.dim, tuple(forms))
+    return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
 
 
 def _verified(check: Check, x: Float32, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:

@@ -1,5 +1,6 @@
-"""``sweep``: which layer, which pooling, for your encoder and your data. ``poolings`` does the work.
+"""``sweep``: which layer, which pooling, for your encoder and your data.
 
+``poolings`` scores them, ``probing`` and ``tagging`` ask what a classifier reads from them.
 A row is a pooling with its value. Rows become a table, a grid of layers by token reductions, and files.
 """
 
@@ -15,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Unpack
 
+from bertflow.data.conll import is_conll, load_conll
 from bertflow.data.corpus import load_labels, load_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.errors import MissingExtraError, UsageError
@@ -27,6 +29,8 @@ from bertflow.tables import Table, to_csv
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.evaluation.probing import Probe
+    from bertflow.evaluation.tagging import WordProbe
 
 REDUCED = 64
 RAW = "raw"
@@ -84,19 +88,6 @@ class SweepRow(Candidate):
     def as_dict(self) -> dict[str, Any]:
         """Flat, ready for JSON and CSV."""
         return {**super().as_dict(), "setting": setting(self.seen)}
-
-
-@dataclass(frozen=True)
-class ProbeRow(Candidate):
-    """The accuracy of a linear probe of a pooling.
-
-    Attributes:
-        accuracy: Mean over the folds, in [0, 1].
-        deviation: Standard deviation over the folds.
-    """
-
-    accuracy: float
-    deviation: float
 
 
 @dataclass(frozen=True, repr=False)
@@ -230,51 +221,6 @@ class Sweep(AbstractSweep):
         ]
 
 
-@dataclass(frozen=True, repr=False)
-class Probe(AbstractSweep):
-    """Accuracies of a linear probe.
-
-    Attributes:
-        rows: By pooling.
-        n: Number of labelled texts.
-        labels: Number of different labels.
-        majority: Share of the most frequent label, the accuracy of guessing.
-        folds: Folds of the cross-validation.
-        seed: Random seed for the folds.
-        source: Where the labels came from.
-    """
-
-    rows: tuple[ProbeRow, ...]
-    n: int
-    labels: int
-    majority: float
-    folds: int
-    seed: int
-    source: str
-
-    title: ClassVar[str] = "A linear probe of layers and poolings"
-    quantity: ClassVar[str] = "accuracy of a linear probe x 100"
-
-    def table(self) -> Table:
-        """A line a pooling, x 100."""
-        lines = [(row.pooling, f"{100 * row.accuracy:.2f}", f"{100 * row.deviation:.2f}") for row in self.rows]
-        return Table(("pooling", "accuracy", "+-"), tuple(lines))
-
-    def cells(self) -> list[tuple[str, Candidate, float]]:
-        """One panel."""
-        return [("probe", row, 100 * row.accuracy) for row in self.rows]
-
-    def summary(self) -> list[str]:
-        """What was best, and how the numbers were made."""
-        best = max(self.rows, key=lambda row: row.accuracy)
-        return [
-            f"Best: {best.pooling}, {100 * best.accuracy:.2f} +- {100 * best.deviation:.2f}.",
-            f"Accuracy x 100 of a logistic regression, mean and standard deviation over {self.folds} stratified folds "
-            f"(seed {self.seed}); {self.n} texts of {self.source}, {self.labels} labels, the most frequent "
-            f"{100 * self.majority:.2f}; {self.encoder['encoder']}.",
-        ]
-
-
 def sweep(
     model: "str | Path | TransformerEncoder",
     layers: list[int] | str | None = None,
@@ -283,27 +229,33 @@ def sweep(
     data_dir: str | Path | None = None,
     fit_on: Sequence[str] | str | Path | None = None,
     labels: str | Path | None = None,
+    columns: list[int] | str | None = None,
+    compare: list[str] | str | None = None,
     folds: int | None = None,
     seed: int | None = None,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
     **options: Unpack[LoadOptions],
-) -> Sweep | Probe:
+) -> "Sweep | Probe | WordProbe":
     """Find the layer and the pooling for your encoder and your data.
 
     Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
-    labels: a cross-validated linear probe on your own labels instead. Choose on tuning, report on the test sets.
+    labels: a cross-validated linear probe on your own labels instead, of texts or of words in their sentences. Choose
+    on tuning, report on the test sets.
 
     Args:
         model: An encoder: hub id or folder.
         layers: Layers to try alone, as 0,3,6 (default: all).
-        tokens: Token reductions to try, as mean,cls (default: all).
+        tokens: Token reductions to try, as mean,cls (default: all; for words mean and cls, the first piece).
         tasks: STS tasks (default: tuning).
         data_dir: Folder of the STS data (default: the hub, at pinned revisions).
         fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
-        labels: Probe instead: lines sentence<TAB>label, or a table with text and label.
+        labels: Probe instead: lines sentence<TAB>label, or a table with text and label; or CoNLL columns, the word
+            first and the tag last, with an empty line between sentences.
+        columns: Columns of word and tag in CoNLL columns, as 1,2 (default: 1,-1, the first and the last; .conllu: 2,4).
+        compare: What the words are probed after, as raw,sn,whitening(64) (default: raw,whitening).
         folds: Folds of the probe's cross-validation (default: 5).
-        seed: Random seed for the folds (default: 0).
+        seed: Random seed for the folds, and for the interval of words (default: 0).
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         say: Takes a line on time, memory and disk.
         options: ``LoadOptions`` without a pooling.
@@ -316,30 +268,62 @@ def sweep(
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
     """
-    from bertflow.evaluation.poolings import candidates, open_transformer, probe_poolings, sweep_poolings
+    from bertflow.evaluation.poolings import candidates, open_transformer, sweep_poolings
+    from bertflow.evaluation.probing import probe_poolings
+    from bertflow.evaluation.tagging import COMPARED, TOKENS, probe_words
 
     begin = perf_counter()
-    of_sts, of_probe = {"tasks": tasks, "data_dir": data_dir, "fit_on": fit_on}, {"folds": folds, "seed": seed}
-    for name, value in (of_sts if labels else of_probe).items():  # it would be ignored
-        if value is not None:
-            theirs = "STS tasks, which labels does without" if labels else "probe, which needs labels"
-            raise UsageError(f"The option {name} belongs to the {theirs}. Leave one out.")
+    _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
+    _refuse(not labels, "probe, which needs labels", folds=folds, seed=seed)
+    words = bool(labels) and is_conll(labels or "")
+    _refuse(not words, "probe of words, which needs labels in CoNLL columns", columns=columns, compare=compare)
     if options.get("pooling"):
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
     options["pooling"] = ALL_BLOCKS
     encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
-    poolings = candidates(int(encoder.describe()["blocks"]), layers, tokens)
-    result: Sweep | Probe
-    if labels:
+    poolings = candidates(int(encoder.describe()["blocks"]), layers, tokens or (TOKENS if words else None))
+    result: Sweep | Probe | WordProbe
+    if labels and words:
+        after = compare.split(",") if isinstance(compare, str) else compare or COMPARED
+        text = load_conll(labels, _two_columns(columns))
+        result = probe_words(encoder, text, poolings, after, 5 if folds is None else folds, seed or 0, progress)
+    elif labels:
         labelled = load_labels(labels)
         result = probe_poolings(encoder, labelled, poolings, 5 if folds is None else folds, seed or 0, progress)
     else:
         where = data_dir or "hub"
         sets = [load_sts(task, where) for task in expand_tasks(tasks or "tuning", where)]
-        text = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
-        result = sweep_poolings(encoder, sets, poolings, text, progress)
+        fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
+        result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)
     if say:
         peak, disk = peak_memory(), round(result.scratch_bytes / 2**20)
         memory = f"at most {round(peak / 2**20)} MiB of memory, " if peak else ""
         say(f"{perf_counter() - begin:.1f} s, {memory}{disk} MiB of scratch files.")
     return result
+
+
+def _refuse(ignored: bool, theirs: str, **options: Any) -> None:
+    """Refuse options that would be ignored."""
+    for name, value in options.items():
+        if ignored and value is not None:
+            raise UsageError(f"The option {name} belongs to the {theirs}. Leave one out.")
+
+
+def _two_columns(columns: list[int] | str | None) -> list[int] | None:
+    if columns is None:
+        return None
+    try:
+        word, tag = map(int, columns.split(",") if isinstance(columns, str) else columns)
+    except ValueError:
+        raise UsageError(f"columns takes those of word and tag, as 1,2 or 1,-1; got {columns!r}.") from None
+    return [word, tag]
+
+
+def require_folds(folds: int) -> None:
+    """Refuse a cross-validation without a fold to hold out.
+
+    Raises:
+        UsageError: For fewer than two folds.
+    """
+    if folds < 2:
+        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")

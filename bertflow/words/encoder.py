@@ -35,7 +35,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.model import BlockStack
-from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import Pooling, TokenViews, pool
+from bertflow.encoder.words import of_words
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.words.study import Mention, find_word, spelled_alike
 from bertflow.words.tokens import whole_words
@@ -319,12 +320,7 @@ class WordEncoder:
         }
 
     def _parse(self, spelling: str) -> Pooling:
-        row = parse_pooling(spelling)
-        if row.tokens in ("pooler", *COUNTED):
-            raise UsageError(
-                f"The pooling {spelling} is for sentences: {row.tokens} has no meaning for the pieces of one word. "
-                "Use mean, max, cls (the first piece) or last-token, as in mean(3)."
-            )
+        row = of_words(spelling)
         self._folder.needed([row])
         return row
 

@@ -83,6 +83,71 @@ def test_labels_are_probed_instead(tiny_bert, labels, capsys):
     assert "3 stratified folds (seed 0); 40 texts of labels.tsv, 2 labels" in printed
 
 
+@pytest.fixture
+def conll(tmp_path):
+    path = tmp_path / "train.txt"
+    lines = [[f"{word}\tx\t{'B-animal' if word in ('dog', 'cat') else 'O'}" for word in one.split()]
+             for one in sentences(40, 2)]  # fmt: skip
+    path.write_text("\n\n".join("\n".join(one) for one in lines) + "\n")
+    return str(path)
+
+
+def test_words_in_their_sentences_are_probed_by_their_tags(tiny_bert, conll, tmp_path, capsys):
+    argv = [str(tiny_bert), "--labels", conll, "--folds", "3", "--device", "cpu", "--layers", "0,2", "--tokens", "mean"]
+    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
+    printed = capsys.readouterr().out
+    assert "Entity F1 x 100 of a logistic regression" in printed
+    assert "3 folds of whole sentences (seed 0)" in printed
+    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
+    assert [row["pooling"] for row in rows if row["calibrator"] == "raw"] == [
+        "mean(0)", "mean(2)", "last-2-avg", "first-last-avg", "emb-last-avg", "sum-last-4", "concat-last-4",
+        "mean(0,1,2,3,4)",
+    ]  # fmt: skip
+    assert {row["calibrator"] for row in rows} == {"raw", "whitening"}
+    assert rows[0]["f1"] > 0.9  # the word says it
+    assert (
+        (tmp_path / "out" / "sweep.csv").read_text().startswith("pooling,tokens,layers,width,calibrator,f1,low,high,")
+    )
+
+
+def test_the_papers_names_of_calibrators_are_taken(tiny_bert, conll, tmp_path):
+    argv = [str(tiny_bert), "--labels", conll, "--folds", "2", "--device", "cpu", "--layers", "2", "--tokens", "cls"]
+    assert run(main, [*argv, "--compare", "sn,standardize,natsv(2),abtt(2)", "--output", str(tmp_path / "out")]) == 0
+    rows = json.loads((tmp_path / "out" / "sweep.json").read_text())["rows"]
+    values = {row["calibrator"]: row["f1"] for row in rows if row["pooling"] == "cls(2)"}
+    assert values["sn"] == values["standardize"]
+    assert values["natsv(2)"] == values["abtt(2)"]
+
+
+def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
+    path = tmp_path / "a.conll"
+    path.write_text("".join(f"1 {one.split()[0]} {'N' if 'dog' in one else 'V'} q\n\n" for one in sentences(30, 1)))
+    argv = [str(tiny_bert), "--labels", str(path), "--folds", "2", "--device", "cpu", "--layers", "1"]
+    assert run(main, [*argv, "--tokens", "mean", "--columns", "2,3", "--compare", "raw"]) == 0
+    assert "30 words in 30 sentences of a.conll, 2 tags" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--columns", "2"], "columns takes those of word and tag, as 1,2 or 1,-1; got '2'."),
+        (["--compare", "whitenin"], "Unknown calibrator 'whitenin'. Known: center, standardize, abtt, whitening, flow. "
+         "Did you mean whitening?"),
+        (["--tokens", "sif"], "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. "
+         "Use mean, max, cls (the first piece) or last-token, as in mean(3)."),
+        (["--tasks", "stsb"], "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
+    ],
+)  # fmt: skip
+def test_what_words_cannot_be_probed_with_is_one_line(arguments, message, tiny_bert, conll, capsys):
+    assert refused(capsys, tiny_bert, "--device", "cpu", "--labels", conll, *arguments) == f"error: {message}\n"
+
+
+def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
+    message = "belongs to the probe of words, which needs labels in CoNLL columns. Leave one out."
+    assert refused(capsys, tiny_bert, "--labels", labels, "--compare", "sn") == f"error: The option compare {message}\n"
+    assert refused(capsys, tiny_bert, "--columns", "1,2") == f"error: The option columns {message}\n"
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

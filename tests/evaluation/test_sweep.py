@@ -13,14 +13,8 @@ from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.poolings import (
-    accuracy_of_folds,
-    candidates,
-    embed_poolings,
-    probe_poolings,
-    readable,
-    sweep_poolings,
-)
+from bertflow.evaluation.poolings import candidates, embed_poolings, readable, sweep_poolings
+from bertflow.evaluation.probing import accuracy_of_folds, probe_poolings
 from bertflow.evaluation.sweeping import AVERAGE, WEIGHTED
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -93,8 +87,7 @@ def test_the_text_is_read_once(tiny_bert, monkeypatch):
     run = encoder.encode_poolings
     monkeypatch.setattr(encoder, "encode_poolings", lambda text, *a, **k: read.extend(text) or run(text, *a, **k))
     sweep_poolings(encoder, SETS, candidates(BLOCKS, layers=[0, 4]))
-    # The first sentence is read once more, to learn how wide each embedding is.
-    assert len(read) - 1 == len({s for set_ in SETS for side in (set_.first, set_.second) for s in side})
+    assert len(read) == len({s for set_ in SETS for side in (set_.first, set_.second) for s in side})
 
 
 def test_chunks_do_not_change_the_embeddings(tiny_bert, monkeypatch):

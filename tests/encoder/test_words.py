@@ -1,0 +1,130 @@
+"""Words in their sentences: transformers' own hidden states, found by its own word ids, are the second voice."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel, RobertaTokenizer
+
+from bertflow.encoder.embedded import embedded_encoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.words import encode_words, word_places
+from bertflow.errors import UsageError
+from bertflow.words.encoder import WordEncoder
+from bertflow.words.study import Mention
+
+SENTENCES = [
+    ["the", "big", "dogs", "sings", "."],
+    ["a", "cat"],
+    ["the", "man", "and", "the", "birds", "in", "the", "red", "houses"],
+]
+POOLINGS = ["mean(2)", "cls(3)", "last-token(1)", "max(0)", "concat-last-4", "first-last-avg"]
+BY_HAND = {"mean": lambda pieces: pieces.mean(0), "max": lambda pieces: pieces.max(0), "cls": lambda pieces: pieces[0],
+           "last-token": lambda pieces: pieces[-1]}  # fmt: skip
+LAYERS = {"mean(2)": [2], "cls(3)": [3], "last-token(1)": [1], "max(0)": [0], "concat-last-4": [1, 2, 3, 4],
+          "first-last-avg": [1, 4]}  # fmt: skip
+
+
+def open_encoder(folder, **options):
+    return TransformerEncoder(folder, device="cpu", **options)
+
+
+def by_transformers(folder, sentences, pooling):
+    """One word after the other."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    found = []
+    for words in sentences:
+        inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+        with torch.no_grad():
+            states = model(**inputs, output_hidden_states=True).hidden_states
+        ids = np.array([-1 if word is None else word for word in inputs.word_ids()])
+        for at in range(len(words)):
+            reduce = BY_HAND[pooling.split("(")[0] if "(" in pooling else "mean"]
+            vectors = [reduce(states[layer][0].numpy()[ids == at]) for layer in LAYERS[pooling]]
+            found.append(np.concatenate(vectors) if pooling.startswith("concat") else np.mean(vectors, 0))
+    return np.array(found)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_word_is_its_pieces_in_transformers_own_hidden_states(pooling, tiny_bert):
+    found = encode_words(open_encoder(tiny_bert), SENTENCES, POOLINGS)[pooling]
+    np.testing.assert_allclose(found, by_transformers(tiny_bert, SENTENCES, pooling), atol=2e-5)
+
+
+def test_it_is_the_vector_that_a_study_of_words_reads(tiny_bert):
+    words = [Mention(word, " ".join(words)) for words in SENTENCES[:2] for word in words]
+    expected = WordEncoder(tiny_bert).contextual(words, ["mean(3)"])["mean(3)"]
+    np.testing.assert_allclose(
+        encode_words(open_encoder(tiny_bert), SENTENCES[:2], ["mean(3)"])["mean(3)"], expected, atol=1e-5
+    )
+
+
+def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
+    sentences = [SENTENCES[at % 3][: 1 + at % 7] for at in range(40)]
+    whole = encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"]
+    monkeypatch.setattr("bertflow.encoder.transformer.TOKEN_BUDGETS", {"cpu": 12})
+    np.testing.assert_allclose(
+        encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"], whole, atol=1e-5
+    )
+
+
+def test_a_vector_depends_on_the_sentence_from_the_first_block_on(tiny_bert):
+    text = [["the", "dog", "runs"], ["a", "dog", "sleeps"]]
+    found = encode_words(open_encoder(tiny_bert), text, ["mean(0)", "mean(1)"])
+    np.testing.assert_allclose(found["mean(0)"][1], found["mean(0)"][4], atol=1e-6)
+    assert np.abs(found["mean(1)"][1] - found["mean(1)"][4]).max() > 1e-3
+
+
+def test_a_prompt_stands_before_the_words_and_is_none_of_them(tiny_bert):
+    encoder = open_encoder(tiny_bert, prompt="red cat ")
+    behind = by_transformers(tiny_bert, [["red", "cat", "the", "dogs"]], "mean(2)")[2:]
+    np.testing.assert_allclose(encode_words(encoder, [["the", "dogs"]], ["mean(2)"])["mean(2)"], behind, atol=2e-5)
+
+
+def test_words_behind_the_longest_input_and_words_without_pieces_are_left_out(tiny_bert):
+    encoder = open_encoder(tiny_bert, max_length=6)
+    text = [["the", "dogs", "\u200b", "sings", "in", "red"], ["a", "\u200b"], ["\u200b"], ["a", "cat", "eats", "and"]]
+    places = word_places(encoder, text)
+    # [CLS] the dog ##s sings [SEP]
+    assert places.read.tolist() == [1, 1, 0, 1, 0, 0, 1, 0, 0, 1, 1, 1, 1]
+    assert places.cut == 2
+    assert encode_words(encoder, text, ["mean(1)", "cls(1)"])["cls(1)"].shape == (8, 16)
+    assert encode_words(open_encoder(tiny_bert), [["\u200b"]], ["mean(1)"])["mean(1)"].shape == (0, 16)
+
+
+@pytest.mark.parametrize("pooling", ["sif(2)", "pooler"])
+def test_what_is_for_sentences_is_refused(pooling, tiny_bert):
+    with pytest.raises(UsageError, match=r"is for sentences: .* has no meaning for the pieces of one word\."):
+        encode_words(open_encoder(tiny_bert), SENTENCES, [pooling])
+
+
+def test_a_tokenizer_of_bytes_gives_each_word_its_own_pieces(tmp_path):
+    # Its pieces begin with the space before them, and one sign may be several pieces.
+    signs = [*"abcdefgh", "\u0120", "\u0120a", "\u00e2", "\u0124", "\u00ac"]
+    vocabulary = {piece: at for at, piece in enumerate(["<s>", "<pad>", "</s>", "<unk>", "<mask>", *signs])}
+    RobertaTokenizer(vocab=vocabulary, merges=[("\u0120", "a")], model_max_length=30).save_pretrained(tmp_path)
+    config = RobertaConfig(
+        vocab_size=len(vocabulary), hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
+        max_position_embeddings=40, initializer_range=0.2, pad_token_id=1, bos_token_id=0, eos_token_id=2,
+    )  # fmt: skip
+    RobertaModel(config).save_pretrained(tmp_path)
+    found = encode_words(open_encoder(tmp_path), [["abc", "ad", "\u20ac", "a"], ["h"]], ["mean(2)"])["mean(2)"]
+    ids = AutoTokenizer.from_pretrained(tmp_path)("abc ad \u20ac a", return_tensors="pt")["input_ids"]
+    own = AutoModel.from_pretrained(tmp_path).eval()(ids).last_hidden_state[0].detach()
+    assert len(own) == 2 + 3 + 2 + 4 + 1  # the space before the euro sign is a piece, and no word's
+    expected = [own[start:stop].mean(0) for start, stop in ((1, 4), (4, 6), (7, 10), (10, 11))]
+    np.testing.assert_allclose(found[:4], np.stack(expected), atol=2e-5)
+
+
+def test_a_slow_tokenizer_cannot_say_where_its_pieces_stand(tiny_bert, monkeypatch):
+    encoder = open_encoder(tiny_bert)
+    monkeypatch.setattr(type(encoder._folder.tokenizer), "is_fast", property(lambda self: False))
+    with pytest.raises(UsageError, match="cannot say where in a text its pieces stand"):
+        encode_words(encoder, SENTENCES, ["mean(1)"])
+
+
+@pytest.mark.slow
+def test_on_a_real_encoder_a_word_is_what_transformers_gives():
+    folder, words = embedded_encoder(), ["Reykjavik", "'s", "naïve", "geologists", "don't", "care", "…", "co-operate"]
+    found = encode_words(open_encoder(folder), [words], ["mean(2)", "cls(3)"])
+    for pooling in found:
+        np.testing.assert_allclose(found[pooling], by_transformers(folder, [words], pooling), atol=1e-4)
