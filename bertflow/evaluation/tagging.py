@@ -36,6 +36,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import DataError, NullDirectionWarning
 from bertflow.evaluation.poolings import embed_poolings, recipe_of
+from bertflow.evaluation.probing import ITERATIONS
 from bertflow.evaluation.significance import Float64, pair_weights
 from bertflow.evaluation.sweeping import RAW, WEIGHTED, AbstractSweep, Candidate, require_folds
 from bertflow.progress import bar
@@ -45,7 +46,6 @@ from bertflow.text_keys import text_key
 C = 4.0
 """Strength of the classifier, the inverse of its regularization; chosen on the development part of WNUT-17, where 2 to
 8 give the same figures."""
-ITERATIONS = 1000  # of its optimizer
 RESAMPLES = 1000
 TOKENS = ("mean", "cls")
 """Token reductions that are tried by default: the mean of a word's pieces, and the first of them."""
@@ -138,8 +138,8 @@ class WordProbe(AbstractSweep):
         lines += [
             f"{self.measure} x 100 of a logistic regression (C = {self.strength:g}) that tags each word by its vector; "
             f"{self.folds} folds of whole sentences (seed {self.seed}); {self.words} words in {self.sentences} "
-            f"sentences of {self.source}, {spelled}{self.tags} tags, the most frequent {_percent(self.majority)} of "
-            f"the words; {self.encoder['encoder']}.",
+            f"sentences of {self.source}, {spelled}{self.tags} tags, the most frequent {_percent(self.majority)} % "
+            f"of the words; {self.encoder['encoder']}.",
         ]
         if self.cut:
             lines.append(f"{self.cut} words behind max_length={self.encoder['max_length']} tokens were left out.")
