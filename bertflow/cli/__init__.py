@@ -44,6 +44,8 @@ COMMANDS: Mapping[str, str] = {
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
 DEBUG = "--debug"
 """The option of every command that shows the traceback of an error of bertflow itself."""
+FILES: Mapping[str, str] = {"SafetensorError": "A file of weights", "OperationalError": "An index"}
+"""Errors of files that are none of the operating system's: safetensors' and SQLite's, both slow to import."""
 INTERNAL = 5
 """The exit code of an error of bertflow itself."""
 ADVICE: Mapping[int, str] = {
@@ -111,10 +113,9 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
     except Exception as error:
         if DEBUG in argv or os.environ.get("BERTFLOW_DEBUG") == "1":
             traceback.print_exc()
-        if type(error).__name__ == "SafetensorError":  # a class that is slow to import
-            return _failed(
-                f"A file of weights cannot be read or written: {error}. Write it again.", DataError.exit_code
-            )
+        if file := FILES.get(type(error).__name__):
+            line = f"{file} cannot be read or written: {error}. Is it whole, and is there room on the disk?"
+            return _failed(line, DataError.exit_code)
         what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
         return _failed(f"Internal error: {what}. Please report it, with what {DEBUG} prints.", INTERNAL)
     return code

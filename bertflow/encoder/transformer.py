@@ -28,7 +28,8 @@ from bertflow.files import write_json
 from bertflow.progress import bar
 
 logger = logging.getLogger("bertflow")
-
+CUT = "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
+"""What is said of sentences that are longer."""
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""
 
@@ -90,13 +91,9 @@ class AbstractTokenEncoder(AbstractLearner):
         if self._chunks:
             return self._split(sentences, role, self._chunks).tokens
         text = self._tokenize(sentences, role)
-        n, longest = len(text.lengths), self._max_length
         if text.truncated:
-            said = (
-                "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
-            )
-            logger.warning(said, text.truncated, n, longest)
-        _say_empty(text, n)
+            logger.warning(CUT, text.truncated, len(text.lengths), self._max_length)
+        _say_empty(text, len(text.lengths))
         return text
 
     def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
@@ -324,9 +321,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         }
         if self._prompts["query"] != self._prompts["document"]:
             facts["query_prompt"] = self._prompts["query"]
-        if self._chunks:
-            facts["chunks"] = str(self._chunks)
-        return facts
+        return facts | ({"chunks": str(self._chunks)} if self._chunks else {})
 
     def write(self, folder: Path) -> None:
         """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
@@ -340,11 +335,10 @@ class TransformerEncoder(AbstractTokenEncoder):
         write_json(folder / RECORD_FILE, {"format": 1} | self.describe())
 
     def _choose_length(self, wanted: int | None, default: int) -> int:
-        tokenizer = self._folder.tokenizer
-        longest = min(self._stack.longest_input(), tokenizer.model_max_length)
+        longest = min(self._stack.longest_input(), self._folder.tokenizer.model_max_length)
         if wanted is None:
             return min(default, longest)
-        shortest = tokenizer.num_special_tokens_to_add() + 1
+        shortest = self._folder.tokenizer.num_special_tokens_to_add() + 1
         if not shortest <= wanted <= longest:
             raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
         return wanted

@@ -111,16 +111,9 @@ class Storage:
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
-        """Turn an empty file into an empty index.
-
-        Raises:
-            DataError: If the disk does not take it.
-        """
+        """Turn an empty file into an empty index."""
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            try:
-                connection.executescript(SCHEMA + ("" if "chunks" not in facts else SPLIT))
-            except sqlite3.OperationalError as error:
-                raise DataError(f"An index could not be written to {path.parent}: {error}. Is there room?") from None
+            connection.executescript(SCHEMA + ("" if "chunks" not in facts else SPLIT))
         storage = cls(path)
         with storage.transaction():
             storage.set_facts({"name": uuid.uuid4().hex, "revision": 0, **facts})
