@@ -276,9 +276,7 @@ def test_the_stage_that_helps_brings_what_is_entailed_together(arguments, pairs,
     assert bertflow([*arguments, config("nli-siamese"), *options]) == 0
 
     def told_apart(encoder):
-        red = [
-            (f"the red {noun} sleeps .", f"a {other} in the house", noun == other) for noun in NOUNS for other in NOUNS
-        ]
+        red = [(f"the red {one} sleeps .", f"a {other} in the house", one == other) for one in NOUNS for other in NOUNS]
         first, second, entailed = zip(*red, strict=True)
         u, v = encoder.encode(first, normalize_embeddings=True), encoder.encode(second, normalize_embeddings=True)
         return roc_auc_score(entailed, (u * v).sum(1))

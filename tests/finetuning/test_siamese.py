@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,40 @@ def test_a_step_is_what_a_plain_loop_takes(steady_bert):
     # Adam divides gradients by their size, also those that are rounding errors: a step is up to 5e-3.
     assert_close(dict(model.named_parameters()), dict(fit.module.model.named_parameters()), atol=1e-4)
     torch.testing.assert_close(fit.module.objective.weight, head, rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("objective", "pairs"), [("classification", PAIRS), ("in-batch-negatives", RELATED)])
+def test_sentence_transformers_comes_to_the_same_embeddings(objective, pairs, steady_bert, tmp_path):
+    """SBERT's recipe in SBERT's own loop: the same pairs in the same order, as many steps, the same head."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer import losses, modules
+    from sentence_transformers.sentence_transformer.readers import InputExample
+    from torch.utils.data import DataLoader
+
+    # Every seventh pair: a text that came twice in a batch would be a wrong answer to itself there.
+    pairs, size = (pairs, 16) if objective == "classification" else (pairs.taken(np.arange(0, len(pairs), 7)), 4)
+    changes = {"objective": objective, "learning_rate": 1e-3, "batch_size": size, "held_out": 0.0}
+    fit = fit_siamese(opened(steady_bert), pairs, **changes)
+    fresh = SiameseFit(opened(steady_bert), pairs, FinetuneRecipe(**changes))
+    order = [rows.tolist() for rows in fresh.data.train_dataloader()]
+    opened(steady_bert).save(tmp_path / "start")
+    words = modules.Transformer(str(tmp_path / "start"))
+    model = SentenceTransformer(modules=[words, modules.Pooling(16, "mean")], device="cpu")
+    loss = losses.MultipleNegativesRankingLoss(model)
+    if objective == "classification":
+        loss = losses.SoftmaxLoss(model, 16, 3)
+        loss.classifier.weight.data = fresh.module.objective.weight.detach().clone()
+        loss.classifier.bias = None
+    labels = np.zeros(len(pairs), int) if pairs.target is None else pairs.target
+    examples = [InputExample(texts=[one, other], label=int(label))
+                for one, other, label in zip(pairs.first, pairs.second, labels, strict=True)]  # fmt: skip
+    warmup = math.ceil(0.1 * len(order))
+    model.old_fit([(DataLoader(examples, batch_sampler=order), loss)], warmup_steps=warmup, weight_decay=0.01,
+                  optimizer_params={"lr": 1e-3}, show_progress_bar=False)  # fmt: skip
+    start, ours, theirs = (one.encode(list(SECOND)) for one in (opened(steady_bert), fit.encoder, model))
+    assert np.abs(ours - start).max() > 1e-2
+    np.testing.assert_allclose(ours, theirs, rtol=0, atol=1e-4)
 
 
 def embedded(model, inputs):
