@@ -320,12 +320,6 @@ def to_markdown(results: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def write_page() -> None:
-    """nli.md, from what was measured: the ablation (nli_ablation.py), then the tables of this benchmark."""
-    tables = to_markdown(json.loads((HERE / "nli.json").read_text(encoding="utf-8")))
-    write_text(HERE / "nli.md", f"{(HERE / 'nli_ablation.md').read_text(encoding='utf-8')}\n{tables}")
-
-
 def main() -> None:
     """Fine-tune, score, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -359,7 +353,8 @@ def main() -> None:
     for setting in options.settings:
         results["sts"].append(scored_on_sts(options, stages, setting))
         write_json(HERE / "nli.json", results)
-    write_page()
+    ablation = (HERE / "nli_ablation.md").read_text(encoding="utf-8")
+    write_text(HERE / "nli.md", f"{ablation}\n{to_markdown(results)}")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ does:
     right       share of the held-out pairs (2 %) that come out right: 1 of 3 classes, or 1 of 64 hypotheses
     head        norm of the head's weights at the end; it begins at 0.84
     spread      number of directions over which the variance of the tuning sentences is spread (participation ratio)
-    auc         how well the cosine tells entailment from contradiction, on 4,000 of the pairs; 0.5 is not at all
+    auc         how well the cosine tells entailment from contradiction, on 4,000 of the pairs, most of them trained on
 
-A stage that was trained is not trained again. Writes nli_ablation.json and nli_ablation.md beside this file,
-and nli.md, which begins with it.
+A stage that was trained is not trained again. Writes nli_ablation.json and nli_ablation.md beside this file, and
+the latter into the head of nli.md.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-from nli import Remembering, between, figures, write_page
+from nli import Remembering, between, figures
 from sklearn.metrics import roc_auc_score
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -174,8 +174,8 @@ def on_sts7(encoders: Mapping[str, Remembering], sts: Path) -> dict[str, Any]:
 def to_markdown(results: Mapping[str, Any]) -> str:
     """The tables: stages and facts on ``tuning``, differences from the start, and the frozen ones on sts7."""
     lines = [f"| tuning | {' | '.join(COLUMNS)} |", "|---|" + "---:|" * len(COLUMNS)]
-    for name, row in results["tuning"].items():
-        shown = {**row, **results["trained"].get(name, {})}
+    for name in ("start", *STAGES):
+        shown = {**results["tuning"][name], **results["trained"].get(name, {})}
         lines.append(f"| {name} | {' | '.join(str(shown.get(column, '-')) for column in COLUMNS)} |")
     lines += ["", "| on | difference | | 95 % |", "|---|---|---:|---|"]
     for row in (*results["differences"], *results.get("sts7 differences", ())):
@@ -208,7 +208,8 @@ def main() -> None:
         results |= on_sts7(encoders, options.data_dir / "sts")
     write_json(HERE / "nli_ablation.json", results)
     write_text(HERE / "nli_ablation.md", to_markdown(results))
-    write_page()
+    page = (HERE / "nli.md").read_text(encoding="utf-8")
+    write_text(HERE / "nli.md", f"{to_markdown(results)}\n{page[page.index('| fitted | system') :]}")
 
 
 if __name__ == "__main__":
