@@ -19,7 +19,6 @@ the latter into the head of nli.md.
 import argparse
 import json
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,10 +40,9 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.evaluating import evaluate_sts
 from bertflow.files import write_json, write_text
 from bertflow.finetuning.fitting import fit_siamese
-from bertflow.finetuning.siamese import Siamese, learning_rate_share
+from bertflow.finetuning.siamese import Siamese
 from bertflow.moments import Moments
 from bertflow.text_keys import hash_texts
-from bertflow.training.module import planned_steps
 from bertflow.training.rows import participation_ratio
 
 HERE = Path(__file__).parent
@@ -93,13 +91,13 @@ class FasterHead(pl.Callback):
         optimizer, moved = trainer.optimizers[0], {id(weight) for weight in head}
         for group in optimizer.param_groups:
             group["params"] = [weight for weight in group["params"] if id(weight) not in moved]
-        rate = recipe.learning_rate * self.factor
-        own = {"params": head, "weight_decay": recipe.weight_decay, "lr": rate, "initial_lr": rate}
+        course, rate = trainer.lr_scheduler_configs[0].scheduler, recipe.learning_rate * self.factor
+        assert isinstance(course, LambdaLR)
+        share = course.lr_lambdas[0]
+        own = {"params": head, "weight_decay": recipe.weight_decay, "lr": rate * share(0), "initial_lr": rate}
         optimizer.add_param_group(own)
-        total = int(planned_steps(trainer))
-        warmup = math.ceil(total * recipe.warmup)
-        course = LambdaLR(optimizer, lambda step: learning_rate_share(step, total, warmup))
-        trainer.lr_scheduler_configs[0].scheduler = course
+        course.base_lrs.append(rate)
+        course.lr_lambdas.append(share)
 
 
 def snli(data: Path) -> Pairs:
@@ -117,7 +115,7 @@ def trained(stage: Stage, start: Path, pairs: Pairs, folder: Path) -> dict[str, 
         encoder = TransformerEncoder(start, "mean", max_length=64, device="cpu")
         given = pairs if stage.objective == "classification" else pairs.of_class("entailment")
         options = {"accelerator": "cpu", "precision": stage.precision, "callbacks": [FasterHead(stage.head)]}
-        changes = {"objective": stage.objective, "learning_rate": stage.learning_rate}
+        changes: dict[str, Any] = {"objective": stage.objective, "learning_rate": stage.learning_rate}
         fit = fit_siamese(encoder, given, trainer=options, **changes)
         fit.save(folder)
         head = [round(float(weight.detach().norm()), 2) for weight in fit.module.objective.parameters()]
