@@ -171,8 +171,8 @@ REFUSED = [
 """What a command refuses for the kind of thing that it is, and what it says."""
 
 
-class OpenedError(Exception):
-    """Ends a command when it has opened its encoder."""
+class OpenedError(BaseException):
+    """Ends a command when it has opened its encoder; commands turn every ``Exception`` into one line."""
 
 
 @pytest.fixture
