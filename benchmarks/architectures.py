@@ -212,7 +212,7 @@ def compare(name: str, folder: Path, voice: SecondVoice) -> Verdict:
         except UsageError as error:
             reasons[own] = reason_of(error)
             continue
-        pads, length = encoder.pads, encoder.describe()["max_length"]
+        pads, length = encoder._stack.pads, encoder.describe()["max_length"]
         wanted = [voice.embed(sentence, length) for sentence in SENTENCES]
         encoder.save(folder / own)
         saved = TransformerEncoder(folder / own, device="cpu")

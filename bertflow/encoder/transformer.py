@@ -258,11 +258,6 @@ class TransformerEncoder(AbstractTokenEncoder):
         rows = [parse_pooling(spelling) for spelling in poolings]
         return dict(zip(poolings, self._pooled(sentences, rows, role, progress, None), strict=True))
 
-    @property
-    def pads(self) -> bool:
-        """Whether it may be padded, as other libraries do without asking; else each length is run by itself."""
-        return self._stack.pads
-
     @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
         """One batch, all at once, as a tensor on the device: for training with the encoder in the loop.

@@ -116,7 +116,7 @@ class Parts:
                 f"Only a TransformerEncoder can be exported, this one is a {type(system.raw).__name__}. "
                 "Export the calibrator alone with calibrator.save(folder)."
             )
-        if not system.raw.pads:
+        if not system.raw._stack.pads:
             raise UsageError(
                 "Padding changes the embeddings of this encoder, and whoever loads an export pads. "
                 "Use bertflow itself, as `bertflow serve`, or another model."
