@@ -6,7 +6,6 @@ the new one, never half of one. JSON has sorted keys and no NaN, so that equal c
 
 import ctypes
 import errno
-import fcntl
 import gzip
 import hashlib
 import json
@@ -14,6 +13,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import DataError
+
+if sys.platform != "win32":
+    import fcntl
 
 PARTIAL = re.compile(r"[0-9a-f]{8}")
 """What follows the name of a file in the hidden name of its unfinished successor."""
@@ -100,6 +103,8 @@ def _mode(path: Path) -> int:
 
 
 def _sync(path: Path) -> None:
+    if sys.platform == "win32" and path.is_dir():  # it opens no folders
+        return
     with _opened(path) as number:
         try:
             os.fsync(number)
@@ -120,6 +125,9 @@ def _opened(path: Path) -> Iterator[int]:
 @contextmanager
 def _held(path: Path) -> Iterator[None]:
     """Lock a file or folder while this process writes it; the system releases it when the process dies."""
+    if sys.platform == "win32":
+        yield
+        return
     with _opened(path) as number:
         with suppress(OSError):  # a file system without locks: nothing on it is ever taken for abandoned
             fcntl.flock(number, fcntl.LOCK_EX)
@@ -128,6 +136,8 @@ def _held(path: Path) -> Iterator[None]:
 
 def _abandoned(path: Path) -> bool:
     """Whether there is an unfinished file or folder that nobody holds."""
+    if sys.platform == "win32":
+        return False
     try:
         with _opened(path) as number:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -204,7 +214,7 @@ def _exchanged(one: Path, other: Path) -> bool:
     """Exchange two names in one step; False where the system, or the file system, has no such step."""
     try:
         rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError):
+    except (AttributeError, OSError, TypeError):
         return False
     here = -100  # AT_FDCWD: paths are relative to the working directory
     if rename(here, os.fsencode(one), here, os.fsencode(other), EXCHANGE) == 0:

@@ -28,12 +28,11 @@ _.on_exception
 _.on_load_checkpoint
 _.on_save_checkpoint
 _.on_train_batch_start
-_.on_train_end
 _.on_train_epoch_end
 _.on_train_start
 _.on_validation_batch_end
-_.on_validation_batch_start
 _.on_validation_end
+_.received_sigterm
 _.sampler
 _.setup
 _.teardown

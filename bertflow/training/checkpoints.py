@@ -11,7 +11,6 @@ import math
 import pickle
 import re
 import signal
-import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -229,7 +228,7 @@ def copied(module: "BertFlow") -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
 
 
-NOTICE = signal.SIGUSR1
+NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
 AGREE_STEPS = 20
 """Steps between two checks of several ranks whether a notice came."""
 
@@ -248,7 +247,7 @@ class RequeueBetweenSteps(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
-        handler = signal.getsignal(NOTICE)
+        handler = NOTICE and signal.getsignal(NOTICE)
         if callable(handler):
             self._lightnings = handler
             signal.signal(NOTICE, self._note)
@@ -274,55 +273,3 @@ class RequeueBetweenSteps(pl.Callback):
             self._lightnings(NOTICE, None)
             if trainer.is_global_zero:
                 prune_requeue_checkpoints(Path(trainer.default_root_dir))
-
-
-class InterruptBetweenSteps(pl.Callback):
-    """Delays Ctrl-C to the end of a step; a second one is heeded at once.
-
-    Python raises KeyboardInterrupt wherever the signal finds the process: between two parameters that the optimizer
-    updates, or in TensorBoard's queue, whose lock is then never released. Does nothing where Ctrl-C is ignored or
-    handled by others, outside the main thread, and with several ranks, which Lightning ends together.
-    """
-
-    def __init__(self) -> None:
-        self._noted = self._ours = False
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the place of Python's own handler."""
-        default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if default and trainer.world_size == 1 and threading.current_thread() is threading.main_thread():
-            self._noted, self._ours = False, True
-            signal.signal(signal.SIGINT, self._note)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        if self._noted:
-            raise KeyboardInterrupt
-        self._noted = True
-
-    def on_train_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Stop after the step before."""
-        self._check()
-
-    def on_validation_batch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule, *_: Any) -> None:
-        """Stop, too, while an epoch is validated."""
-        self._check()
-
-    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Give Python's handler back; stop after the last step."""
-        self._restore()
-        self._check()
-
-    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Give Python's handler back."""
-        self._restore()
-
-    def _check(self) -> None:
-        if self._noted:
-            self._noted = False
-            raise KeyboardInterrupt
-
-    def _restore(self) -> None:
-        # Lightning ignores Ctrl-C while it shuts down; that stays.
-        if self._ours and signal.getsignal(signal.SIGINT) == self._note:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        self._ours = False

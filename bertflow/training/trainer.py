@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytorch_lightning as pl
@@ -30,13 +31,7 @@ from tqdm.auto import tqdm
 from bertflow.errors import UsageError
 from bertflow.files import write_text
 from bertflow.progress import Advance, at_level, watched
-from bertflow.training.checkpoints import (
-    CHECKPOINT_STEPS,
-    InterruptBetweenSteps,
-    MidEpochCheckpoint,
-    RequeueBetweenSteps,
-    WholeCheckpoints,
-)
+from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, RequeueBetweenSteps, WholeCheckpoints
 from bertflow.training.module import planned_steps
 
 LIMITS = ("max_epochs", "max_steps", "max_time")
@@ -60,6 +55,29 @@ def known_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def between_steps(trainer: pl.Trainer) -> Iterator[None]:
+    """Heed Ctrl-C when a step is done, as Lightning does SIGTERM; a second one is heeded at once.
+
+    Python's KeyboardInterrupt comes anywhere: between two weights that are updated, or in TensorBoard's queue, whose
+    lock is then never released. Where Ctrl-C is ignored or handled by others it stays so; several ranks are ended by
+    Lightning, and a thread gets no signals.
+    """
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        trainer._signal_connector.received_sigterm = True
+
+    alone = trainer.world_size == 1 and current_thread() is main_thread()
+    if ours := alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def run_training(
     trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
 ) -> None:
@@ -68,16 +86,14 @@ def run_training(
     Raises:
         KeyboardInterrupt: After Ctrl-C or SIGTERM.
     """
-    path, handler = None if resume is None else str(resume), signal.getsignal(signal.SIGINT)
+    path = None if resume is None else str(resume)
     try:
-        with known_warnings(), at_level(logging.WARNING, *LIGHTNING):
+        with between_steps(trainer), known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
     except SystemExit:
-        # Lightning ends the process when it is interrupted, and has Ctrl-C ignored; that is for our caller to do.
+        # Lightning ends the process when it is interrupted; that is for our caller to do.
         if not trainer.interrupted:
             raise
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, handler)
         raise KeyboardInterrupt from None
 
 
@@ -177,8 +193,7 @@ def merged_options(recipe: Mapping[str, Any], given: Mapping[str, Any]) -> dict[
     """
     replaced = LIMITS if any(name in given for name in LIMITS) else ()
     callbacks = [callback for options in (recipe, given) for callback in _listed(options.get("callbacks"))]
-    kept = {name: recipe[name] for name in recipe if name not in replaced}
-    return kept | {**given, "callbacks": [*callbacks, InterruptBetweenSteps()]}
+    return {name: recipe[name] for name in recipe if name not in replaced} | {**given, "callbacks": callbacks}
 
 
 def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:

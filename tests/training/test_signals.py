@@ -6,7 +6,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.training.checkpoints import InterruptBetweenSteps, RequeueBetweenSteps
+from bertflow.training.checkpoints import RequeueBetweenSteps
 from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 
@@ -79,11 +79,12 @@ def test_without_a_handler_of_lightnings_there_is_none_of_ours(embeddings, tmp_p
     assert set(seen) == {before}
 
 
-@pytest.fixture(autouse=True)
-def python_handles_ctrl_c():
-    """As in a terminal; a job in the background begins with Ctrl-C ignored."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    yield
+@pytest.fixture(params=["Python's", "ignored", "another's"])
+def handler(request):
+    """Who handles Ctrl-C; a job in the background begins with it ignored."""
+    there = {"Python's": signal.default_int_handler, "ignored": signal.SIG_IGN}.get(request.param, lambda *_: None)
+    before = signal.signal(signal.SIGINT, there)
+    yield there
     signal.signal(signal.SIGINT, before)
 
 
@@ -91,10 +92,9 @@ class CtrlC(pl.Callback):
     """Sends SIGINT in the middle of a step, as often as asked."""
 
     def __init__(self, step, times=1):
-        self.step, self.times, self.taken, self.handler = step, times, 0, None
+        self.step, self.times, self.taken = step, times, 0
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
-        self.handler = signal.getsignal(signal.SIGINT)
         for _ in range(self.times if trainer.global_step == self.step else 0):
             signal.raise_signal(signal.SIGINT)
 
@@ -102,32 +102,18 @@ class CtrlC(pl.Callback):
         self.taken = trainer.global_step
 
 
-@pytest.mark.parametrize("step", [0, EPOCH - 1, 2 * EPOCH - 1])
-def test_ctrl_c_waits_for_the_end_of_the_step(step, embeddings, tmp_path):
-    ctrl_c = CtrlC(step)
+@pytest.mark.parametrize(("times", "taken"), [(1, 4), (2, 3)])
+@pytest.mark.parametrize("handler", ["Python's"], indirect=True)
+def test_ctrl_c_waits_for_the_end_of_the_step_and_a_second_one_does_not(times, taken, handler, embeddings, tmp_path):
+    ctrl_c = CtrlC(3, times)
     with pytest.raises(KeyboardInterrupt):
-        fit(embeddings, tmp_path, InterruptBetweenSteps(), ctrl_c)
-    assert ctrl_c.taken == step + 1
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # Lightning alone leaves it ignored
+        fit(embeddings, tmp_path, ctrl_c)
+    assert ctrl_c.taken == taken
+    assert signal.getsignal(signal.SIGINT) is handler, "Lightning alone leaves it ignored"
 
 
-def test_a_second_ctrl_c_does_not_wait(embeddings, tmp_path):
-    ctrl_c = CtrlC(3, times=2)
-    with pytest.raises(KeyboardInterrupt):
-        fit(embeddings, tmp_path, InterruptBetweenSteps(), ctrl_c)
-    assert ctrl_c.taken == 3
-
-
-def test_python_has_its_handler_back_after_the_training(embeddings, tmp_path):
-    during = CtrlC(None)
-    fit(embeddings, tmp_path, InterruptBetweenSteps(), during)
-    assert during.handler is not signal.default_int_handler
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-@pytest.mark.parametrize("other", [signal.SIG_IGN, lambda *_: None])
-def test_another_handler_of_ctrl_c_is_left_alone(other, embeddings, tmp_path):
-    signal.signal(signal.SIGINT, other)
-    during = CtrlC(None)
-    fit(embeddings, tmp_path, InterruptBetweenSteps(), during)
-    assert during.handler is other is signal.getsignal(signal.SIGINT)
+@pytest.mark.parametrize("handler", ["ignored", "another's"], indirect=True)
+def test_who_handles_ctrl_c_otherwise_goes_on_doing_so(handler, embeddings, tmp_path):
+    ctrl_c = CtrlC(3)
+    assert fit(embeddings, tmp_path, ctrl_c).finished
+    assert signal.getsignal(signal.SIGINT) is handler
