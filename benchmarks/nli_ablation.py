@@ -2,10 +2,10 @@
 
     python benchmarks/nli_ablation.py --data_dir DATA --work FOLDER
 
-A plain BERT of 4 blocks (``encoders/mlm-4x256``), mean pooling, is fine-tuned on SNLI dev and test, less the pairs that
-hold a sentence of any scored task. ``STAGES`` are the changes to the paper's stage; they are scored on ``tuning``, by
-which the default was chosen. The frozen ones are then scored once on sts7. Beside Spearman x 100 stands what a stage
-does:
+A plain BERT of 4 blocks (``encoders/mlm-4x256``), or three blocks of the embedded MiniLM, mean pooling, is fine-tuned
+on SNLI dev and test, less the pairs that hold a sentence of any scored task. ``STAGES`` are the changes to the paper's
+stage; they are scored on ``tuning``, by which the default was chosen. The frozen ones are then scored once on sts7.
+Beside Spearman x 100 stands what a stage does:
 
     right       share of the held-out pairs (2 %) that come out right: 1 of 3 classes, or 1 of 64 hypotheses
     head        norm of the head's weights at the end; it begins at 0.84
@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
-from nli import Remembering, between, figures
+from nli import Remembering, between, figures, write_start
 from sklearn.metrics import roc_auc_score
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -58,14 +58,34 @@ class Stage:
     head: float = 1.0
     """Learning rate of the head, as a multiple of the encoder's."""
     precision: str = "32-true"
+    epochs: float = 1.0
+    warmup: float = 0.1
+    batch_size: int = 16
+    pairs: int | None = None
+    """Pairs to train on, a sample; all by default."""
+    start: str = "start"
+    """Row of ``STARTS``."""
 
 
+STARTS = ("start", "MiniLM")
+"""The plain BERT, and the first three blocks of the embedded MiniLM, 384 wide."""
 STAGES: Mapping[str, Stage] = {
     "paper-nli": Stage(),
     "head x 100": Stage(head=100.0),
     "head x 1000": Stage(head=1000.0),
+    "rate x 5, head x 20": Stage(learning_rate=1e-4, head=20.0),
+    "2 epochs": Stage(epochs=2.0),
+    "no warm-up": Stage(warmup=0.0),
+    "batch 64": Stage(batch_size=64),
+    "a quarter of the pairs": Stage(pairs=4742),
+    "half of the pairs": Stage(pairs=9484),
+    "MiniLM, paper-nli": Stage(start="MiniLM"),
+    "MiniLM, head x 100": Stage(head=100.0, start="MiniLM"),
     "nli-siamese": Stage("in-batch-negatives", 5e-5),
     "nli-siamese, rate x 6": Stage("in-batch-negatives", 3e-4, precision="bf16-mixed"),
+    "nli-siamese, 2 epochs": Stage("in-batch-negatives", 5e-5, epochs=2.0),
+    "nli-siamese, half of the pairs": Stage("in-batch-negatives", 5e-5, pairs=9484),
+    "MiniLM, nli-siamese": Stage("in-batch-negatives", 5e-5, start="MiniLM"),
 }
 FROZEN = ("paper-nli", "nli-siamese")
 """What is scored on sts7: the two files of options."""
@@ -113,9 +133,11 @@ def trained(stage: Stage, start: Path, pairs: Pairs, folder: Path) -> dict[str, 
     if not kept.exists():
         logger.info("training %s", folder.name)
         encoder = TransformerEncoder(start, "mean", max_length=64, device="cpu")
-        given = pairs if stage.objective == "classification" else pairs.of_class("entailment")
+        chosen = pairs if stage.pairs is None else pairs.sample(stage.pairs, 5)
+        given = chosen if stage.objective == "classification" else chosen.of_class("entailment")
         options = {"accelerator": "cpu", "precision": stage.precision, "callbacks": [FasterHead(stage.head)]}
-        changes: dict[str, Any] = {"objective": stage.objective, "learning_rate": stage.learning_rate}
+        same = ("objective", "learning_rate", "epochs", "warmup", "batch_size")
+        changes: dict[str, Any] = {name: getattr(stage, name) for name in same}
         fit = fit_siamese(encoder, given, trainer=options, **changes)
         fit.save(folder)
         head = [round(float(weight.detach().norm()), 2) for weight in fit.module.objective.parameters()]
@@ -139,7 +161,7 @@ def on_tuning(encoders: Mapping[str, Remembering], pairs: Pairs, sts: Path) -> d
     values = figures(report, "tuning")
     forms = ("raw", "whitening")
     rows = {name: {form: values[f"{name} {form}"]["value"] for form in forms} for name in encoders}
-    against = [(f"{name} {form}", f"start {form}") for name in encoders if name != "start" for form in forms]
+    against = [(f"{name} {form}", f"{STAGES[name].start} {form}") for name in STAGES for form in forms]
     return {
         "tuning": {name: {**row, **facts(encoders[name], pairs, text)} for name, row in rows.items()},
         "differences": [between(report, "tuning", *pair) for pair in against],
@@ -172,7 +194,7 @@ def on_sts7(encoders: Mapping[str, Remembering], sts: Path) -> dict[str, Any]:
 def to_markdown(results: Mapping[str, Any]) -> str:
     """The tables: stages and facts on ``tuning``, differences from the start, and the frozen ones on sts7."""
     lines = [f"| tuning | {' | '.join(COLUMNS)} |", "|---|" + "---:|" * len(COLUMNS)]
-    for name in ("start", *STAGES):
+    for name in (*STARTS, *STAGES):
         shown = {**results["tuning"][name], **results["trained"].get(name, {})}
         lines.append(f"| {name} | {' | '.join(str(shown.get(column, '-')) for column in COLUMNS)} |")
     lines += ["", "| on | difference | | 95 % |", "|---|---|---:|---|"]
@@ -194,12 +216,13 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options.work.mkdir(parents=True, exist_ok=True)
-    start, pairs = options.data_dir / "encoders" / "mlm-4x256", snli(options.data_dir)
+    pairs = snli(options.data_dir)
+    starts = {"start": options.data_dir / "encoders" / "mlm-4x256", "MiniLM": write_start(options.work / "minilm")}
     folders = {name: options.work / name.replace(", ", "-").replace(" ", "-") for name in STAGES}
     results: dict[str, Any] = {
-        "trained": {name: trained(stage, start, pairs, folders[name]) for name, stage in STAGES.items()}
+        "trained": {name: trained(stage, starts[stage.start], pairs, folders[name]) for name, stage in STAGES.items()}
     }
-    encoders = {name: Remembering(folder, options.work) for name, folder in {"start": start, **folders}.items()}
+    encoders = {name: Remembering(folder, options.work) for name, folder in {**starts, **folders}.items()}
     results |= on_tuning(encoders, pairs, options.data_dir / "sts")
     logger.info("%s", to_markdown(results))
     if not options.only_tuning:
