@@ -67,6 +67,8 @@ CalibratorRecord = TypedDict(
     },
 )
 """What ``calibrator.json`` cannot be read without."""
+SCALE = (1e-100, 1e100)
+"""Between which the largest number of what is fitted lies: its square neither vanishes nor overflows."""
 ROWS = 8192
 """Rows that are mapped at a time."""
 
@@ -133,6 +135,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _fit(self, X: ArrayLike, *made_by: Any) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
+        _require_scale(x)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
         self.map_ = self._fit_map(x, *made_by)
 
@@ -189,6 +192,13 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         blocks = (torch.from_numpy(np.array(x[start : start + ROWS])) for start in range(0, len(x), ROWS))
         with torch.inference_mode():
             mapped = np.concatenate([function(block).numpy() for block in blocks])
+        if not (finite := np.isfinite(mapped).reshape(len(x), -1).all(1)).all():
+            row = int(np.argmin(finite))
+            found = np.atleast_1d(mapped[row])
+            raise DataError(
+                f"Row {row} comes out as {found[~np.isfinite(found)][0]}: it is too far from the "
+                f"{self.moments_.n:,} rows that {type(self).__name__} was fitted on. Leave it out, or fit on such rows."
+            )
         return mapped.astype(x.dtype, copy=False)  # the flow is float32; what comes in as float64 goes out as float64
 
     def _validated(self, X: ArrayLike, **options: Any) -> NDArray[np.floating]:
@@ -239,6 +249,38 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return tags
 
 
+def _require_scale(x: NDArray[np.floating]) -> None:
+    """Refuse rows whose squares overflow, or vanish."""
+    largest = float(np.abs(x).max())
+    if not (largest == 0 or SCALE[0] <= largest <= SCALE[1]):
+        raise DataError(
+            f"The largest number of the embeddings should lie between {SCALE[0]:g} and {SCALE[1]:g}, got "
+            f"{largest:.3g}. Multiply all of them by one number."
+        )
+
+
+def _require_whole(folder: Path, record: CalibratorRecord) -> None:
+    """Compare the files of a calibrator with the checksums in its record: exactly those that belong to it.
+
+    Raises:
+        DataError: If a file or its checksum is missing, or a file is not what was written.
+    """
+    expected = {TENSORS, MOMENTS, *([TEXT] if record["text_keys"] else [])}
+    if odd := sorted(expected ^ record["sha256"].keys()):
+        raise DataError(
+            f"{folder / RECORD} should hold the checksums of {', '.join(sorted(expected))}, but {odd[0]} is "
+            f"{'missing' if odd[0] in expected else 'not one of them'}. Save the calibrator again."
+        )
+    for name, checksum in record["sha256"].items():
+        path = folder / name
+        if not path.is_file():
+            raise DataError(
+                f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole."
+            )
+        if file_sha256(path) != checksum:
+            raise DataError(f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again.")
+
+
 def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     """Read a calibrator folder.
 
@@ -251,23 +293,17 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
             f"A calibrator folder was expected at {folder}, but there is none. Give the folder that save() wrote."
         )
     record = read_record(folder / RECORD, CalibratorRecord, "calibrator", "Save the calibrator again.")
+    _require_whole(folder, record)
     try:
-        for name, expected in record["sha256"].items():
-            path = folder / name
-            if not path.is_file():
-                raise DataError(
-                    f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole."
-                )
-            if file_sha256(path) != expected:
-                raise DataError(
-                    f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again."
-                )
         from bertflow.calibration.spelling import CALIBRATORS
 
         by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
         calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
         calibrator.map_ = empty_map(record["map"])
-        calibrator.map_.load_state_dict(load_tensors(folder / TENSORS))
+        tensors = load_tensors(folder / TENSORS)
+        if odd := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
+            raise DataError(f"{folder / TENSORS} is damaged: {odd[0]} is not finite. Fit the calibrator again.")
+        calibrator.map_.load_state_dict(tensors)
         calibrator.map_.eval()
         calibrator.moments_ = Moments.from_arrays(load_file(folder / MOMENTS))
         calibrator.n_features_in_ = record["dim_in"]

@@ -10,11 +10,9 @@ callback under the name of its class, so these names stay.
 import math
 import pickle
 import re
-import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
@@ -226,50 +224,3 @@ def is_due(trainer: pl.Trainer) -> bool:
 def copied(module: "BertFlow") -> dict[str, Tensor]:
     """A copy of the flow's weights and buffers."""
     return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
-
-
-NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
-AGREE_STEPS = 20
-"""Steps between two checks of several ranks whether a notice came."""
-
-
-class RequeueBetweenSteps(pl.Callback):
-    """Delays Lightning's handler of SLURM's notice to the end of a step; does nothing where Lightning has set none.
-
-    The handler writes a checkpoint and asks SLURM to run the job again (``scontrol requeue``). It would run wherever
-    the signal finds the process: between two parameters that the optimizer updates, or while another rank waits for our
-    gradients. So the signal is only noted, and all ranks call the handler after the same step.
-    """
-
-    def __init__(self) -> None:
-        self._lightnings: Any = None
-        self._noted = False
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
-        handler = NOTICE and signal.getsignal(NOTICE)
-        if callable(handler):
-            self._lightnings = handler
-            signal.signal(NOTICE, self._note)
-
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._noted = True
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Check whether a notice came; with several ranks only now and then, since they have to agree."""
-        if validation_follows(trainer, batch_idx) or (trainer.world_size > 1 and batch_idx % AGREE_STEPS):
-            return
-        self._check(trainer)
-
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Check once more, now that the epoch was validated."""
-        self._check(trainer)
-
-    def _check(self, trainer: pl.Trainer) -> None:
-        if self._lightnings is not None and trainer.strategy.reduce_boolean_decision(self._noted, all=False):
-            self._noted = False
-            self._lightnings(NOTICE, None)
-            if trainer.is_global_zero:
-                prune_requeue_checkpoints(Path(trainer.default_root_dir))

@@ -10,12 +10,10 @@ import io
 import logging
 import math
 import os
-import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import current_thread, main_thread
 from typing import Any
 
 import pytorch_lightning as pl
@@ -31,8 +29,9 @@ from tqdm.auto import tqdm
 from bertflow.errors import UsageError
 from bertflow.files import write_text
 from bertflow.progress import Advance, at_level, watched
-from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, RequeueBetweenSteps, WholeCheckpoints
+from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
 from bertflow.training.module import planned_steps
+from bertflow.training.signals import RequeueBetweenSteps, between_steps
 
 LIMITS = ("max_epochs", "max_steps", "max_time")
 """Options of a Trainer that end a training."""
@@ -53,29 +52,6 @@ def known_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message="The dirpath has changed from")
         yield
-
-
-@contextmanager
-def between_steps(trainer: pl.Trainer) -> Iterator[None]:
-    """Heed Ctrl-C when a step is done, as Lightning does SIGTERM; a second one is heeded at once.
-
-    Python's KeyboardInterrupt comes anywhere: between two weights that are updated, or in TensorBoard's queue, whose
-    lock is then never released. Where Ctrl-C is ignored or handled by others it stays so; several ranks are ended by
-    Lightning, and a thread gets no signals.
-    """
-
-    def stop(*_: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        trainer._signal_connector.received_sigterm = True
-
-    alone = trainer.world_size == 1 and current_thread() is main_thread()
-    if ours := alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)
-    try:
-        yield
-    finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def run_training(

@@ -21,7 +21,7 @@ EPOCH, EPOCHS = 8, 3  # 16 of 144 sentences are held out, 16 are a batch
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
 
 
-class KilledError(Exception):
+class KilledError(BaseException):
     """What kill -9 leaves no time for is not looked at by these tests."""
 
 
