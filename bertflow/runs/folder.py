@@ -35,7 +35,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.files import atomic_folder, remove_unfinished, write_json, write_text
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
@@ -178,6 +178,7 @@ class RunFolder:
         """Write what is known before the training; keep the logged rows of steps that are not taken again."""
         self.path.mkdir(parents=True, exist_ok=True)
         before: Mapping[str, Any] = read_run(self.path) if (self.path / RUN).exists() else {}
+        remove_unfinished(self.path / "encoder")
         write_text(self.path / "config.yaml", self.config)
         host = socket.gethostname()
         resumption = [{"at": _now(), "host": host, "step": self.steps}] if self.begun else []

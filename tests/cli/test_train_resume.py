@@ -248,8 +248,8 @@ def test_a_config_of_someone_elses_is_not_written_over(options, tmp_path, capsys
 
 def test_half_written_files_of_a_killed_run_are_cleared_away(stopped):
     command, run = stopped(9)
-    (run / ".encoder.abc").mkdir()
-    (run / "checkpoints" / ".last.ckpt.abc").write_text("half")
+    (run / ".encoder.0123abcd").mkdir()
+    (run / "checkpoints" / ".last.ckpt.0123abcd").write_text("half")
     assert bertflow([*command, "--resume=auto"]) == 0
     assert not [path for path in run.rglob(".*") if path.name != ".gitignore"]
 
