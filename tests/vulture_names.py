@@ -32,6 +32,7 @@ _.on_train_epoch_end
 _.on_train_start
 _.on_validation_batch_end
 _.on_validation_end
+_.received_sigterm
 _.sampler
 _.setup
 _.teardown

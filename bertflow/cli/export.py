@@ -10,9 +10,5 @@ EXAMPLES = """\
   bertflow export runs/mine --target sentence-transformers --results scores/results.json --output mine --push me/mine"""
 
 main = Command(
-    "export",
-    export_encoder,
-    positionals=["model"],
-    metavars={"text": "FILE", "push": "OWNER/NAME"},
-    examples=EXAMPLES,
+    "export", export_encoder, positionals=["model"], metavars={"text": "FILE", "push": "OWNER/NAME"}, examples=EXAMPLES
 ).main

@@ -82,9 +82,7 @@ TASKS: Mapping[str, StsTask] = {
         {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
     ),
     "sts13": _semeval(
-        "STS13",
-        "7e90230a92c190f1bf69ae9002b8cea547a64cca",
-        {"FNWN": 189, "headlines": 750, "OnWN": 561},
+        "STS13", "7e90230a92c190f1bf69ae9002b8cea547a64cca", {"FNWN": 189, "headlines": 750, "OnWN": 561}
     ),
     "sts14": _semeval(
         "STS14",
@@ -119,11 +117,7 @@ TASKS: Mapping[str, StsTask] = {
         "tuning",
         split="dev",
         pairs={"sick": 5000, "stsb-dev": 369},
-        mix=(
-            Part("sickr-train", "sick"),
-            Part("sickr-trial", "sick"),
-            Part("stsb-dev", "stsb-dev", not_in=STS12_16),
-        ),
+        mix=(Part("sickr-train", "sick"), Part("sickr-trial", "sick"), Part("stsb-dev", "stsb-dev", not_in=STS12_16)),
         # SICK is scored from 1 to 5 and STS-B from 0 to 5: their gold scores cannot be ranked together.
         aggregation="mean",
     ),

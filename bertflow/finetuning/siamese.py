@@ -290,10 +290,7 @@ class Siamese(pl.LightningModule):
         return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
 
     def configure_gradient_clipping(
-        self,
-        optimizer: Optimizer,
-        gradient_clip_val: float | None = None,
-        gradient_clip_algorithm: str | None = None,
+        self, optimizer: Optimizer, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         """As Lightning does, but it refuses fused optimizers in all mixed precisions, though only 16-mixed scales."""
         if self.trainer.precision != "bf16-mixed":

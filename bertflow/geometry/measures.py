@@ -243,12 +243,7 @@ def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[st
         "For a Gaussian latent the points lie on the grey line; the middle 90 % of the squared lengths are "
         f"{listed(spreads, 1)} times as wide as those of chi-square.",
         {
-            name: {
-                "spread": spreads[name],
-                "expected": expected,
-                "observed": observed,
-                "departures": departures[name],
-            }
+            name: {"spread": spreads[name], "expected": expected, "observed": observed, "departures": departures[name]}
             for name, (expected, observed) in quantiles.items()
         },
         lambda plots: plots.curves(

@@ -219,7 +219,7 @@ def copied(module: "BertFlow") -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in module.flow.state_dict().items()}
 
 
-NOTICE = signal.SIGUSR1
+NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
 AGREE_STEPS = 20
 """Steps between two checks of several ranks whether a notice came."""
 
@@ -238,7 +238,7 @@ class RequeueBetweenSteps(pl.Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
-        handler = signal.getsignal(NOTICE)
+        handler = NOTICE and signal.getsignal(NOTICE)
         if callable(handler):
             self._lightnings = handler
             signal.signal(NOTICE, self._note)

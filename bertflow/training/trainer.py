@@ -9,10 +9,12 @@ import io
 import logging
 import math
 import os
+import signal
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from threading import current_thread, main_thread
 from typing import Any
 
 import pytorch_lightning as pl
@@ -50,6 +52,29 @@ def known_warnings() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def between_steps(trainer: pl.Trainer) -> Iterator[None]:
+    """Heed Ctrl-C when a step is done, as Lightning does SIGTERM; a second one is heeded at once.
+
+    Python's KeyboardInterrupt comes anywhere: between two weights that are updated, or in TensorBoard's queue, whose
+    lock is then never released. Where Ctrl-C is ignored or handled by others it stays so; several ranks are ended by
+    Lightning, and a thread gets no signals.
+    """
+
+    def stop(*_: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        trainer._signal_connector.received_sigterm = True
+
+    alone = trainer.world_size == 1 and current_thread() is main_thread()
+    if ours := alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def run_training(
     trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
 ) -> None:
@@ -60,7 +85,7 @@ def run_training(
     """
     path = None if resume is None else str(resume)
     try:
-        with known_warnings(), at_level(logging.WARNING, *LIGHTNING):
+        with between_steps(trainer), known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
     except SystemExit:
         # Lightning ends the process when it is interrupted; that is for our caller to do.

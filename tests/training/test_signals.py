@@ -1,4 +1,4 @@
-"""The notice of SLURM's, in one process: the signal comes in the middle of a step."""
+"""Ctrl-C and the notice of SLURM's, in one process: the signal comes in the middle of a step."""
 
 import signal
 
@@ -77,3 +77,43 @@ def test_without_a_handler_of_lightnings_there_is_none_of_ours(embeddings, tmp_p
 
     fit(embeddings, tmp_path, RequeueBetweenSteps(), Look())
     assert set(seen) == {before}
+
+
+@pytest.fixture(params=["Python's", "ignored", "another's"])
+def handler(request):
+    """Who handles Ctrl-C; a job in the background begins with it ignored."""
+    there = {"Python's": signal.default_int_handler, "ignored": signal.SIG_IGN}.get(request.param, lambda *_: None)
+    before = signal.signal(signal.SIGINT, there)
+    yield there
+    signal.signal(signal.SIGINT, before)
+
+
+class CtrlC(pl.Callback):
+    """Sends SIGINT in the middle of a step, as often as asked."""
+
+    def __init__(self, step, times=1):
+        self.step, self.times, self.taken = step, times, 0
+
+    def on_before_optimizer_step(self, trainer, module, optimizer):
+        for _ in range(self.times if trainer.global_step == self.step else 0):
+            signal.raise_signal(signal.SIGINT)
+
+    def on_exception(self, trainer, module, exception):
+        self.taken = trainer.global_step
+
+
+@pytest.mark.parametrize(("times", "taken"), [(1, 4), (2, 3)])
+@pytest.mark.parametrize("handler", ["Python's"], indirect=True)
+def test_ctrl_c_waits_for_the_end_of_the_step_and_a_second_one_does_not(times, taken, handler, embeddings, tmp_path):
+    ctrl_c = CtrlC(3, times)
+    with pytest.raises(KeyboardInterrupt):
+        fit(embeddings, tmp_path, ctrl_c)
+    assert ctrl_c.taken == taken
+    assert signal.getsignal(signal.SIGINT) is handler, "Lightning alone leaves it ignored"
+
+
+@pytest.mark.parametrize("handler", ["ignored", "another's"], indirect=True)
+def test_who_handles_ctrl_c_otherwise_goes_on_doing_so(handler, embeddings, tmp_path):
+    ctrl_c = CtrlC(3)
+    assert fit(embeddings, tmp_path, ctrl_c).finished
+    assert signal.getsignal(signal.SIGINT) is handler
