@@ -161,6 +161,7 @@ class Difference:
         """The same difference with ``system``, one of the two, as the first."""
         if system == self.first:
             return self
+        # 0.0 - x, since -x would show a difference of zero as -0.0.
         low, high = (None if end is None else 0.0 - end for end in (self.ci_high, self.ci_low))
         return replace(
             self, first=system, second=self.first, difference=0.0 - self.difference, ci_low=low, ci_high=high

@@ -48,7 +48,7 @@ class PairData(TrainingData):
         pairs: All of them.
         encoder: Tokenizes the sentences.
         recipe: Says how many pairs are one step, and how many are held out.
-        seed: Random seed for the held-out pairs and of the order of the others.
+        seed: Random seed for the held-out pairs and for the order of the others.
     """
 
     def __init__(self, pairs: Pairs, encoder: TransformerEncoder, recipe: FinetuneRecipe, seed: int) -> None:

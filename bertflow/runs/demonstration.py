@@ -159,13 +159,13 @@ def nearest_texts(systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs") -> s
 
     queries, lines = pairs.first[:SHOWN], []
     embedded = encode_systems(systems, [*queries, *pairs.second])
+    cosines = {name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:]) for name, x in embedded.items()}
     for row, query in enumerate(queries):
         lines += ["", _shortened(query)]
-        for name, x in embedded.items():
-            cosines = SIMILARITIES["cosine"].matrix(x[[row]], x[SHOWN:])[0]
-            best = int(cosines.argmax())
+        for name, matrix in cosines.items():
+            best = int(matrix[row].argmax())
             mark = "right" if best == row else "wrong"
-            lines.append(f"  {name:<16} {mark}  {cosines[best]:.2f}  {_shortened(pairs.second[best])}")
+            lines.append(f"  {name:<16} {mark}  {matrix[row, best]:.2f}  {_shortened(pairs.second[best])}")
     return "\n".join(lines)
 
 
