@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -17,6 +18,23 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run tests with real encoders, and long ones")
+
+
+def pytest_configure(config):
+    """Of @given, the same examples in each run: some in the fast tests, all of an area's 10,000 under --slow.
+
+    A test whose examples are slow takes its share: @settings(max_examples=settings.default.max_examples // 10).
+    """
+    settings.register_profile(
+        "bertflow",
+        max_examples=10_000 if config.getoption("--slow") else 50,
+        derandomize=True,
+        deadline=None,
+        database=None,
+        # tmp_path is a place to write to, not a state; a slow machine is no error.
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+    settings.load_profile("bertflow")
 
 
 def pytest_collection_modifyitems(config, items):
