@@ -7,6 +7,7 @@ As a folder it holds both, so that it works where neither the hub nor the text i
     bertflow.json   encoder/   calibrator/
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +19,13 @@ from numpy.typing import NDArray
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.identity import Identity
+from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import write_json
 from bertflow.records import read_record
+
+logger = logging.getLogger("bertflow")
 
 RECORD = "bertflow.json"
 
@@ -75,8 +79,13 @@ class CalibratedEncoder(AbstractEncoder):
         sentences: list[str],
         progress: bool | None = None,
     ) -> Self:
-        """Fit ``calibrator`` to the distinct ``sentences`` as ``encoder`` embeds them, and pair the two."""
+        """Fit ``calibrator`` to the distinct ``sentences`` as ``encoder`` embeds them, and pair the two.
+
+        An encoder whose pooling weighs by frequency, as ``sif``, and that has no counts counts these sentences.
+        """
         _require_order(encoder, calibrator)
+        if isinstance(encoder, AbstractLearner) and encoder.count_missing(sentences):
+            logger.info("Frequencies for the pooling are counted in the sentences to fit on.")
         return cls(encoder, calibrator.fit_sentences(encoder, sentences, progress=progress))
 
     @property

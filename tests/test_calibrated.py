@@ -165,3 +165,18 @@ def test_systems_that_share_an_encoder_share_one_pass():
     assert (encoder.asked, systems["same recipe"].asked) == (len(SENTENCES), 0)
     np.testing.assert_array_equal(embeddings["same recipe"], embeddings["raw"])
     np.testing.assert_array_equal(embeddings["centered"], systems["centered"].encode(SENTENCES))
+
+
+def test_a_pooling_that_weighs_by_frequency_counts_what_is_fitted_on(tiny_bert, caplog):
+    caplog.set_level("INFO", "bertflow")
+    calibrated = CalibratedEncoder.fit(TransformerEncoder(tiny_bert, "sif"), Center(), [*SENTENCES, SENTENCES[0]])
+    counted = TransformerEncoder(tiny_bert, "sif").count_tokens(SENTENCES)
+    np.testing.assert_array_equal(calibrated.encoder.encode(SENTENCES), counted.encode(SENTENCES))
+    assert calibrated.describe()["token_counts"] == counted.describe()["token_counts"]
+    assert "Frequencies for the pooling are counted in the sentences to fit on." in caplog.text
+
+
+def test_counts_that_are_there_stay(tiny_bert):
+    counted = TransformerEncoder(tiny_bert, "sif").count_tokens(["the dog"])
+    before = counted.describe()
+    assert CalibratedEncoder.fit(counted, Center(), SENTENCES).raw.describe() == before

@@ -238,6 +238,17 @@ class AbstractLearner(AbstractEncoder):
     def _facts(self) -> dict[str, Any]:
         """What ``describe`` says beside what was learned."""
 
+    @abstractmethod
+    def _count(self, sentences: Sequence[str]) -> object:
+        """Count a corpus for the pooling; earlier counts are replaced."""
+
+    def count_missing(self, sentences: Sequence[str]) -> bool:
+        """Count a corpus, each distinct sentence once, where the pooling needs counts and has none; whether it did."""
+        missing = self._pooling.counted and self._counts is None
+        if missing:
+            self._count(list(dict.fromkeys(sentences)))
+        return missing
+
     def describe(self) -> dict[str, Any]:
         """All that decides the numbers, ready for JSON."""
         facts = self._facts()

@@ -146,6 +146,8 @@ class WordVectorEncoder(AbstractLearner):
         self._counts = WordCounts(counts, hash_texts(sentences))
         return self
 
+    _count = count_words
+
     def _facts(self) -> dict[str, Any]:
         file = self._file
         return {"encoder": file.path.name, "weights": file.digest, "pooling": f"words-{self._pooling.tokens}"}

@@ -59,6 +59,8 @@ class AbstractTokenEncoder(AbstractLearner):
         self._counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self._folder.tokenizer))
         return self
 
+    _count = count_tokens
+
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
 

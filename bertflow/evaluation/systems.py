@@ -21,7 +21,8 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
-from bertflow.encoder.static import StaticEncoder, WordVectorEncoder
+from bertflow.encoder.learned import AbstractLearner
+from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
@@ -71,13 +72,9 @@ class SharedPass:
             for rows in self._rows.values():
                 rows.clear()
         encoder = self.encoders[pooling]
-        if isinstance(encoder, WordVectorEncoder) and pooling != self.own_pooling and corpus is not None:
-            encoder.count_words(corpus)
-        if not isinstance(encoder, TransformerEncoder):
-            return encoder
-        if corpus is not None and encoder.describe().get("token_counts", "none needed") is None:
-            encoder.count_tokens(corpus)
-        return PooledEncoder(self, pooling, encoder)
+        if corpus is not None and isinstance(encoder, AbstractLearner):
+            encoder.count_missing(corpus)
+        return PooledEncoder(self, pooling, encoder) if isinstance(encoder, TransformerEncoder) else encoder
 
     def embed(self, sentences: Sequence[str], pooling: str, role: Role, progress: bool | None) -> Float32:
         """Embeddings (n, dim) by one pooling; new sentences are embedded by all of them."""

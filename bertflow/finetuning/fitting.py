@@ -95,7 +95,8 @@ class SiameseFit:
 
     Raises:
         UnknownNameError: If there is no such objective.
-        UsageError: If the pairs do not carry what the objective needs, or are fewer than one batch.
+        UsageError: If the pairs do not carry what the objective needs, or are fewer than one batch, or the encoder's
+            weights are in half precision.
     """
 
     def __init__(self, encoder: TransformerEncoder, pairs: Pairs, recipe: FinetuneRecipe, seed: int = 0) -> None:
@@ -104,8 +105,12 @@ class SiameseFit:
         if wanted not in ("none", got):
             raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
         description = encoder.describe()
-        if description.get("token_counts", "") is None:
-            encoder.count_tokens(list(dict.fromkeys((*pairs.first, *pairs.second))))
+        if description["dtype"] != "float32":
+            raise UsageError(
+                f"Weights are trained in float32, but the encoder is in {description['dtype']}. Open it with "
+                "dtype='float32'; the Trainer's precision='bf16-mixed' computes in half precision."
+            )
+        encoder.count_missing((*pairs.first, *pairs.second))
         self.encoder, self.pairs, self.recipe, self.seed = encoder, pairs, recipe, seed
         self.data = PairData(pairs, encoder, recipe, seed)
         self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)

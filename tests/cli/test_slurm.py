@@ -1,4 +1,4 @@
-"""SLURM without SLURM: the scripts with an ``srun`` and an ``scontrol`` of our own, and the real signals."""
+"""SLURM without SLURM: the scripts with ``sbatch``, ``srun`` and ``scontrol`` of our own, and the real signals."""
 
 import os
 import re
@@ -47,7 +47,7 @@ def test_a_script_starts_one_process_for_each_gpu_and_may_run_again(script):
     assert "ntasks" not in options, "Lightning refuses it"
     assert {"requeue", "time", "cpus-per-task"} <= set(options)
     assert options["open-mode"] == "append"
-    assert command.startswith(f"\nsrun --kill-on-bad-exit=1 python -m bertflow {script} ")
+    assert command.startswith(f'\nsrun --kill-on-bad-exit=1 "${{python[@]}}" -m bertflow {script} ')
 
 
 def test_the_notice_goes_to_the_tasks_and_the_run_resumes():
@@ -56,16 +56,83 @@ def test_the_notice_goes_to_the_tasks_and_the_run_resumes():
     assert "--resume auto" in command
 
 
-def test_the_options_of_the_training_script_exist():
-    _, command = read("train")
-    given = re.sub(r"\$\{\w+:\+(.*?)\}", r"\1", command).replace('"$@"', "").replace('"', "").split()[6:]
-    options = train_command.parse(given)
-    assert (options["resume"], options["output"], options["text"].store, options["encoder"].pooling) == (
-        "auto",
-        "$RUN",
-        "$STORE",
-        "$POOLING",
-    )
+SBATCH = """#!/bin/bash
+IFS=, read -r -a exported <<<"${1#--export=ALL,}"
+shift
+cp "$1" slurm_script  # SLURM runs a copy, which lies elsewhere
+shift
+exec env "${exported[@]}" SLURM_JOB_ID=1 SLURM_CPUS_PER_TASK=3 bash slurm_script "$@"
+"""
+PYTHON = """#!/bin/bash
+if [ "$*" = "-m bertflow --version" ]; then exec echo "bertflow 9"; fi
+printf '%s\\n' "$HF_HUB_OFFLINE" "$OMP_NUM_THREADS" "$@" >called
+"""
+
+
+@pytest.fixture
+def submitted(tmp_path):
+    """Runs a line of a shell where ``sbatch``, ``srun`` and Python are our own; what Python was called with."""
+    commands = tmp_path / "bin"
+    commands.mkdir()
+    for name, text in {"sbatch": SBATCH, "srun": '#!/bin/bash\nshift\nexec "$@"\n', "python": PYTHON}.items():
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    kept = {name: value for name, value in os.environ.items() if name not in ("HF_HUB_OFFLINE", "PYTHON")}
+
+    def run(line, **variables):
+        environment = {**kept, "PATH": f"{commands}:{kept['PATH']}", **variables}
+        line = line.replace("configs/slurm", str(ROOT / "configs" / "slurm"))
+        done = subprocess.run(["bash", "-c", line], cwd=tmp_path, env=environment, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "bertflow 9\n"), done.stderr
+        offline, threads, *argv = (tmp_path / "called").read_text().splitlines()
+        assert (threads, argv[:2]) == ("3", ["-m", "bertflow"])
+        return offline, argv[2:]
+
+    return run
+
+
+def test_what_the_guide_submits_is_understood(submitted):
+    page = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    embed, train = re.findall(r"^sbatch .*$", page, re.MULTILINE)
+    offline, argv = submitted(embed)
+    named = ["--model", "bert-base-uncased", "--pooling", "first-last-avg"]
+    assert (offline, argv) == ("1", ["embed", "text.txt", "--store", "store", *named])
+    _, argv = submitted(f"{train} --flow.epochs 3")
+    options = train_command.parse(argv[1:])
+    assert (options["resume"], options["output"], options["flow"].epochs) == ("auto", "runs/mine", 3)
+    assert (options["text"].sentences, options["text"].store) == ("text.txt", "store")
+    assert (options["encoder"].model, options["encoder"].pooling) == ("bert-base-uncased", "first-last-avg")
+
+
+@pytest.mark.parametrize(
+    ("text", "texts", "offline"),
+    [
+        ("a.txt b.tsv", ["a.txt", "b.tsv"], "1"),
+        ("hub:my/text@v1#en:train a.txt", ["hub:my/text@v1#en:train", "a.txt"], "0"),
+    ],
+)
+def test_several_texts_are_read_and_those_of_the_hub_through_the_network(text, texts, offline, submitted):
+    call = f'sbatch --export=ALL,TEXT="{text}",STORE=s,RUN=r configs/slurm'
+    assert submitted(f"{call}/embed.sbatch") == (offline, ["embed", *texts, "--store", "s"])
+    assert submitted(f"{call}/embed.sbatch", HF_HUB_OFFLINE="1")[0] == "1"
+    found, argv = submitted(f"{call}/train.sbatch")
+    assert (found, train_command.parse(argv[1:])["text"].sentences) == (offline, texts)
+
+
+def test_a_file_may_have_a_blank_in_its_name(submitted, tmp_path):
+    (tmp_path / "my text.txt").touch()
+    _, argv = submitted('sbatch --export=ALL,TEXT="my text.txt",STORE=s configs/slurm/embed.sbatch --shards 2')
+    assert argv == ["embed", "my text.txt", "--store", "s", "--shards", "2"]
+
+
+def test_python_comes_from_where_it_is_named_and_a_job_without_bertflow_ends_at_once(submitted, tmp_path):
+    call = "sbatch --export=ALL,TEXT=a.txt,STORE=s{} configs/slurm/embed.sbatch"
+    (tmp_path / "container").write_text('#!/bin/bash\n[ "$1" = exec ] && shift && echo "in it" >there && exec "$@"\n')
+    (tmp_path / "container").chmod(0o755)
+    assert submitted(call.format(',PYTHON="./container exec python"'))[1] == ["embed", "a.txt", "--store", "s"]
+    assert (tmp_path / "there").exists()
+    with pytest.raises(AssertionError, match="error: true-python cannot run bertflow. Activate its environment"):
+        submitted(call.format(",PYTHON=true-python"))
 
 
 @pytest.fixture(scope="module")
@@ -159,9 +226,11 @@ def require_equal(run, other):
 @pytest.mark.slow
 def test_the_embedding_script_builds_a_store_that_the_training_script_reads(cluster):
     folder, environment = cluster
-    complete([submit(cluster, "embed", "embed", 1)], folder / "embed.log")
-    assert len(EmbeddingStore.open(environment["STORE"])) == len(SENTENCES)
-    complete([submit(cluster, "train", "short", 2, *OPTIONS, "--flow.epochs=1")], folder / "short.log")
+    (folder / "more.txt").write_text("the man and the dog .\n", encoding="utf-8")
+    text = {"TEXT": f"{environment['TEXT']} {folder / 'more.txt'}", "STORE": str(folder / "of-two")}
+    complete([submit(cluster, "embed", "embed", 1, **text)], folder / "embed.log")
+    assert len(EmbeddingStore.open(folder / "of-two")) == len(SENTENCES) + 1
+    complete([submit(cluster, "train", "short", 2, *OPTIONS, "--flow.epochs=1", **text)], folder / "short.log")
     assert read_record(folder / "short" / "run.json", dict)["status"] == "done"
 
 

@@ -297,3 +297,14 @@ def test_what_does_not_fit_is_refused(pairs, changes, message, tiny_bert):
 def test_a_loss_that_is_not_finite_stops_the_run(tiny_bert):
     with pytest.raises(DivergenceError, match=r"^The loss should stay finite, but after \d+ steps it is nan\. "):
         fit_siamese(opened(tiny_bert), PAIRS, learning_rate=1e30, warmup=0.0, trainer={"log_every_n_steps": 1})
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_in_half_precision_are_refused(dtype, tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "mean(2)", device="cpu", dtype=dtype)
+    with pytest.raises(UsageError) as error:
+        fit_siamese(encoder, PAIRS, **BRISK)
+    assert str(error.value) == (
+        f"Weights are trained in float32, but the encoder is in {dtype}. Open it with dtype='float32'; the Trainer's "
+        "precision='bf16-mixed' computes in half precision."
+    )
