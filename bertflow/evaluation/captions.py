@@ -98,7 +98,7 @@ def _system_line(system: SystemFacts, used: Sequence[Row]) -> str:
 def _seen(rows: Sequence[Row]) -> str:
     shares = [row.seen for row in rows if row.seen is not None]
     if len(shares) < len(rows):
-        return "seen unknown (fitted on bare arrays)"
+        return "seen unknown (the text it was fitted on is not recorded)"
     low, high = min(shares), max(shares)
     span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     return f"seen {span} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"

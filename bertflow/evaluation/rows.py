@@ -22,6 +22,7 @@ from bertflow.tables import MISSING
 from bertflow.text_keys import hash_texts
 
 if TYPE_CHECKING:
+    from bertflow.calibration.base import AbstractCalibrator
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.significance import Difference, Figure
 
@@ -71,6 +72,34 @@ class Measurement:
 
 
 @dataclass(frozen=True)
+class FittedText:
+    """Which text a calibrator was fitted on, as far as it says; equal for calibrators of one encoder and one text.
+
+    Attributes:
+        n: Number of rows.
+        known: Whether the text is known by hashes; else only its moments are.
+        key: What tells it apart.
+    """
+
+    n: int
+    known: bool
+    key: bytes
+
+    @classmethod
+    def of(cls, calibrator: "AbstractCalibrator") -> "FittedText":
+        """Ask ``calibrator``."""
+        moments, provenance = calibrator.moments_, calibrator.provenance
+        hashes = provenance.text_hashes if provenance else None
+        return cls(moments.n, hashes is not None, (moments.mean if hashes is None else hashes).tobytes())
+
+    def same(self, other: "FittedText") -> bool | None:
+        """Whether it is the same text; None where that is not known."""
+        if self == other:
+            return True
+        return False if self.n != other.n or (self.known and other.known) else None
+
+
+@dataclass(frozen=True)
 class SystemFacts:
     """What a system says about itself.
 
@@ -79,12 +108,14 @@ class SystemFacts:
         description: Its ``describe()``.
         hashes: Hashes of the text it was fitted on; None where that is unknown.
         labels: Names of labelled data it was trained on.
+        text: The text that its calibrator was fitted on; None without one.
     """
 
     name: str
     description: Mapping[str, Any]
     hashes: NDArray[np.uint64] | None
     labels: tuple[str, ...]
+    text: FittedText | None = None
 
     @classmethod
     def of(cls, name: str, system: "SentenceEncoder") -> "SystemFacts":
@@ -94,7 +125,8 @@ class SystemFacts:
         labels = dict.fromkeys([*description.get("labels", ()), *known])
         if labels:
             description = {**description, "labels": list(labels)}
-        return cls(name, description, system.fitted_hashes(), tuple(labels))
+        text = FittedText.of(calibrator) if calibrator else None
+        return cls(name, description, system.fitted_hashes(), tuple(labels), text)
 
     def seen(self, evaluated: NDArray[np.uint64]) -> float | None:
         """Share of some texts, given by their hashes, that stood in the fitting text; None where that is unknown."""
@@ -102,15 +134,11 @@ class SystemFacts:
 
     def fitted_apart(self, other: "SystemFacts") -> str:
         """On how much text each of two calibrated systems was fitted, in words; empty if it is the same text."""
-        rows = [system.description.get("fitted_rows") for system in (self, other)]
-        if self.hashes is None or other.hashes is None:
-            same = rows[0] == rows[1]
-        else:
-            same = np.array_equal(self.hashes, other.hashes)
-        if None in rows or same:
+        if self.text is None or other.text is None or (same := self.text.same(other.text)):
             return ""
-        texts = sorted(f"{system.name} on {n:,} rows" for system, n in zip((self, other), rows, strict=True))
-        return f", fitted on different text ({' and '.join(texts)})"
+        rows = {self.name: self.text.n, other.name: other.text.n}
+        how = "on text that may differ" if same is None else "on different text"
+        return f", fitted {how} ({' and '.join(sorted(f'{name} on {n:,} rows' for name, n in rows.items()))})"
 
     def label_leak(self, task: str) -> str:
         """The labelled data that holds labels of ``task``; empty where there is none."""

@@ -18,6 +18,8 @@ Source: Owen 2007, "The pigeonhole bootstrap", for two crossed samples; McCarthy
 bootstrap and finite population sampling", for n - 1 draws.
 """
 
+import logging
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,11 +30,12 @@ from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import load_calibrator
 from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, DataError, UsageError
-from bertflow.evaluation.rows import Row, SystemFacts, interval, number
+from bertflow.evaluation.rows import FittedText, Row, SystemFacts, interval, number
 from bertflow.evaluation.significance import Figure, generator
 from bertflow.evaluation.systems import SharedPass
 from bertflow.progress import bar
@@ -43,6 +46,12 @@ from bertflow.text_keys import digest, hash_texts
 
 if TYPE_CHECKING:
     from bertflow.evaluation.report import Report
+    from bertflow.training.recipe import Recipe
+
+logger = logging.getLogger("bertflow")
+
+SEEDS = "seeds"
+"""The folder of a run that keeps its flows with other seeds."""
 
 
 class RunText(TypedDict):
@@ -171,16 +180,46 @@ def refit(
     recipe = replace(calibrator.recipe, dropout=facts["dropout"])
     trainer = calibrator.trainer or repeatable_options(options.get("trainer") or {})
     encoder = system.own if isinstance(system.own, TransformerEncoder) else None
-    refitted = []
-    if n > 1:
+    folder = Path(models[at]) if run and os.access(models[at], os.W_OK) else None
+    flows = {seed: folder and _kept(folder / SEEDS / str(seed), calibrator, recipe) for seed in seeds[1:]}
+    if missing := [seed for seed, flow in flows.items() if flow is None]:
         store = options.get("data", {}).get("store")
         x = embedded(system.own, sentences, store if store and Path(store).is_dir() else None, progress)
-        with bar((n - 1) * facts["steps"], f"fitting {system.name} with other seeds", progress, "steps") as advance:
-            for seed, name in zip(seeds[1:], several.systems[1:], strict=True):
+        title = f"fitting {system.name} with other seeds"
+        with bar(len(missing) * facts["steps"], title, progress, "steps") as advance:
+            for seed in missing:
                 fitted = fit_flow(x, recipe, seed, trainer, None, sentences, encoder, advance)
                 flow = FlowCalibrator.of(fitted, recipe, calibrator.moments_, calibrator.provenance)
-                refitted.append(SharedPass(CalibratedEncoder(system.own, flow), name))
+                if folder:  # an evaluation that is interrupted, or has more seeds, goes on from here
+                    flow.save(folder / SEEDS / str(seed))
+                flows[seed] = flow
+    systems = [CalibratedEncoder(system.own, flow) for flow in flows.values() if flow]
+    refitted = map(SharedPass, systems, several.systems[1:])
     return [*opened[: at + 1], *refitted, *opened[at + 1 :]], several, sentences
+
+
+def _kept(folder: Path, like: FlowCalibrator, recipe: "Recipe") -> FlowCalibrator | None:
+    """What an earlier evaluation fitted with a seed, which is the folder's name; None if it is not there.
+
+    Raises:
+        DataError: If it is another fit than that of ``like``.
+    """
+    if not folder.is_dir():
+        return None
+    flow = load_calibrator(folder)
+    facts = {"seed": int(folder.name), "steps": like.facts_["steps"]}
+    if not (
+        isinstance(flow, FlowCalibrator)
+        and flow.recipe == recipe
+        and facts == {name: flow.facts_[name] for name in facts}
+        and FittedText.of(flow) == FittedText.of(like)
+    ):
+        raise DataError(
+            f"{folder} should hold this run's flow with the seed {folder.name}, but holds one of another recipe or "
+            "text. Delete it: it is then fitted again."
+        )
+    logger.info("The flow with the seed %s was fitted before, and is in %s.", folder.name, folder)
+    return flow
 
 
 def _the_flow(opened: Sequence[SharedPass]) -> tuple[int, FlowCalibrator]:

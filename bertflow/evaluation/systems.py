@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from typing_extensions import Unpack
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
@@ -25,6 +24,7 @@ from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.rows import FittedText
 from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
@@ -196,7 +196,7 @@ def _systems_of(
     first, raw = min(group, key=lambda one: one.name), SystemSpec(RAW)
     calibrators = {one.name: one.calibrator for one in group if one.calibrator is not None}
     # One calibrator for each text that was fitted on, whatever the order in which the systems were named.
-    fits = {_fitted_on(calibrators[name]): (name, calibrators[name]) for name in sorted(calibrators, reverse=True)}
+    fits = {FittedText.of(calibrators[name]): (name, calibrators[name]) for name in sorted(calibrators, reverse=True)}
     of = f" of {first.name}" if several else ""
     wanted = dict.fromkeys(([raw] if len(calibrators) < len(group) else []) + list(baselines))
     known = text if corpus is None else corpus
@@ -224,13 +224,6 @@ def _systems_of(
     for one in group:
         if one.calibrator is not None:
             yield one.name, CalibratedEncoder(own, one.calibrator)
-
-
-def _fitted_on(calibrator: AbstractCalibrator) -> tuple[int, bytes]:
-    """What tells the texts of two calibrators of one encoder apart: their sentences, or moments if they are unknown."""
-    hashes = calibrator.provenance.text_hashes if calibrator.provenance else None
-    known = calibrator.moments_.mean if hashes is None else hashes
-    return calibrator.moments_.n, known.tobytes()
 
 
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:

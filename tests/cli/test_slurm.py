@@ -131,7 +131,7 @@ def test_python_comes_from_where_it_is_named_and_a_job_without_bertflow_ends_at_
     (tmp_path / "container").chmod(0o755)
     assert submitted(call.format(',PYTHON="./container exec python"'))[1] == ["embed", "a.txt", "--store", "s"]
     assert (tmp_path / "there").exists()
-    with pytest.raises(AssertionError, match="error: true-python cannot run bertflow. Activate its environment"):
+    with pytest.raises(AssertionError, match=r"error: true-python cannot run bertflow\. Activate its environment"):
         submitted(call.format(",PYTHON=true-python"))
 
 

@@ -77,7 +77,7 @@ def test_captions_say_how_the_numbers_were_made(pairs):
         "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
         "text. 95 % intervals from 50 bootstrap resamples (seed 0): of pairs, BCa; of sentences for averages over "
         "tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
-        "it: encoder toy, pooling mean, max length 128, seen unknown (fitted on bare arrays).",
+        "it: encoder toy, pooling mean, max length 128, seen unknown (the text it was fitted on is not recorded).",
     ]
 
 

@@ -10,6 +10,7 @@ from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.rows import SystemFacts
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.files import write_json
 
@@ -191,3 +192,24 @@ def test_no_comparison_depends_on_the_order_of_arguments(three, pairs):
     apart = [line for line in found[0][2] if "fitted on different text" in line]
     assert len(apart) == 2
     assert any("(center of other on 4 rows and one on 6 rows)" in line for line in apart)
+
+
+def test_whether_unknown_text_is_the_same_is_said_to_be_unknown(tiny_bert, pairs):
+    encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", max_length=32, device="cpu")
+    x = encoder.encode(SENTENCES)
+    known = CalibratedEncoder.fit(encoder, Whitening(n_components=2), SENTENCES)
+    bare = {"bare": x, "again": x, "other": x + 1, "fewer": x[:4]}
+    systems = {name: CalibratedEncoder(encoder, Whitening(n_components=2).fit(rows)) for name, rows in bare.items()}
+    facts = {name: SystemFacts.of(name, system) for name, system in {"known": known, **systems}.items()}
+    assert facts["bare"].fitted_apart(facts["again"]) == ""
+    assert facts["bare"].fitted_apart(facts["other"]) == (
+        ", fitted on text that may differ (bare on 6 rows and other on 6 rows)"
+    )
+    assert facts["known"].fitted_apart(facts["bare"]) == (
+        ", fitted on text that may differ (bare on 6 rows and known on 6 rows)"
+    )
+    apart = ", fitted on different text (bare on 6 rows and fewer on 4 rows)"
+    assert facts["fewer"].fitted_apart(facts["bare"]) == facts["bare"].fitted_apart(facts["fewer"]) == apart
+    lines = score_sets({name: systems[name] for name in ("bare", "other", "fewer")}, [pairs]).comparison()
+    assert {"different" if "fewer" in line else "that may differ" in line for line in lines} == {"different", True}
+    assert "whitening(2)" not in facts["bare"].fitted_apart(SystemFacts.of("raw", encoder))
