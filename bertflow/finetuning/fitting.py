@@ -18,7 +18,6 @@ import numpy as np
 import pytorch_lightning as pl
 import torch
 from numpy.typing import NDArray
-from pytorch_lightning.callbacks import ModelCheckpoint
 from torch import Tensor
 
 from bertflow.data.pairs import Pairs
@@ -32,7 +31,7 @@ from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
 from bertflow.text_keys import digest, hash_text, hash_texts
-from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.checkpoints import DivergenceError, MidEpochCheckpoint
 from bertflow.training.module import TrainingData
 from bertflow.training.rows import InOrder, ShuffledBatches, seeded_order
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
@@ -79,7 +78,7 @@ def siamese_options(recipe: FinetuneRecipe, n: int, folder: Path | None = None) 
     options = recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
     if folder:
         every = recipe.checkpoint_every
-        last = ModelCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
+        last = MidEpochCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
         options["callbacks"] = [last]
     return options
 

@@ -31,7 +31,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import is_due, require_finite_loss
+from bertflow.training.checkpoints import ExactResumption, is_due, require_finite_loss
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
 
@@ -127,8 +127,7 @@ class Classification(AbstractObjective):
     def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
         """Judge a batch whose targets are classes."""
         assert sides.targets is not None
-        features = torch.cat([sides.u, sides.v, (sides.u - sides.v).abs()], dim=1)
-        logits = linear(features, self.weight)
+        logits = linear(torch.cat([sides.u, sides.v, (sides.u - sides.v).abs()], dim=1), self.weight)
         right = (logits.argmax(1) == sides.targets).float().mean()
         return {"loss": cross_entropy(logits, sides.targets), "right": right}
 
@@ -256,12 +255,11 @@ class Siamese(pl.LightningModule):
         """
         judged = self.judged(batch, gathered=True)
         if is_due(self.trainer):
-            full = self.recipe.learning_rate
-            advice = f"Lower finetune.learning_rate (it was {full:g}), or use another precision."
+            advice = f"Lower finetune.learning_rate (it was {self.recipe.learning_rate:g}), or use another precision."
             require_finite_loss(self.trainer, judged["loss"], advice)
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             figures = {f"train/{name}": value for name, value in judged.items()} | {"train/learning_rate": rate}
-            self.log_dict(figures, batch_size=len(batch))
+            self.log_dict(figures, batch_size=len(batch), logger=False)
         return judged["loss"]
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
@@ -292,6 +290,10 @@ class Siamese(pl.LightningModule):
         optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=self.recipe.learning_rate, fused=fused)
         warmup = math.ceil(total * self.recipe.warmup)
         return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
+
+    def configure_callbacks(self) -> list[pl.Callback]:
+        """What watches every training of this module, whichever Trainer runs it."""
+        return [ExactResumption()]
 
     def configure_gradient_clipping(
         self,
@@ -328,11 +330,9 @@ class Siamese(pl.LightningModule):
 
 def freeze_unread(encoder: TransformerEncoder) -> None:
     """Freeze the parameters that the pooling never reads: they would only decay, and DDP waits for their gradients."""
-    model = encoder.model
-    parameters = list(model.parameters())
+    parameters = list(encoder.model.parameters())
     with torch.enable_grad():
-        text = encoder.tokenized(["a sentence"])
-        batch = encoder.padded(text, np.array([0])).to(encoder.device)
+        batch = encoder.padded(encoder.tokenized(["a sentence"]), np.array([0])).to(encoder.device)
         gradients = torch.autograd.grad(encoder.embed_batch(batch).sum(), parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)

@@ -219,7 +219,8 @@ def _plain(value: Any) -> Any:
 
 
 def _is_ours(path: Path, config: str) -> bool:
-    return path.name.startswith(".config.yaml.") or (path.name == "config.yaml" and path.read_text("utf-8") == config)
+    unfinished = path.name.startswith((".config.yaml.", f".{RUN}."))
+    return unfinished or (path.name == "config.yaml" and path.read_text("utf-8") == config)
 
 
 def _now() -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint
+from pytorch_lightning.callbacks import ModelCheckpoint, WeightAveraging
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
@@ -57,22 +57,89 @@ class WholeCheckpoints(TorchCheckpointIO):
 
 
 class MidEpochCheckpoint(ModelCheckpoint):
-    """Writes every so many steps, but not between a step and its validation: a resumed run would skip that."""
+    """Writes every so many steps, but only where a resumed run goes on exactly.
+
+    Not between a step and the validation or the end of the epoch that belongs to it: a resumed run would leave that
+    out. Not between the batches that are accumulated for one step: their gradients would be lost.
+    """
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Write, when it is due."""
-        if not validation_follows(trainer, batch_idx):
+        if is_between_steps(trainer, batch_idx):
             super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
 
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Write what was due before a validation in the middle of an epoch."""
+        if not trainer.is_last_batch and not trainer.fit_loop._should_accumulate():
+            super().on_train_batch_end(trainer, pl_module, None, None, trainer.fit_loop.batch_idx)
 
-def validation_follows(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether a validation or the end of the epoch follows this batch and belongs to it."""
+
+def is_between_steps(trainer: pl.Trainer, batch_idx: int) -> bool:
+    """Whether nothing that belongs to this batch follows: no validation, no end of the epoch, no step of its own."""
     across_epochs = trainer.check_val_every_n_epoch is None
     done = trainer.fit_loop.total_batch_idx + 1 if across_epochs else batch_idx + 1
     every = trainer.val_check_batch  # None where it is a time span: then it is not known beforehand
-    return trainer.is_last_batch or (every is not None and done % every == 0)
+    validated = trainer.fit_loop.epoch_loop._should_check_val_epoch() and every is not None and done % every == 0
+    return not (validated or trainer.is_last_batch or trainer.fit_loop._should_accumulate())
+
+
+class ExactResumption(pl.Callback):
+    """Brings a run that was killed anywhere to the end of one that was not, with the same ``metrics.csv``."""
+
+    def __init__(self) -> None:
+        self._begun, self._random = False, list[Tensor]()
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the random state of every rank, for dropout: of the CPU, and of the GPU if there is one."""
+        device = pl_module.device
+        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
+        gathered = [trainer.strategy.all_gather(state.to(device)) for state in states]
+        checkpoint["bertflow_random"] = [each.reshape(trainer.world_size, -1).cpu() for each in gathered]
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Take up the random state; on another number of ranks there is none for each."""
+        states = checkpoint.get("bertflow_random", [])
+        self._random = [each[trainer.global_rank] for each in states if len(each) == trainer.world_size]
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Begin the next epoch if the checkpoint was written at the end of one.
+
+        Given max_steps, Lightning 2.6 takes that epoch for one to be continued, and adds a batch of the next one to it.
+        See https://github.com/Lightning-AI/pytorch-lightning/issues/19617.
+        """
+        self._begun, loop = True, trainer.fit_loop
+        if loop.restarted_on_epoch_end:
+            loop.epoch_progress.increment_completed()
+            for each in (loop, loop.epoch_loop, loop.epoch_loop.val_loop):
+                each.on_iteration_done()  # so that it does not restore its state
+        for state, restore in zip(self._random, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
+            restore(state)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put averaged weights in place where the checkpoint was the last one: Lightning then trains no more."""
+        if not self._begun:
+            for average in trainer.callbacks:
+                if isinstance(average, WeightAveraging):
+                    average.on_train_end(trainer, pl_module)
+
+    def on_before_optimizer_step(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
+    ) -> None:
+        """Write the figures of a step before it is taken.
+
+        Lightning would write them after the checkpoint that counts the step: a run killed in between would lack a row.
+        """
+        if is_due(trainer):
+            figures = trainer.callback_metrics.items()
+            row = {name: float(value) for name, value in figures if name.startswith("train/")}
+            for logger in trainer.loggers:
+                logger.log_metrics({"epoch": trainer.current_epoch, **row}, trainer.global_step)
 
 
 def newest_checkpoint(folder: Path) -> Path | None:

@@ -28,7 +28,7 @@ from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.glow import FlowMap
 from bertflow.flow.transforms import LULinear
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import KeepGoodStates, is_due
+from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
@@ -112,7 +112,7 @@ class BertFlow(pl.LightningModule):
             # Each call costs a third of a millisecond, so there is one, and only now and then.
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             values = {"train/nll": nll, "train/bits_per_dim": nll / LN2, "train/learning_rate": rate}
-            self.log_dict(values, batch_size=len(batch), sync_dist=True)
+            self.log_dict(values, batch_size=len(batch), sync_dist=True, logger=False)
         return self.loss(nll)
 
     def loss(self, nll: Tensor) -> Tensor:
@@ -136,7 +136,7 @@ class BertFlow(pl.LightningModule):
 
     def configure_callbacks(self) -> list[pl.Callback]:
         """What watches every fit of this module, whichever Trainer runs it."""
-        return [self.states]
+        return [self.states, ExactResumption()]
 
 
 def planned_steps(trainer: pl.Trainer) -> float:

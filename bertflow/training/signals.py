@@ -14,7 +14,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from bertflow.training.checkpoints import prune_requeue_checkpoints, validation_follows
+from bertflow.training.checkpoints import is_between_steps, prune_requeue_checkpoints
 
 NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
 AGREE_STEPS = 20
@@ -47,7 +47,7 @@ class RequeueBetweenSteps(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Check whether a notice came; with several ranks only now and then, since they have to agree."""
-        if validation_follows(trainer, batch_idx) or (trainer.world_size > 1 and batch_idx % AGREE_STEPS):
+        if not is_between_steps(trainer, batch_idx) or (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS):
             return
         self._check(trainer)
 

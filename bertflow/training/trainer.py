@@ -51,6 +51,8 @@ def known_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message="The dirpath has changed from")
+        # Earlier versions had other callbacks, whose state says nothing but where the checkpoint is.
+        warnings.filterwarnings("ignore", message="Be aware that when using `ckpt_path`, callbacks used to create")
         yield
 
 
@@ -150,8 +152,9 @@ def build_trainer(given: Mapping[str, Any], output: Path, recipe: Mapping[str, A
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
         # At the end of an epoch, and in the middle of a long one; both write the same file.
         last: dict[str, Any] = {"filename": "last", "save_top_k": 1, "enable_version_counter": False}
-        callbacks.append(ModelCheckpoint(checkpoints, **last))
-        callbacks.append(MidEpochCheckpoint(checkpoints, every_n_train_steps=CHECKPOINT_STEPS, **last))
+        callbacks.append(ModelCheckpoint(checkpoints, save_on_train_epoch_end=True, **last))
+        if not any(isinstance(each, MidEpochCheckpoint) for each in callbacks):
+            callbacks.append(MidEpochCheckpoint(checkpoints, every_n_train_steps=CHECKPOINT_STEPS, **last))
         callbacks.append(RequeueBetweenSteps())
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins.append(WholeCheckpoints())

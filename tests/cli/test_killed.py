@@ -1,0 +1,117 @@
+"""Trainings that are killed at random moments, with SIGKILL, and continued until they are done.
+
+A run is killed again and again while it begins, goes on, trains and ends. It must come to the end of a run that was
+left alone: equal weights, an equal metrics.csv, and no unfinished file. More kills: ``test_killed.py BERT FOLDER 50``.
+"""
+
+import multiprocessing
+import os
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from bertflow.cli import main as bertflow
+from bertflow.records import read_record
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", label) for one in NOUNS for other in NOUNS
+        for a, label in (("big", "entailment"), ("small", "neutral"), ("red", "contradiction"))]  # fmt: skip
+SHARED = ["--encoder.pooling=mean(2)", "--encoder.device=cpu", "--trainer.accelerator=cpu", "--resume=auto",
+          "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"]  # fmt: skip
+COMMANDS = {
+    "train": ["--flow.batch_size=8", "--flow.epochs=6", "--flow.glow.hidden=8", "--report=false"],
+    "finetune": ["--finetune.batch_size=8", "--trainer.max_steps=60", "--finetune.checkpoint_every=5"],
+}
+PRELOADED = ["bertflow.runs.training", "bertflow.finetuning.fitting", "bertflow.runs.folder", "tensorboard"]
+TIMEOUT = 200
+
+
+def start(arguments):
+    """The command line in a process that a server forks: importing PyTorch takes longer than these trainings."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    process = context.Process(target=run, args=(arguments,))
+    process.start()
+    return process
+
+
+def run(arguments):
+    torch.set_num_threads(1)
+    with Path(os.devnull).open("w") as sys.stdout:
+        sys.exit(bertflow(arguments))
+
+
+def kill(command, bert, folder, kills, seed=0):
+    """Kill a command so many times; returns how many runs came to their end, and what was there at each kill."""
+    (folder / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
+    (folder / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
+    rows = {"train": "--data.sentences={}.txt", "finetune": "--data.pairs={}.tsv"}[command].format(folder / "rows")
+    arguments = [command, f"--encoder.model={bert}", rows, *SHARED, *COMMANDS[command]]
+    whole, chance, found, runs = folder / "whole", random.Random(seed), Counter(), 0
+    start([*arguments, "--help"]).join(TIMEOUT)  # starts the server
+    longest = finish([*arguments, f"--output={whole}"])
+    while found.total() < kills:
+        attempt = folder / f"run-{runs}"
+        process = start([*arguments, f"--output={attempt}"])
+        process.join(chance.uniform(0, longest))
+        process.kill()
+        process.join(TIMEOUT)
+        if process.exitcode == 0:
+            runs += 1
+        else:
+            assert process.exitcode == -9, "it should have been killed, or be done"
+            found[stage(attempt)] += 1
+    finish([*arguments, f"--output={folder / f'run-{runs}'}"])
+    for number in range(runs + 1):
+        require_equal(folder / f"run-{number}", whole)
+    return runs + 1, found
+
+
+def finish(arguments):
+    """Wait for its end; returns the seconds that it took."""
+    begun, process = time.monotonic(), start(arguments)
+    process.join(TIMEOUT)
+    assert process.exitcode == 0
+    return time.monotonic() - begun
+
+
+def stage(folder):
+    """How far a run had come."""
+    if not (folder / "run.json").exists():
+        return "before run.json"
+    if not (folder / "checkpoints" / "last.ckpt").exists():
+        return "before a checkpoint"
+    steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    return f"{read_record(folder / 'run.json', dict)['status']}, {steps // 20 * 20} steps or more"
+
+
+def require_equal(folder, whole):
+    """Weights bit by bit, metrics byte by byte, and nothing unfinished."""
+    assert (folder / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
+    paths = [path.relative_to(whole) for path in whole.rglob("*.safetensors")]
+    for path in paths:
+        tensors = load_file(folder / path)
+        for name, tensor in load_file(whole / path).items():
+            assert torch.equal(tensor, tensors[name]), (path, name)
+    states = [torch.load(each / "checkpoints" / "last.ckpt", weights_only=True) for each in (folder, whole)]
+    assert states[0]["global_step"] == states[1]["global_step"]
+    assert not [path for path in folder.rglob(".*") if path.name != ".gitignore"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path):
+    kill(command, tiny_bert, tmp_path, kills=6)
+
+
+if __name__ == "__main__":
+    for name in COMMANDS:
+        (place := Path(sys.argv[2], name)).mkdir(parents=True)
+        runs, found = kill(name, sys.argv[1], place, int(sys.argv[3]))
+        sys.stdout.write(f"{name}: {found.total()} kills of {runs} runs, {dict(found)}\n")
