@@ -97,15 +97,16 @@ class ExactResumption(pl.Callback):
         """Keep the random state of every rank, for dropout: of the CPU, and of the GPU if there is one."""
         device = pl_module.device
         states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-        gathered = [trainer.strategy.all_gather(state.to(device)) for state in states]
-        checkpoint["bertflow_random"] = [each.reshape(trainer.world_size, -1).cpu() for each in gathered]
+        checkpoint["bertflow_random"] = of_all_ranks = [states] * trainer.world_size
+        if trainer.world_size > 1:
+            torch.distributed.all_gather_object(of_all_ranks, states)
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Take up the random state; on another number of ranks there is none for each."""
-        states = checkpoint.get("bertflow_random", [])
-        self._random = [each[trainer.global_rank] for each in states if len(each) == trainer.world_size]
+        """Take up the random state of this rank; on another number of ranks there is none for each."""
+        of_all_ranks = checkpoint.get("bertflow_random", [])
+        self._random = of_all_ranks[trainer.global_rank] if len(of_all_ranks) == trainer.world_size else []
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin the next epoch if the checkpoint was written at the end of one.
