@@ -24,7 +24,9 @@ _.experiment
 _.metrics_keys
 _.on_before_backward
 _.on_before_batch_transfer
+_.on_before_optimizer_step
 _.on_exception
+_.on_fit_end
 _.on_load_checkpoint
 _.on_save_checkpoint
 _.on_train_batch_start
