@@ -125,7 +125,7 @@ class ExactResumption(pl.Callback):
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put averaged weights in place where the checkpoint was the last one: Lightning then trains no more."""
         if not self._begun:
-            for average in trainer.callbacks:
+            for average in trainer.callbacks:  # type: ignore[attr-defined]  # set from outside
                 if isinstance(average, WeightAveraging):
                     average.on_train_end(trainer, pl_module)
 
