@@ -4,8 +4,12 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 2 for how a command was called, 3 for what was in the data, 4 for a threshold that was missed.
 """
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+
+MOST_RESAMPLES = 10**6
+"""Most resamples of a bootstrap: all of them are kept in memory."""
 
 
 class BertflowError(Exception):
@@ -52,6 +56,27 @@ class ThresholdMissedError(BertflowError):
 
 class NullDirectionWarning(UserWarning):
     """Some directions of the embeddings hold no variance and were left out."""
+
+
+def require_between(least: float, most: float = sys.float_info.max, **given: float | None) -> None:
+    """Refuse numbers that are too small, too large or not a number; None is what was not given.
+
+    Raises:
+        UsageError: For the first one, with its name.
+    """
+    for name, value in given.items():
+        if value is not None and not least <= value <= most:
+            span = f"{least:,} or more" if most == sys.float_info.max else f"from {least:,} to {most:,}"
+            raise UsageError(f"{name} should be {span}, got {value:,}.")
+
+
+def require_seed(seed: int | None) -> None:
+    """Refuse a random seed that NumPy or Lightning refuses.
+
+    Raises:
+        UsageError: If it is negative, or needs more than 32 bits.
+    """
+    require_between(0, 2**32 - 1, seed=seed)
 
 
 def first_line(error: Exception) -> str:

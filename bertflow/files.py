@@ -19,6 +19,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 from bertflow.errors import DataError
@@ -78,6 +79,42 @@ def require_room(path: Path, size: int) -> None:
             f"{path} needs {size / 1e9:.3g} GB, but only {free / 1e9:.3g} GB are free there. "
             "Make room on that disk, or choose another place."
         )
+
+
+def require_files(*paths: object) -> None:
+    """Refuse files that are missing, before anything is read; what is no path, or on the hub, is left to others.
+
+    Raises:
+        DataError: For the first one that is missing, or a folder.
+    """
+    for path in paths:
+        if not isinstance(path, str | Path) or str(path).startswith("hub:"):
+            continue
+        if Path(path).is_dir():
+            raise DataError(f"{path} is a folder. Name the files in it.")
+        if not Path(path).exists():
+            raise DataError(f"{path} is missing. Give the path of an existing file.")
+
+
+def require_place(path: str | Path | None, folder: bool = False) -> None:
+    """Refuse a place where no file, or no folder, can be made, before anything is computed; nothing is left there.
+
+    Raises:
+        OSError: As the system would later: for a file where a folder should be, missing permissions, or a long name.
+    """
+    if path is None:
+        return
+    place = Path(os.path.realpath(path))
+    found = place if folder and place.exists() else next(one for one in place.parents if os.path.lexists(one))
+    try:
+        if place.is_dir() and not folder:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        with TemporaryFile(dir=found), suppress(FileNotFoundError):
+            for name in place.relative_to(found).parts:
+                (found / f".{name}.{'0' * 8}").lstat()  # too long?
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def allocate(path: Path) -> None:
@@ -261,10 +298,9 @@ def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
     try:
         with opened(path, "rb") as file:
             yield from enumerate(file, start=1)
-    except FileNotFoundError:
-        raise DataError(f"{path} is missing. Give the path of an existing file.") from None
-    except IsADirectoryError:
-        raise DataError(f"{path} is a folder. Name the files in it.") from None
+    except (FileNotFoundError, IsADirectoryError):
+        require_files(path)
+        raise
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         reason = str(error).rstrip(".")
         raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None

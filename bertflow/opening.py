@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict, Unpack
 
-from bertflow.errors import UsageError
+from bertflow.errors import UsageError, require_between
 from bertflow.files import restore
+from bertflow.registry import lookup
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import Role, SentenceEncoder
@@ -103,6 +104,38 @@ def load(model: str | Path | None = None, *, force: bool = False, **options: Unp
     if kind.calibrated:
         encoder.recipe = {"model": str(model), **given}
     return encoder
+
+
+def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
+    """Refuse a name and options that ``load`` would refuse, before text is read and weights are loaded.
+
+    Args:
+        model: As for ``load``; an encoder that is open is left alone.
+        **options: ``LoadOptions``.
+
+    Raises:
+        UsageError: If a pooling, dtype, device or length cannot be used, or the model does not have that layer.
+        DataError: If a model is missing.
+    """
+    from bertflow.encoder.chunks import Chunks
+    from bertflow.encoder.embedded import embedded_encoder
+    from bertflow.encoder.folders import open_model
+    from bertflow.encoder.model import DTYPES, resolve_device
+    from bertflow.encoder.pooling import parse_pooling
+
+    require_between(1, max_length=options.get("max_length"))
+    if dtype := options.get("dtype"):
+        lookup("dtype", DTYPES, dtype)
+    resolve_device(options.get("device") or "auto")
+    if chunks := options.get("chunks"):
+        Chunks.parse(chunks)
+    spelling = options.get("pooling") or ""
+    pooling = parse_pooling(spelling) if spelling and spelling.split("-")[0] != STATIC else None
+    name = embedded_encoder() if model is None else model
+    if isinstance(name, str | Path):
+        place, kind = find(str(name), options.get("revision"))
+        if pooling and kind.open is _transformer:
+            open_model(place).needed([pooling])
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from typing_extensions import Unpack
 
-from bertflow.errors import UsageError
-from bertflow.files import atomic_folder, write_json, write_text
-from bertflow.opening import LoadOptions
+from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
+from bertflow.files import atomic_folder, require_files, require_place, write_json, write_text
+from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
@@ -255,14 +255,16 @@ def fix(
     from bertflow.evaluation.systems import SharedPass
 
     say, rows = say or logger.info, trying.parse_candidates(candidates)
-    if resamples < FEWEST_RESAMPLES:
-        raise UsageError(
-            f"A verdict is based on an interval, which needs resamples of {FEWEST_RESAMPLES} or more, got {resamples}. "
-            "Leave it out for 1000."
-        )
+    require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=resamples)
+    require_between(1, max_sentences=max_sentences, max_pairs=max_pairs)
+    require_seed(seed)
     lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
+    require_files(text, labels, vectors)
+    require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))
+    if encoder is not None:
+        require_openable(encoder, **options)
     labelled = [] if labels is None else [load_evidence(labels, seed)]
     name, opened, text_name, documents = read_all(encoder, text, vectors, options)
     if labelled and not text_name:

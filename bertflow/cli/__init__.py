@@ -44,8 +44,15 @@ COMMANDS: Mapping[str, str] = {
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
 DEBUG = "--debug"
 """The option of every command that shows the traceback of an error of bertflow itself."""
-FILES: Mapping[str, str] = {"SafetensorError": "A file of weights", "OperationalError": "An index"}
-"""Errors of files that are none of the operating system's: safetensors' and SQLite's, both slow to import."""
+_WHOLE, _MEMORY = "Is it whole, and is there room on the disk?", "Ask for less at a time, or take a larger machine."
+OTHERS: Mapping[str, str] = {
+    "SafetensorError": f"A file of weights cannot be read or written: {{}}. {_WHOLE}",
+    "OperationalError": f"An index cannot be read or written: {{}}. {_WHOLE}",
+    "MemoryError": f"There is not enough memory: {{}}. {_MEMORY}",
+    "OutOfMemoryError": f"There is not enough memory: {{}}. {_MEMORY}",
+}
+"""Errors of the machine that are none of the operating system's, by the name of a class (safetensors', SQLite's and
+torch's are slow to import)."""
 INTERNAL = 5
 """The exit code of an error of bertflow itself."""
 ADVICE: Mapping[int, str] = {
@@ -113,9 +120,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
     except Exception as error:
         if DEBUG in argv or os.environ.get("BERTFLOW_DEBUG") == "1":
             traceback.print_exc()
-        if file := FILES.get(type(error).__name__):
-            line = f"{file} cannot be read or written: {error}. Is it whole, and is there room on the disk?"
-            return _failed(line, DataError.exit_code)
+        if line := next((OTHERS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in OTHERS), ""):
+            return _failed(line.format(first_line(error).rstrip(".")), DataError.exit_code)
         what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
         return _failed(f"Internal error: {what}. Please report it, with what {DEBUG} prints.", INTERNAL)
     return code

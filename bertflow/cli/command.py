@@ -37,7 +37,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
 from bertflow.cli import DEBUG, is_first_process, print_result
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_type, members, plain
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
-from bertflow.files import write_json
+from bertflow.files import require_place, write_json
 from bertflow.progress import watched
 from bertflow.registry import flat_options
 
@@ -128,6 +128,7 @@ class Command:
             return 0
         arguments = self.parse(argv)
         output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
+        require_place(output, folder=True)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
         result = self.function(**arguments)
         if result is None or not is_first_process():

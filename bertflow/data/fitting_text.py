@@ -6,8 +6,9 @@ import numpy as np
 
 from bertflow.data.corpus import load_sentences, require_corpus
 from bertflow.data.docstrings import docstring_sentences
-from bertflow.data.sts import load_tasks
-from bertflow.errors import UsageError
+from bertflow.data.sts import load_tasks, require_folder, require_tasks
+from bertflow.errors import UsageError, require_between
+from bertflow.files import require_files, require_place
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,22 @@ class TextOptions:
     processes (torchrun, srun) share one. By default embeddings stay in memory."""
 
 
+def require_text(options: TextOptions) -> None:
+    """Refuse options that name no text, before any is read.
+
+    Raises:
+        UsageError: If both files and tasks are named, or tasks without their folder.
+        DataError: If a file, or the folder of the tasks, is missing.
+    """
+    if options.sentences and options.tasks:
+        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
+    require_between(2, max_sentences=options.max_sentences)
+    require_files(*([options.sentences] if isinstance(options.sentences, str) else options.sentences or ()))
+    if options.tasks:
+        require_tasks(options.tasks, require_folder(options.data_dir))
+    require_place(options.store, folder=True)
+
+
 def training_text(options: TextOptions, seed: int = 0) -> list[str]:
     """The sentences to fit on: those of files, the pairs of STS tasks, or docstrings.
 
@@ -37,8 +54,7 @@ def training_text(options: TextOptions, seed: int = 0) -> list[str]:
         UsageError: If both files and tasks are named, or tasks without their folder.
         DataError: If a file cannot be read, or holds fewer than two sentences.
     """
-    if options.sentences and options.tasks:
-        raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
+    require_text(options)
     if options.tasks:
         tasks = load_tasks(options.tasks, options.data_dir)
         sentences = [text for task in tasks for pair in zip(task.first, task.second, strict=True) for text in pair]

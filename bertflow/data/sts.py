@@ -39,6 +39,7 @@ from bertflow.data.tables import (
     table_suffix,
 )
 from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.files import require_files
 from bertflow.text_keys import text_key
 
 TOP = 5.0
@@ -80,18 +81,40 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
     """
     if table_suffix(task):
         return _load_table(Path(task), Path(task).name.removesuffix(".gz").rpartition(".")[0], OWN)
-    if str(data_dir) == "hub" or str(data_dir).startswith("hub:"):
+    if _is_hub(data_dir):
         return _load_hub(task, str(data_dir).partition(":")[2])
+    folder = _local_folder(data_dir)
+    if table := _own_table(task, folder):
+        return _load_table(table, task, TASKS.get(task, OWN))
+    row = _require_task(task)
+    return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
+
+
+def require_tasks(tasks: str | Sequence[str], data_dir: str | Path) -> None:
+    """Refuse tasks that are unknown or missing, before anything is read.
+
+    Raises:
+        UnknownNameError: If there is no such task.
+        DataError: If a table, or the folder of the data, is missing.
+    """
+    names = tasks.split(",") if isinstance(tasks, str) else tasks
+    if not _is_hub(data_dir) and not all(map(table_suffix, names)):
+        _local_folder(data_dir)
+    require_files(*filter(table_suffix, expand_tasks(tasks, data_dir)))
+
+
+def _is_hub(data_dir: str | Path) -> bool:
+    return str(data_dir) == "hub" or str(data_dir).startswith("hub:")
+
+
+def _local_folder(data_dir: str | Path) -> Path:
     folder = Path(data_dir).expanduser()
     if not folder.is_dir():
         raise DataError(
             f"{folder} should be the folder of the STS data, but there is no such folder. "
             "Give one that holds STS12/, ..., STSB/, SICK/ or tables <task>.tsv."
         )
-    if table := _own_table(task, folder):
-        return _load_table(table, task, TASKS.get(task, OWN))
-    row = _require_task(task)
-    return _load_mix(task, row, folder) if row.mix else _load_package(task, row, folder)
+    return folder
 
 
 def load_tasks(tasks: str, data_dir: str | None) -> list[Pairs]:

@@ -37,6 +37,17 @@ logger = logging.getLogger("bertflow")
 
 SHORT, LONG = 2, 6
 """Tokens of the rows on which a model is tried; an empty sentence has as few as the short one."""
+WANTS_MORE = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    ImportError,
+    LookupError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
+"""What models raise that want more than tokens."""
 TOLERANCES: Mapping[torch.dtype, float] = {torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 1e-1}
 """How far a token's vector may move, as a share of its length: well above rounding, and below what padding costs where
 it is read; half precision hides a small leak."""
@@ -158,7 +169,7 @@ def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedMo
         equal = _agree(alone, first(short, short[::-1]), model.dtype)
     except UsageError:
         raise
-    except Exception as error:  # whatever a model raises that wants more than tokens
+    except WANTS_MORE as error:
         raise UsageError(
             f"A model of type {kind} cannot read a sentence by itself: {first_line(error).rstrip('.')}. "
             "Choose another model."

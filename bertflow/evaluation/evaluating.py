@@ -12,10 +12,11 @@ from typing_extensions import TypedDict, Unpack
 
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import load_pairs, unique_sentences
-from bertflow.data.sts import expand_tasks, load_sts
-from bertflow.errors import UsageError
+from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.rows import number
-from bertflow.opening import LoadOptions
+from bertflow.files import require_files
+from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -122,17 +123,24 @@ def evaluate(
         raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
     if ceiling and (retrieval is not None or binary is not None):
         raise UsageError("The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.")
-    if resamples < 0:
-        raise UsageError(f"resamples should be 0 or more, got {resamples}.")
-    # Everything is read before anything is computed.
+    require_between(0, MOST_RESAMPLES, resamples=resamples)
+    require_between(1, seeds=seeds)
+    require_seed(seed)
     tables = {"retrieval": retrieval, "binary": binary}
-    others = [_pairs(given, kind) for kind, given in tables.items() if given is not None]
-    names = expand_tasks(tasks or "sts7", data_dir) if tasks or not others else ()
+    require_files(retrieval, binary, None if fit_on == "eval" else fit_on)
+    alone = retrieval is None and binary is None
+    for some in filter(None, (tasks or ("sts7" if alone else None), lexical)):
+        require_tasks(some, data_dir)
+    names = expand_tasks(tasks or "sts7", data_dir) if tasks or alone else ()
     theirs = () if published is None else tuple(matching(published, names))
+    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    for model in named:
+        require_openable(model, **options)
+    # Everything is read before anything is computed.
+    others = [_pairs(given, kind) for kind, given in tables.items() if given is not None]
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = labelled_pairs(names, data_dir) if ceiling else {}
-    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     opened = [open_system(model, **options) for model in named]
     given = [name for name, value in options.items() if value is not None and name != "device"]
     if given and all(system.calibrator or system.recipe is None for system in opened):
@@ -231,6 +239,7 @@ def parse_thresholds(spelling: str) -> dict[str, float]:
         task, _, limit = part.partition("=")
         try:
             thresholds[task.strip()] = float(limit)
+            require_between(-100, 100, threshold=thresholds[task.strip()])
         except ValueError:
             raise UsageError(f"A threshold is written task=score, as stsb=70; got {part!r}.") from None
     return thresholds

@@ -18,11 +18,11 @@ from typing_extensions import Unpack
 
 from bertflow.data.conll import is_conll, load_conll
 from bertflow.data.corpus import load_labels, load_sentences
-from bertflow.data.sts import expand_tasks, load_sts
-from bertflow.errors import MissingExtraError, UsageError
+from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.errors import MissingExtraError, UsageError, require_seed
 from bertflow.evaluation.rows import number, setting, task_title
-from bertflow.files import write_text
-from bertflow.opening import LoadOptions
+from bertflow.files import require_files, write_text
+from bertflow.opening import LoadOptions, require_openable
 from bertflow.progress import peak_memory
 from bertflow.results import AbstractResult
 from bertflow.tables import Table, to_csv
@@ -268,6 +268,7 @@ def sweep(
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
     """
+    from bertflow.calibration.spelling import RAW, parse_calibrator
     from bertflow.evaluation.poolings import candidates, open_transformer, sweep_poolings
     from bertflow.evaluation.probing import probe_poolings
     from bertflow.evaluation.tagging import COMPARED, TOKENS, probe_words
@@ -275,23 +276,33 @@ def sweep(
     begin = perf_counter()
     _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
     _refuse(not labels, "probe, which needs labels", folds=folds, seed=seed)
+    require_seed(seed)
+    require_folds(2 if folds is None else folds)
+    require_files(labels, fit_on)
     words = bool(labels) and is_conll(labels or "")
     _refuse(not words, "probe of words, which needs labels in CoNLL columns", columns=columns, compare=compare)
     if options.get("pooling"):
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
+    reductions, pair = tokens or (TOKENS if words else None), _two_columns(columns)
+    candidates(0, "0", reductions)
+    after = compare.split(",") if isinstance(compare, str) else compare or COMPARED
+    for name in set(after) - {RAW}:
+        parse_calibrator(name)
+    where = data_dir or "hub"
+    if not labels:
+        require_tasks(tasks or "tuning", where)
+    require_openable(model, **options)
     options["pooling"] = ALL_BLOCKS
     encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
-    poolings = candidates(int(encoder.describe()["blocks"]), layers, tokens or (TOKENS if words else None))
+    poolings = candidates(int(encoder.describe()["blocks"]), layers, reductions)
     result: Sweep | Probe | WordProbe
     if labels and words:
-        after = compare.split(",") if isinstance(compare, str) else compare or COMPARED
-        text = load_conll(labels, _two_columns(columns))
+        text = load_conll(labels, pair)
         result = probe_words(encoder, text, poolings, after, 5 if folds is None else folds, seed or 0, progress)
     elif labels:
         labelled = load_labels(labels)
         result = probe_poolings(encoder, labelled, poolings, 5 if folds is None else folds, seed or 0, progress)
     else:
-        where = data_dir or "hub"
         sets = [load_sts(task, where) for task in expand_tasks(tasks or "tuning", where)]
         fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
         result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Unpack
 
 from bertflow.errors import UsageError
-from bertflow.opening import LoadOptions, load
+from bertflow.files import require_files, require_place
+from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 
@@ -125,8 +126,9 @@ def export_encoder(
         DataError: If what was written does not compute what the encoder computes.
         MissingExtraError: If the target needs a package that is not installed.
     """
-    from bertflow.data.sts import expand_tasks, load_sts
+    from bertflow.data.sts import expand_tasks, load_sts, require_tasks
     from bertflow.export import approximation, onnx_encoder, targets
+    from bertflow.export.st_folder import TYPES
 
     folder, scored = Path(output), bool(tasks or data_dir)
     lookup("target", targets.TARGETS, target)
@@ -145,6 +147,12 @@ def export_encoder(
     if target == "onnx":
         onnx_encoder.require_onnx()
     targets.require_replaceable(folder)
+    require_place(folder, folder=True)
+    lookup("layout", TYPES, layout)
+    require_files(text, results)
+    if scored:
+        require_tasks(tasks or TASKS, data_dir or "hub")
+    require_openable(model, **options)
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []

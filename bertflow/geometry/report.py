@@ -13,8 +13,10 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
-from bertflow.errors import MissingExtraError, UsageError
-from bertflow.files import write_text
+from bertflow.data.sts import require_tasks
+from bertflow.errors import MissingExtraError, require_between, require_seed
+from bertflow.files import require_files, require_place, write_text
+from bertflow.opening import require_openable
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
 
@@ -184,12 +186,17 @@ def inspect_geometry(
         UsageError: If an option cannot be used.
         DataError: If there are too few sentences, or data is missing or damaged.
     """
-    if sentences < FEWEST:
-        raise UsageError(f"sentences should be at least {FEWEST}, got {sentences}. Look at more.")
-    if output is not None and Path(output).is_file():
-        raise UsageError(f"output should be a folder, but {output} is a file. Choose another name.")
+    require_between(FEWEST, sentences=sentences)
+    require_seed(seed)
+    require_place(output, folder=True)
+    require_files(text, frequencies)
+    from bertflow.calibration.spelling import parse_systems
     from bertflow.geometry import inspecting  # loads torch
 
+    parse_systems(compare or "")
+    if isinstance(pairs, str | Path) and pairs not in (NONE, DOCSTRINGS):
+        require_tasks(str(pairs), data_dir)
+    require_openable(model, pooling=pooling, max_length=max_length, device=device)
     opened = inspecting.open_encoder(model, device, pooling=pooling, max_length=max_length)
     drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
     report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress)

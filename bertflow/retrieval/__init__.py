@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from typing_extensions import TypedDict, Unpack
 
 from bertflow.data.corpus import Answer, load_answers
-from bertflow.errors import UsageError
-from bertflow.files import write_text
-from bertflow.opening import LoadOptions, load
+from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.files import require_files, require_place, write_text
+from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
 from bertflow.tables import write_rows
 
@@ -125,8 +125,11 @@ def build_index(
         UsageError: If there is a file at ``index``, or the encoder cannot split text so.
         DataError: If the answers cannot be used.
     """
-    from bertflow.retrieval.index import AnswerIndex
+    from bertflow.retrieval.index import AnswerIndex, require_new_index
 
+    require_new_index(index)
+    require_files(answers)
+    require_openable(model, **options)
     given, source, chunks = _answers(answers), _source(model, **options), options.get("chunks")
     if chunks:
         source["chunks"] = ""  # the index splits, the encoder does not
@@ -149,7 +152,7 @@ def add_answers(
     Raises:
         DataError: If an id is there already, or the answers or the index cannot be used.
     """
-    given = _answers(answers)
+    given = _answers_for(index, answers, options)
     return _changed(index, options, lambda opened: opened.add(given, progress=progress))
 
 
@@ -167,7 +170,7 @@ def update_answers(
     Raises:
         DataError: If an id is unknown, or the answers or the index cannot be used.
     """
-    given = _answers(answers)
+    given = _answers_for(index, answers, options)
     return _changed(index, options, lambda opened: opened.update(given, progress=progress))
 
 
@@ -198,6 +201,7 @@ def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "au
     """
     from bertflow.retrieval.index import AnswerIndex
 
+    require_place(index)
     held = describe_index(index).source
     options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
     source = _source(model, **options)
@@ -243,6 +247,9 @@ def write_search_example(
     """
     from bertflow.data.docstrings import docstring_corpus
 
+    require_between(1, answers=answers, sentences=sentences)
+    require_seed(seed)
+    require_place(folder, folder=True)
     folder = Path(folder)
     text, pairs = docstring_corpus(answers, sentences, seed)
     names = [f"docstrings-{row:05d}" for row in range(len(pairs))]
@@ -250,6 +257,13 @@ def write_search_example(
     write_rows(folder / "labels.jsonl", ("question", "id"), zip(pairs.first, names, strict=True))
     write_text(folder / "text.txt", "".join(f"{sentence}\n" for sentence in text))
     return SearchExample(folder, len(pairs), len(text), pairs.source)
+
+
+def _answers_for(index: Index, given: Answers, options: IndexOptions) -> list[Answer]:
+    """The answers to put into an index, once it is known that it and its encoder can be opened."""
+    require_files(given)
+    require_index(index, options)
+    return _answers(given)
 
 
 def _answers(given: Answers) -> list[Answer]:
@@ -268,20 +282,32 @@ def _changed(index: Index, options: IndexOptions, change: "Callable[[AnswerIndex
         return _info(opened.path)
 
 
-@contextmanager
-def open_index(index: Index, options: IndexOptions, search: "Search | None" = None) -> "Iterator[AnswerIndex]":
-    """An index with its encoder; one that is open already stays open."""
-    from bertflow.encoder.folders import recorded_prompts
-    from bertflow.retrieval.index import AnswerIndex
+def require_index(index: Index, options: IndexOptions) -> None:
+    """Refuse an index whose encoder cannot be opened, before anything else is read."""
+    if isinstance(index, str | Path):
+        require_openable(**_source_of(index, options))
 
-    if isinstance(index, AnswerIndex):
-        yield index
-        return
+
+def _source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
+    """How the encoder of an index is opened."""
+    from bertflow.encoder.folders import recorded_prompts
+
     held = describe_index(index)
     source = {**held.source, **{name: value for name, value in options.items() if value is not None}}
     if "model" not in source:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
     if "prompt" in held.recipe:
         source.setdefault("prompt", recorded_prompts(held.recipe))
-    with AnswerIndex.open(index, load(**source), search=search) as opened:
+    return source
+
+
+@contextmanager
+def open_index(index: Index, options: IndexOptions, search: "Search | None" = None) -> "Iterator[AnswerIndex]":
+    """An index with its encoder; one that is open already stays open."""
+    from bertflow.retrieval.index import AnswerIndex
+
+    if isinstance(index, AnswerIndex):
+        yield index
+        return
+    with AnswerIndex.open(index, load(**_source_of(index, options)), search=search) as opened:
         yield opened

@@ -25,12 +25,24 @@ from bertflow.encoder.chunks import Chunks
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file
+from bertflow.files import atomic_file, require_place
 from bertflow.retrieval.storage import ExactSearch, Hit, Phrase, Phrases, Search, Storage, rank
 from bertflow.similarity import unit_rows
 
 ROWS = 8192
 """Phrases that are calibrated at a time."""
+
+
+def require_new_index(path: str | Path) -> Path:
+    """Refuse a place where no new index can be; returns it.
+
+    Raises:
+        UsageError: If something is there.
+    """
+    if Path(path).exists():
+        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+    require_place(path)
+    return Path(path)
 
 
 class AnswerIndex(AbstractContextManager["AnswerIndex"]):
@@ -78,9 +90,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             UsageError: If ``path`` exists, or the encoder cannot split texts so.
             DataError: If an id occurs twice, or an embedding has length zero.
         """
-        path = Path(path)
-        if path.exists():
-            raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+        path = require_new_index(path)
         with atomic_file(path) as aside:
             facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             if chunks:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_answer_labels
-from bertflow.errors import DataError, UsageError
-from bertflow.files import to_json
+from bertflow.errors import MOST_RESAMPLES, DataError, require_between, require_seed
+from bertflow.files import require_files, to_json
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
-from bertflow.retrieval import Index, IndexOptions, open_index
+from bertflow.retrieval import Index, IndexOptions, open_index, require_index
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
@@ -108,6 +108,7 @@ def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **
         UsageError: If ``k`` is below 1, or the question is empty.
         DataError: If the index cannot be used.
     """
+    require_between(1, k=k)
     finder = resolve_name(lookup("engine", ENGINES, engine))
     with open_index(index, options, finder()) as opened:
         return Hits(opened.search(question, k))
@@ -137,8 +138,11 @@ def evaluate_search(
     Raises:
         DataError: If a right answer is not in the index, or the index cannot be used.
     """
-    if resamples < 0 or k < 1:
-        raise UsageError(f"--resamples should be 0 or more and -k 1 or more, got {resamples} and {k}.")
+    require_between(0, MOST_RESAMPLES, resamples=resamples)
+    require_between(1, k=k)
+    require_seed(seed)
+    require_files(labels)
+    require_index(index, options)
     import numpy as np
 
     from bertflow.evaluation.figures import mean_figure

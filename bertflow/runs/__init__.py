@@ -1,6 +1,6 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NotRequired
 from typing_extensions import TypedDict
 
 from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, unique_sentences
-from bertflow.data.sts import load_graded, load_tasks, require_folder
-from bertflow.errors import DataError, UsageError
-from bertflow.opening import load
+from bertflow.data.sts import load_graded, load_tasks, require_folder, require_tasks
+from bertflow.errors import DataError, UsageError, require_between
+from bertflow.files import require_files
+from bertflow.opening import load, require_openable
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
 from bertflow.text_keys import hash_texts
@@ -148,11 +149,8 @@ def trainable_encoder(
     """
     from bertflow.encoder.transformer import TransformerEncoder
 
-    encoder: Any = given
-    if given is None or isinstance(given, ModelOptions | str | Path):
-        options = asdict(ModelOptions.of(given))
-        named: dict[str, Any] = {name: recipe.get(name) if one is None else one for name, one in options.items()}
-        encoder = load(**named)
+    named = _load_options(given, recipe)
+    encoder: Any = given if named is None else load(**named)
     if not isinstance(encoder, TransformerEncoder):
         raise UsageError(
             f"A raw transformer is needed, got a {type(encoder).__name__}. Give the encoder before the calibrator, "
@@ -165,6 +163,20 @@ def trainable_encoder(
         )
     say(f"encoder   {encoder.recipe['model']}, {encoder.describe()['pooling']}, width {encoder.dim}")
     return encoder
+
+
+def require_trainable(given: "ModelOptions | TransformerEncoder | str | Path | None", **recipe: Any) -> None:
+    """Refuse an encoder that cannot be opened, before text is read and weights are loaded."""
+    if (named := _load_options(given, recipe)) is not None:
+        require_openable(**named)
+
+
+def _load_options(given: Any, recipe: Mapping[str, Any]) -> dict[str, Any] | None:
+    """How an encoder is opened, by what was given, else by the recipe; None for one that is open."""
+    if not (given is None or isinstance(given, ModelOptions | str | Path)):
+        return None
+    options = asdict(ModelOptions.of(given))
+    return {name: recipe.get(name) if one is None else one for name, one in options.items()}
 
 
 def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0) -> tuple[Pairs, int]:
@@ -189,6 +201,10 @@ def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0)
     for name, targets in uses.items():
         if getattr(options, name) and wanted not in targets:
             raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
+    require_between(1, max_pairs=options.max_pairs, top_score=options.top_score)
+    require_files(*([options.pairs] if isinstance(options.pairs, str) else options.pairs or ()))
+    for tasks in filter(None, (options.tasks, options.leave_out)):
+        require_tasks(tasks, require_folder(options.data_dir))
     if wanted == "scores":
         data_dir = require_folder(options.data_dir) if options.tasks else None
         pairs = load_graded(options.pairs or (), options.tasks or (), data_dir, options.top_score)

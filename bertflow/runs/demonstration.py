@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertflow.files import write_text
+from bertflow.errors import require_between, require_seed
+from bertflow.files import require_place, write_text
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
@@ -112,6 +113,10 @@ def demo(
         output: Folder to write.
         say: Called with each line that is worth reading before the results are there.
     """
+    require_between(2, sentences=sentences)
+    require_between(SHOWN, pairs=pairs)
+    require_seed(seed)
+    require_place(output, folder=True)
     from functools import partial
 
     from bertflow.calibrated import CalibratedEncoder

@@ -14,14 +14,14 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bertflow.data.fitting_text import TextOptions, training_text
-from bertflow.errors import BertflowError, UsageError
-from bertflow.files import write_json, write_text
+from bertflow.data.fitting_text import TextOptions, require_text, training_text
+from bertflow.errors import BertflowError, UsageError, require_seed
+from bertflow.files import require_place, write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, trainable_encoder
+from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import FitRecord, Recipe, resolve
 
@@ -176,15 +176,21 @@ def train(
     recipe = resolve(changes.pop("preset", "default"), changes)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
     require_precision((trainer or {}).get("precision", "32-true"))
+    require_seed(seed)
+    require_place(output, folder=True)
+    if text is None or isinstance(text, TextOptions | str | Path):
+        require_text(data)
     named = ModelOptions.of(encoder)
     made: dict[str, Any] = {"seed_everything": seed, "save_encoder": save_encoder, "report": report}
     made |= {"data": data, "encoder": named, "flow": recipe, "trainer": trainer}
     run = RunFolder(output, resume, recipe.preset, options or made, say)
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
+    require_trainable(encoder, pooling=recipe.pooling)
     with run:
         pl.seed_everything(seed, verbose=False)
         # Before the text, which may take long to read: what can be refused is refused at once.
+        run.prepare(trainer, {}, **{"data.store": data.store})
         opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
         given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
         sentences = given or training_text(data, seed)
@@ -253,7 +259,7 @@ def finetune(
     """
     from bertflow.calibration.base import Provenance
     from bertflow.finetuning.fitting import SiameseFit, siamese_options
-    from bertflow.finetuning.joint import Joint, finished_flow
+    from bertflow.finetuning.joint import JOINT, Joint, finished_flow
     from bertflow.finetuning.siamese import OBJECTIVES, require_float32_weights
     from bertflow.runs.folder import RunFolder
 
@@ -267,16 +273,22 @@ def finetune(
             "--trainer.precision bf16-mixed computes in half precision."
         )
     require_float32_weights((trainer or {}).get("precision", "32-true"))
+    require_seed(seed)
+    require_place(output, folder=True)
     made = {"seed_everything": seed, "data": data, "encoder": named, "finetune": recipe, "trainer": trainer or {}}
     run = RunFolder(output, resume, recipe.objective, options or made, say)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
-    if pairs is None or isinstance(pairs, PairOptions | str | Path):
-        given, left_out = read_pairs(data, recipe.objective, wanted, seed)
-    else:
-        given, left_out = pairs, 0
+    if recipe.joint:
+        lookup("joint loss", JOINT, recipe.joint)
+    require_trainable(encoder)
     with run:
+        run.prepare(trainer, {})
+        if pairs is None or isinstance(pairs, PairOptions | str | Path):
+            given, left_out = read_pairs(data, recipe.objective, wanted, seed)
+        else:
+            given, left_out = pairs, 0
         run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
         fit = SiameseFit(opened, given, recipe, seed)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from bertflow.errors import DataError, UsageError
-from bertflow.opening import LoadOptions, load
+from bertflow.errors import DataError, UsageError, require_seed
+from bertflow.files import require_files, require_place
+from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.progress import bar, place, reading, watched
 from bertflow.results import AbstractResult
 
@@ -164,6 +165,7 @@ def embed(
     """
     from bertflow.data.corpus import stream_sentences
     from bertflow.runs import rows
+    from bertflow.store.build import Plan
     from bertflow.store.store import EmbeddingStore
 
     if verify:
@@ -174,6 +176,10 @@ def embed(
         return Embedded(opened, None)
     if not text:
         raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
+    Plan({}, 0, shards=shards, storage=storage)  # refuses what no store can have
+    require_files(*text)
+    require_place(store, folder=True)
+    require_openable(model, **options)
     named = columns.split(",") if columns else None
     begin = time.monotonic()
     encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
@@ -236,6 +242,10 @@ def fit(
     for name, value in {"preset": preset, "seed": seed}.items():
         if linear and value is not None:
             raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
+    require_place(output, folder=True)
+    require_seed(seed)
+    changes = {"n_components": made.n_components} if getattr(made, "n_components", "auto") != "auto" else {}
+    recipe = resolve(preset or "default", {} if linear else changes)
     if not linear and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = rows.open_source(store, vectors, column)
@@ -248,8 +258,6 @@ def fit(
             from bertflow.training.fitting import fit_flow
 
             assert isinstance(made, FlowCalibrator), "a calibrator is linear, or a flow"
-            changes = {} if made.n_components == "auto" else {"n_components": made.n_components}
-            recipe = resolve(preset or "default", changes)
             options = {"enable_progress_bar": watched() if progress is None else progress}
             with rows.any_order(source, output) as x:
                 made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, None)
@@ -296,6 +304,7 @@ def transform(
     from bertflow.runs import rows
 
     folder, output = Path(calibrator), Path(output)
+    require_place(output, folder=Path(output).suffix not in FORMATS)
     fitted, source = load_calibrator(folder), rows.open_source(store, vectors, column)
     rows.check_output(output, source)
     rows.require_same(fitted, folder, source, bare)

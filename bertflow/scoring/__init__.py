@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_sentences
-from bertflow.errors import UsageError
-from bertflow.files import atomic_folder
-from bertflow.opening import LoadOptions, load
+from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.files import atomic_folder, require_files, require_place
+from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.tables import Table, require_writable, write_rows
 
@@ -134,6 +135,11 @@ def score(
     """
     if output:
         require_writable(output)
+    require_place(output)
+    require_place(save, folder=True)
+    require_between(1e-9, 1 - 1e-9, false_match_rate=false_match_rate)
+    require_between(2, max_sentences=max_sentences)
+    require_seed(seed)
     for name, value in {"labels": labels, "save": save, "density": density}.items():
         if value is not None and fit_on is None:
             raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
@@ -141,12 +147,17 @@ def score(
         raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
     if not (pairs or domain or save):
         raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
+    require_files(pairs, domain, fit_on, labels)
+    from bertflow.calibration.spelling import parse_calibrator
     from bertflow.data.pairs import load_pairs
     from bertflow.evaluation.systems import pair_cosines
     from bertflow.scoring.domain import DOMAIN, DomainCheck
     from bertflow.scoring.random_pairs import unseen_sample
-    from bertflow.scoring.scores import SCORES, ScoreCalibrator
+    from bertflow.scoring.scores import CURVES, SCORES, ScoreCalibrator
 
+    lookup("method", {"auto": None, **CURVES}, method)
+    DomainCheck(parse_calibrator(density or "gaussian"))
+    require_openable(encoder, **options)
     labelled = load_pairs(labels, "binary") if labels else None
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
     home = Path(encoder) if isinstance(encoder, str | Path) else None

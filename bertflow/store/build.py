@@ -31,7 +31,7 @@ from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, require_between
 from bertflow.files import atomic_file, file_sha256, require_room, write_json
 from bertflow.progress import Advance, place
 from bertflow.records import read_record
@@ -52,6 +52,8 @@ POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""
 DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
 """Precisions of rows on disk."""
+MOST_SHARDS = 99_999
+"""Their names have five digits."""
 SHARD_ROWS = 65536
 """Largest default size of a shard, in rows: at 300 sentences a second, a killed run loses at most 4 minutes of work."""
 SHARDS_LEAST = 8
@@ -195,8 +197,7 @@ class Plan:
     def __post_init__(self) -> None:
         if self.storage is not None:
             lookup("store dtype", DTYPES, self.storage)
-        if self.shards is not None and self.shards < 1:
-            raise UsageError(f"A store needs shards, got {self.shards}. Give one at least.")
+        require_between(1, MOST_SHARDS, shards=self.shards)
 
     def manifest(self) -> dict[str, Any]:
         """The content of ``store.json`` of a new store."""

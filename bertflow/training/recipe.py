@@ -96,6 +96,8 @@ class Recipe:
             raise UsageError(f"flow.batch_size must be a multiple of flow.unit ({self.unit}), got {self.batch_size}.")
         if isinstance(self.n_components, str) and self.n_components not in ("auto", "all"):
             raise UsageError(f"flow.n_components is a number, auto or all, got {self.n_components!r}.")
+        if not isinstance(self.n_components, str):
+            require_least(self, "flow", {"n_components": 1})
         if self.start == "none" and not isinstance(self.n_components, str):
             raise UsageError(
                 f"Keeping {self.n_components} directions needs flow.start whitening, which says which are the largest; "

@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.files import require_place
+from bertflow.opening import require_openable
 from bertflow.records import read_record
 
 if TYPE_CHECKING:
@@ -232,9 +234,12 @@ def compare_words(
         raise UsageError(f"Words and sentences belong together, but {missing} missing. Give both.")
     if format and output is None:
         raise UsageError("format is for the pictures, which need output. Give both or neither.")
+    require_place(output, folder=True)
     chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
     if output is not None:
         import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
+    for one in pooling or (None,):
+        require_openable(model, revision=revision, pooling=one)
     from bertflow.words.compare import run_study
     from bertflow.words.encoder import WordEncoder
 

@@ -1,0 +1,98 @@
+"""What the tests of all commands share: command lines that work, and the small files that they read."""
+
+import os
+import shutil
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bertflow.cli import main
+from bertflow.data import docstrings, tables
+from bertflow.encoder.model import BlockStack
+
+NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
+SIZES = ("big", "red", "small", "green", "old", "tall")
+SENTENCES = [
+    f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS
+]
+
+
+@pytest.fixture(scope="session")
+def inputs(tmp_path_factory, tiny_bert):
+    """Text, tables, vectors, and what the first commands make of them."""
+    folder = tmp_path_factory.mktemp("inputs")
+    (folder / "text.txt").write_text("\n".join(SENTENCES))
+    rows = [f"{one}\t{other}\t{k % 2}\n" for k, (one, other) in enumerate(pairwise(SENTENCES[:111]))]
+    (folder / "labels.tsv").write_text("sentence1\tsentence2\tlabel\n" + "".join(rows))
+    classes = [
+        f"{one}\t{one}\t{label}\n" for one in SENTENCES[:60] for label in ("entailment", "neutral", "contradiction")
+    ]
+    (folder / "nli.tsv").write_text("premise\thypothesis\tlabel\n" + "".join(classes))
+    (folder / "answers.tsv").write_text("id\ttext\ndogs\tthe dog sleeps .\n")
+    (folder / "more.tsv").write_text("id\ttext\ncats\tthe cat sleeps .\n")
+    (folder / "right.tsv").write_text("question\tid\nthe dog runs .\tdogs\n")
+    (folder / "data").mkdir()
+    graded = [f"{one}\t{other}\t{k % 6}\n" for k, (one, other) in enumerate(pairwise(SENTENCES[:40]))]
+    (folder / "data" / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(graded))
+    np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(300, 8)).astype("float32"))
+    shutil.copytree(tiny_bert, folder / "BERT")
+    before = Path.cwd()
+    os.chdir(folder)
+    for line in MADE:
+        assert main(line.split()) == 0
+    os.chdir(before)
+    return folder
+
+
+MADE = (
+    "fit --vectors x.npy --calibrator center --output fitted",
+    "search build faq.index --answers answers.tsv --model BERT --device cpu",
+    "export BERT --target sentence-transformers --output exported",
+)
+"""The command lines that make inputs of other command lines."""
+
+
+@pytest.fixture
+def place(inputs, tmp_path, monkeypatch):
+    """A working directory with the inputs, and ``out`` to write in."""
+    monkeypatch.chdir(tmp_path)
+    for path in inputs.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "faq.index").unlink()
+    shutil.copy(inputs / "faq.index", tmp_path / "faq.index")  # it is changed
+    (tmp_path / "out").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def own_docstrings(monkeypatch):
+    """Docstrings of this package alone: the standard library's take seconds to read."""
+    source = docstrings.Path(docstrings.__file__).parents[1]
+    monkeypatch.setattr(docstrings, "_source_files", lambda: sorted(source.rglob("*.py")))
+
+
+@pytest.fixture
+def nothing_is_read(monkeypatch):
+    """Weights, text and docstrings are out of reach: whoever touches them before an error makes another one."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("read too early")
+
+    for owner, name in ((BlockStack, "load"), (docstrings, "_read_prose"), (tables, "read_raw_lines")):
+        monkeypatch.setattr(owner, name, refuse)
+
+
+@pytest.fixture
+def error_line(capsys):
+    """Of an exit code and the one that is expected, the one line that says what is wrong."""
+
+    def read(code, expected):
+        lines = capsys.readouterr().err.splitlines()
+        assert code == expected, lines
+        assert [line.startswith("error: ") for line in lines].count(True) == 1
+        assert lines[-1].startswith("error: ")
+        return lines[-1]
+
+    return read

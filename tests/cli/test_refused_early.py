@@ -1,0 +1,211 @@
+"""What is wrong by itself on a command line is refused before text, weights or docstrings are read.
+
+Names, numbers and paths: a row is a command, what is wrong, and a part of the one line. What is slow is out of reach in
+the test, so that a check that comes too late shows as another error.
+"""
+
+import pytest
+
+from bertflow.cli import main
+
+CALLS = {
+    "demo": "demo --output out/new",
+    "fix": "fix BERT text.txt --output out/new",
+    "train": "train --encoder.model=BERT --data.sentences=text.txt --output=out/new",
+    "finetune": "finetune --encoder.model=BERT --data.pairs=nli.tsv --output=out/new",
+    "embed": "embed text.txt --model BERT --store out/new",
+    "fit": "fit --vectors x.npy --calibrator abtt(1) --output out/new",
+    "transform": "transform --vectors x.npy --calibrator fitted",
+    "evaluate": "evaluate BERT --tasks mine --data_dir data",
+    "sweep": "sweep BERT --tasks mine --data_dir data",
+    "verify-paper": "verify-paper BERT --data_dir data",
+    "inspect": "inspect BERT --text text.txt --output out/new",
+    "tokens": "tokens dog",
+    "words": "words dog cat --in dog --model BERT --output out/new",
+    "export": "export BERT --target sentence-transformers --output out/new",
+    "score": "score BERT labels.tsv --fit_on text.txt",
+    "search build": "search build out/new --answers answers.tsv --model BERT",
+    "search add": "search add faq.index --answers more.tsv",
+    "search update": "search update faq.index --answers answers.tsv",
+    "search remove": "search remove faq.index dogs",
+    "search recalibrate": "search recalibrate faq.index --model BERT",
+    "search ask": "search ask faq.index dog",
+    "search evaluate": "search evaluate faq.index --labels right.tsv",
+    "search example": "search example out/new",
+    "serve": "serve BERT --port 18765",
+    "doctor": "doctor --golden exported --model exported",
+}
+"""What every call of a command begins with."""
+ENCODER = {
+    "--pooling nonsense": "Unknown pooling 'nonsense'",
+    "--pooling mean(99)": "Pooling mean(99) reads layer 99, but the encoder has 4 blocks",
+    "--dtype nonsense": "Unknown dtype 'nonsense'",
+    "--device nonsense": "The device 'nonsense' cannot be used",
+    "--max_length 0": "max_length should be 1 or more, got 0",
+    "--max_length nan": "The option max_length cannot be nan",
+    "--chunks nonsense": "Chunks are spelled tokens or sentences",
+    "--revision x": "A revision ('x') is for hub ids",
+}
+"""Options of the encoder that cannot be used -> a part of what is said."""
+SEED = {"--seed -1": "seed should be from 0 to 4,294,967,295, got -1", "--seed 4294967296": "seed should be from 0"}
+RESAMPLES = {"--resamples -1": "resamples should be", "--resamples 99999999999": "got 99,999,999,999"}
+TRAINER = {
+    "--trainer.accelerator nonsense": "invalid accelerator name",
+    "--trainer.precision 16-true": "precision",
+    "--trainer.devices -5": "Lightning's Trainer refuses its options",
+    "--trainer.strategy nonsense": "invalid strategy name",
+    "--seed_everything -1": "seed should be from 0",
+    "--encoder.pooling nonsense": "Unknown pooling",
+    "--encoder.pooling mean(99)": "the encoder has 4 blocks",
+    "--encoder.device nonsense": "The device 'nonsense' cannot be used",
+    "--output text.txt": "text.txt",
+}
+EARLY = {
+    "demo": SEED | {"--sentences 1": "sentences should be 2 or more", "--pairs 0": "pairs should be 3 or more"},
+    "fix": ENCODER
+    | SEED
+    | RESAMPLES
+    | {
+        "--candidates nonsense": "Unknown baseline 'nonsense'",
+        "--purpose nonsense": "purpose cannot be nonsense",
+        "--max_sentences 0": "max_sentences should be 1 or more",
+        "--max_pairs -1": "max_pairs should be 1 or more",
+        "--labels missing.tsv": "missing.tsv is missing",
+    },
+    "train": TRAINER
+    | {
+        "--flow.preset nonsense": "Unknown preset",
+        "--flow.batch_size 0": "batch_size",
+        "--flow.learning_rate nan": "learning_rate cannot be nan",
+        "--flow.n_components -1": "flow.n_components must be at least 1, got -1",
+        "--data.max_sentences 0": "max_sentences should be 2 or more",
+        "--data.sentences missing.txt": "missing.txt is missing",
+        "--data.store text.txt/a": "text.txt/a: Not a directory",
+        "--resume nonsense": "nonsense",
+    },
+    "finetune": TRAINER
+    | {
+        "--encoder.dtype float16": "Weights are trained in float32",
+        "--finetune.objective nonsense": "nonsense",
+        "--finetune.joint nonsense": "Unknown joint loss",
+        "--data.pairs missing.tsv": "missing.tsv is missing",
+        "--data.max_pairs 0": "max_pairs should be 1 or more",
+        "--data.top_score -1": "top_score should be 1 or more",
+        "--data.leave_out nonsense --data.data_dir data": "Unknown task 'nonsense'",
+    },
+    "embed": ENCODER
+    | {
+        "--storage nonsense": "Unknown store dtype",
+        "--shards 0": "shards should be from 1 to 99,999, got 0",
+        "--shards 100000": "got 100,000",
+        "--model no/such/folder": "no/such/folder does not exist",
+    },
+    "fit": {
+        "--calibrator nonsense": "Unknown calibrator 'nonsense'",
+        "--calibrator abtt(-1)": "A calibrator is a name and one number",
+        "--calibrator flow --seed -1": "seed should be from 0",
+        "--calibrator flow --preset nonsense": "Unknown preset",
+        "--calibrator flow(0)": "n_components",
+        "--preset default": "preset is for a flow",
+    },
+    "transform": {"--output out/z.txt": "Plain vectors are written to .npy or .parquet"},
+    "evaluate": ENCODER
+    | SEED
+    | RESAMPLES
+    | {
+        "--tasks nonsense": "Unknown task 'nonsense'",
+        "--similarity nonsense": "Unknown similarity",
+        "--aggregation nonsense": "Unknown aggregation",
+        "--compare nonsense": "Unknown baseline",
+        "--fit_on missing.txt --compare center": "missing.txt is missing",
+        "--seeds 0": "seeds should be 1 or more",
+        "--lexical nonsense": "Unknown task",
+        "--fail_below mine=nan": "A threshold is written task=score",
+        "--published nonsense": "No published figures hold 'nonsense'",
+        "--retrieval missing.tsv": "missing.tsv is missing",
+        "--binary missing.tsv": "missing.tsv is missing",
+    },
+    "sweep": {option: said for option, said in ENCODER.items() if "pooling" not in option}
+    | {
+        "--tokens nonsense": "Unknown token reduction",
+        "--fit_on missing.txt": "missing.txt is missing",
+        "--folds 3": "folds belongs to the probe",
+        "--tasks nonsense": "Unknown task",
+    },
+    "verify-paper": {"--device nonsense": "The device", "--max_length 0": "max_length should be 1 or more"},
+    "inspect": SEED
+    | {
+        "--pooling nonsense": "Unknown pooling",
+        "--max_length 0": "max_length should be",
+        "--device nonsense": "The device",
+        "--compare nonsense": "Unknown baseline",
+        "--sentences -1": "sentences should be",
+        "--pairs nonsense": "Unknown task",
+        "--frequencies missing.txt": "missing.txt is missing",
+    },
+    "tokens": {"--model no/such/folder": "does not exist"},
+    "words": {
+        "--pooling nonsense": "Unknown pooling",
+        "--pooling mean(99)": "the encoder has 4 blocks",
+        "--study nonsense": "got both",
+        "--format gif": "format cannot be gif",
+    },
+    "export": ENCODER
+    | {
+        "--target nonsense": "Unknown target",
+        "--layout nonsense": "Unknown layout",
+        "--int8": "--int8 is for the target onnx",
+        "--linearize --text missing.txt": "missing.txt is missing",
+        "--results missing.json": "missing.json is missing",
+        "--push nonsense": "OWNER/NAME",
+        "--output BERT": "BERT holds something that is not an earlier export",
+    },
+    "score": ENCODER
+    | SEED
+    | {
+        "--method nonsense": "Unknown method",
+        "--density nonsense": "Unknown calibrator",
+        "--false_match_rate 0": "false_match_rate should be",
+        "--false_match_rate nan": "false_match_rate cannot be nan",
+        "--max_sentences -1": "max_sentences should be 2 or more",
+        "--domain missing.txt": "missing.txt is missing",
+        "--output out/a.xyz": "Unknown ending",
+        "--save text.txt/a": "text.txt/a: Not a directory",
+    },
+    "search build": ENCODER | {"--answers missing.tsv": "missing.tsv is missing"},
+    "search add": {"--answers missing.tsv": "missing.tsv is missing", "--device nonsense": "The device"},
+    "search update": {"--answers missing.tsv": "missing.tsv is missing", "--device nonsense": "The device"},
+    "search remove": {"--device nonsense": "The device"},
+    "search recalibrate": {"--device nonsense": "The device", "--model no/such/folder": "does not exist"},
+    "search ask": {"-k 0": "k should be 1 or more", "--engine nonsense": "Unknown engine"},
+    "search evaluate": RESAMPLES | SEED | {"-k 0": "k should be 1", "--labels missing.tsv": "missing.tsv is missing"},
+    "search example": SEED | {"--answers 0": "answers should be 1 or more", "--sentences -1": "sentences should be 1"},
+    "serve": {
+        "--port 80": "the port from 1024 to 65535",
+        "--host nonsense": "The host must be one of",
+        "--batch 1": "a batch 2 requests or more",
+        "--timeout nan": "timeout cannot be nan",
+        "--max_texts 0": "Limits must be above zero",
+    },
+    "doctor": {"--batch 0": "batch should be 1 or more", "--key NO_SUCH": "NO_SUCH, which is not set"},
+}
+"""A command -> what is wrong with a name, a number or a path -> a part of what is said."""
+
+
+PARSED_SLOWLY = ("train", "finetune")
+"""Their parsers know all options of Lightning's Trainer."""
+OF_DATA = ("missing", "no/such", "text.txt", "--resume")
+"""What shows that a file or a place is wrong: exit code 3."""
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong"),
+    [
+        pytest.param(command, wrong, marks=pytest.mark.slow if command in PARSED_SLOWLY and at else ())
+        for command, rows in EARLY.items()
+        for at, wrong in enumerate(rows)
+    ],
+)
+def test_what_is_wrong_by_itself_is_refused_before_anything_is_read(command, wrong, place, error_line, nothing_is_read):
+    code = 3 if any(word in wrong for word in OF_DATA) else 2
+    assert EARLY[command][wrong] in error_line(main([*CALLS[command].split(), *wrong.split()]), code)
