@@ -67,6 +67,14 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         _swap(aside, folder)
 
 
+@contextmanager
+def scratch_folder(path: Path) -> Iterator[Path]:
+    """A hidden folder beside ``path``, removed in the end; if this process is killed, by the next one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with _aside(path, Path.mkdir) as aside, _named(path):
+        yield aside
+
+
 def require_room(path: Path, size: int) -> None:
     """Refuse to begin a file that the disk cannot hold.
 

@@ -28,7 +28,7 @@ DELAY = 1.0
 
 def watched() -> bool:
     """Whether somebody watches: stderr is a terminal, or this is a notebook."""
-    return sys.stderr.isatty() or "ipykernel" in sys.modules
+    return bool(sys.stderr and sys.stderr.isatty()) or "ipykernel" in sys.modules
 
 
 @contextmanager

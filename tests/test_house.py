@@ -118,6 +118,18 @@ def imports(path):
             yield one.module
 
 
+def test_errors_that_were_not_foreseen_are_caught_by_the_command_line_alone():
+    wide = ("Exception", "BaseException")
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in FILES
+        if PACKAGE in path.parents
+        for one in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(one, ast.ExceptHandler) and (one.type is None or getattr(one.type, "id", "") in wide)
+    ]
+    assert found == ["cli/__init__.py"]
+
+
 @pytest.mark.parametrize("library", DOORS)
 def test_a_library_has_one_door(library):
     inside = [PACKAGE / door for door in DOORS[library]]

@@ -77,13 +77,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run ``bertflow``; returns the exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
     if not argv or argv[0] in ("-h", "--help"):
-        print(_help())
-        return 0
+        return run(lambda _: print(_help()) or 0, [])
     if argv[0] == "--version":
         from bertflow import __version__
 
-        print(f"bertflow {__version__}")
-        return 0
+        return run(lambda _: print(f"bertflow {__version__}") or 0, [])
     if argv[0] not in COMMANDS:
         print(f"error: Unknown command {argv[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
@@ -106,7 +104,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
     try:
         with notes_on_stderr():
             code = command([word for word in argv if word != DEBUG])
-        sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
+        if sys.stdout:  # none where a process is started without one
+            sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -27,7 +26,7 @@ from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, file_sha256, require_room, write_json
+from bertflow.files import atomic_file, file_sha256, require_room, scratch_folder, write_json
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
 from bertflow.records import read_record
@@ -88,9 +87,8 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     elif source.column is None:
         yield np.load(source.path, mmap_mode="r")
     else:
-        beside.parent.mkdir(parents=True, exist_ok=True)
-        with TemporaryDirectory(prefix=".rows.", dir=beside.parent) as folder:
-            path = Path(folder) / "rows.npy"
+        with scratch_folder(beside) as folder:
+            path = folder / "rows.npy"
             write_matrix(path, (source.n, source.dim), dtype_of(source), {}, lambda start: source.blocks(start=start))
             yield np.load(path, mmap_mode="r")
 

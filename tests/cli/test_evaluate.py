@@ -153,7 +153,7 @@ def test_a_missed_threshold_is_exit_code_4(evaluate, fitted, limit, code):
             "error: center needs text to be fitted on. Give",
         ),
         (["--fit_on", "eval", "--tasks", "news"], 2, "error: fit_on is for the baselines, but none were asked for."),
-        (["--resamples", "-1", "--tasks", "news"], 2, "error: resamples should be 0 or more, got -1."),
+        (["--resamples", "-1", "--tasks", "news"], 2, "error: resamples should be from 0 to 1,000,000, got -1."),
         (["--pooling", "meen", "--tasks", "news"], 2, "error: Unknown pooling 'meen'."),
         (["--fail_below", "news", "--tasks", "news"], 2, "error: A threshold is written task=score, as stsb=70; got "),
     ],

@@ -126,7 +126,7 @@ def test_word_vectors_have_no_layers(inspect, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message", "code"),
     [
-        (["--sentences", "5"], "error: sentences should be at least 24, got 5. Look at more.", 2),
+        (["--sentences", "5"], "error: sentences should be 24 or more, got 5.", 2),
         (["--compare", "magic"], "error: Unknown baseline 'magic'.", 2),
         (["--pairs", "sts12,sts13", "--data_dir", "."], "error: pairs takes one task, got 2: sts12, sts13.", 2),
         (["--pairs", "absent.tsv"], "error: absent.tsv", 3),
@@ -142,8 +142,8 @@ def test_what_cannot_be_used_is_refused_in_one_line(inspect, tiny_bert, argument
 
 def test_a_file_is_no_folder_to_write_to(tiny_bert, files, capsys):
     output = files / "counts.txt"
-    assert run(main, [str(tiny_bert), "--output", str(output)]) == 2
-    message = f"error: output should be a folder, but {output} is a file. Choose another name.\n"
+    assert run(main, [str(tiny_bert), "--output", str(output)]) == 3
+    message = f"error: {output}: Not a directory. A file stands where a folder should be: choose another place.\n"
     assert capsys.readouterr().err == message
 
 

@@ -315,7 +315,7 @@ def test_what_has_no_seeds_is_refused(runs, folder, tiny_bert):
     assert refused(UsageError, CalibratedEncoder(encoder, bare), folder, fit_on=text) == (
         "The flow of tiny-bert was fitted on bare arrays, so its text is not known. Leave seeds out."
     )
-    assert refused(UsageError, str(runs[0]), folder, seeds=0) == "seeds is a number of seeds, from 1; got 0."
+    assert refused(UsageError, str(runs[0]), folder, seeds=0) == "seeds should be 1 or more, got 0."
 
 
 def test_text_that_is_missing_or_has_changed_is_refused(train, folder):
