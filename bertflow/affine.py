@@ -27,6 +27,8 @@ from bertflow.onednn import linear
 
 NULL_SHARE = 1e-5
 """Standard deviation below this share of the root mean square norm: a null direction."""
+EQUAL_SHARE = 1e-13
+"""The same over all directions together: equal rows, whose mean is rounded."""
 
 
 class AffineMap(nn.Module):
@@ -177,15 +179,20 @@ def principal_directions(moments: Moments) -> tuple[Float64, Float64]:
 def _require_spread(moments: Moments) -> None:
     if moments.n < 2:
         raise DataError(f"A covariance needs at least 2 rows, got {moments.n}. Fit on more sentences.")
-    if not moments.scatter.any():
+    if math.sqrt(np.trace(moments.covariance)) <= EQUAL_SHARE * math.sqrt(moments.mean_square_norm):
         raise DataError(
             f"All {moments.n} rows are equal, so there is nothing to calibrate. Fit on different sentences."
         )
 
 
 def _kept(deviation: Float64, moments: Moments, what: str, how: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Which directions are not null; says how many are."""
+    """Which directions are not null; says how many are, and refuses rows without any."""
     kept = deviation > NULL_SHARE * math.sqrt(moments.mean_square_norm)
+    if not kept.any():
+        raise DataError(
+            f"The {moments.n} rows differ by less than {NULL_SHARE:g} of their length, which is taken for rounding. "
+            "Subtract one of them from all, in float64, and fit on the result; or fit on different sentences."
+        )
     null = int((~kept).sum())
     if null:
         few = f" {moments.n} rows span at most {moments.n - 1}." if moments.n <= moments.dim else ""

@@ -18,6 +18,7 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from operator import methodcaller
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
@@ -286,8 +287,9 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def to_json(value: Any) -> str:
-    """One spelling for equal content: sorted keys, two spaces, no NaN, a final newline."""
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n"
+    """One spelling for equal content: sorted keys, two spaces, no NaN, a final newline; NumPy's numbers are plain."""
+    plain = methodcaller("item")
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
 
 
 def write_json(path: str | Path, value: Any) -> None:

@@ -23,6 +23,21 @@ from bertflow.errors import DataError
 Float64 = NDArray[np.float64]
 BLOCK = 8192
 """Rows that are turned into float64 at a time."""
+SCALE = (1e-100, 1e100)
+"""Between which the largest number of embeddings lies: its square neither vanishes nor overflows."""
+
+
+def require_scale(what: str, value: float, scale: tuple[float, float] = SCALE) -> None:
+    """Refuse embeddings of which ``value`` is outside of ``scale``, unless it is 0; ``what`` says what it is.
+
+    Raises:
+        DataError: With both bounds, and what to do.
+    """
+    if not (value == 0 or scale[0] <= value <= scale[1]):
+        raise DataError(
+            f"The {what} of the embeddings should lie between {scale[0]:g} and {scale[1]:g}, got {value:.3g}. "
+            "Multiply all of them by one number."
+        )
 
 
 def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
@@ -43,21 +58,38 @@ def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
 
 @dataclass(frozen=True)
 class Moments:
-    """Count, mean (dim,) and scatter matrix (dim, dim) of the rows seen."""
+    """Count, mean (dim,) and scatter matrix (dim, dim) of the rows seen.
+
+    Raises:
+        DataError: If the shapes do not fit together, a number is not finite, or a variance is below 0.
+    """
 
     n: int
     mean: Float64
     scatter: Float64
+
+    def __post_init__(self) -> None:
+        fits = self.n >= 0 and self.scatter.shape == (self.mean.size, self.mean.size) == 2 * self.mean.shape
+        finite = fits and np.isfinite(self.mean).all() and np.isfinite(self.scatter).all()
+        if not (finite and (np.diagonal(self.scatter) >= 0).all()):
+            raise DataError(
+                "Moments are a count, a mean (dim,) and a scatter (dim, dim) of finite numbers, none of its diagonal "
+                f"below 0; got a count of {self.n}, shapes {self.mean.shape} and {self.scatter.shape}. Compute them "
+                "from the rows."
+            )
 
     @classmethod
     def of(cls, x: NDArray[np.floating]) -> "Moments":
         """Moments of the rows of ``x`` (n, dim), in blocks, so that memory does not grow with n.
 
         Raises:
-            DataError: If ``x`` is not a matrix with rows, or holds a NaN or infinity; the message names the row.
+            DataError: If ``x`` is not a matrix with rows and columns, holds a NaN or infinity (the message names the
+                row), or its largest number is outside of ``SCALE``.
         """
-        if x.ndim != 2 or not len(x):
+        if x.ndim != 2 or not x.size:
             raise DataError(f"Moments need a matrix (n, dim) with rows, got shape {tuple(x.shape)}.")
+        if np.isfinite(largest := max(float(x.max()), -float(x.min()))):  # what is not is named below, with its row
+            require_scale("largest number", largest)
         return cls.merged(cls._of_block(x[start : start + BLOCK], start) for start in range(0, len(x), BLOCK))
 
     @classmethod

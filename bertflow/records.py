@@ -6,15 +6,17 @@ still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes
 """
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_type_hints
 
+import numpy as np
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import is_typeddict
 
-from bertflow.errors import BertflowError, DataError
+from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.files import restore
 
 Record = TypeVar("Record")
@@ -63,6 +65,24 @@ def parse_record(
     except ValidationError as error:
         raise DataError(_message(error.errors()[0], name, what, do)) from None
     return from_json(content) if is_typeddict(schema) else record
+
+
+def require_types(options: object, group: str) -> None:
+    """Refuse a dataclass with a value of another type than its field states, or a number that is not finite.
+
+    Raises:
+        UsageError: For the first one, as ``group.name``.
+    """
+    for name, wanted in get_type_hints(type(options)).items():
+        value = getattr(options, name)
+        plain = value.item() if isinstance(value, np.generic) else value
+        try:
+            _adapter(wanted).validate_python(plain, strict=True)
+            wrong = ["a finite number"] if isinstance(plain, float) and not math.isfinite(plain) else []
+        except ValidationError as error:
+            wrong = [each["msg"].removeprefix("Input should be ") for each in error.errors()]
+        if wrong:
+            raise UsageError(f"{group}.{name} should be {' or '.join(wrong)}, got {value!r}.")
 
 
 def _message(error: ErrorDetails, name: str, what: str, do: str) -> str:

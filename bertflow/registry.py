@@ -22,9 +22,9 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
     """
     try:
         return table[name]
-    except KeyError:
+    except (KeyError, TypeError):  # a list is no key
         known = ", ".join(table)
-        raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.{did_you_mean(name, table)}") from None
+        raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.{did_you_mean(str(name), table)}") from None
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -16,11 +16,13 @@ without the text; and, where the text is known, its provenance. As a folder it i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
@@ -32,7 +34,7 @@ from safetensors.torch import load_file as load_tensors
 from safetensors.torch import save_file as save_tensors
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 from typing_extensions import TypedDict
 
@@ -67,8 +69,6 @@ CalibratorRecord = TypedDict(
     },
 )
 """What ``calibrator.json`` cannot be read without."""
-SCALE = (1e-100, 1e100)
-"""Between which the largest number of what is fitted lies: its square neither vanishes nor overflows."""
 ROWS = 8192
 """Rows that are mapped at a time."""
 
@@ -112,11 +112,16 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
         """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
+    def _require_parameters(self) -> None:
+        """Refuse parameters of a wrong type or out of range, before anything is fitted."""
+
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
 
         Raises:
-            DataError: For a NaN, an infinity, fewer than two rows, or rows that are all equal.
+            DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or a largest number outside
+                of ``bertflow.moments.SCALE``.
+            UsageError: For a parameter of a wrong type or out of range.
         """
         self._fit(X)
         return self
@@ -135,7 +140,6 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _fit(self, X: ArrayLike, *made_by: Any) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
-        _require_scale(x)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
         self.map_ = self._fit_map(x, *made_by)
 
@@ -180,8 +184,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         Raises:
             DataError: If the width is not ``dim_out``.
         """
-        z = np.asarray(X)
-        z = z if z.dtype in (np.float32, np.float64) else z.astype(np.float64)
+        with _in_one_line():
+            z = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, allow_nd=True, ensure_2d=False)
         if z.ndim != 2 or z.shape[1] != self.dim_out:
             raise DataError(f"Calibrated embeddings of shape (n, {self.dim_out}) were expected, got {z.shape}.")
         require_finite(z)
@@ -191,21 +195,29 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         # The copy gives torch memory of its own: a memory-mapped or read-only array is not to be written through.
         blocks = (torch.from_numpy(np.array(x[start : start + ROWS])) for start in range(0, len(x), ROWS))
         with torch.inference_mode():
-            mapped = np.concatenate([function(block).numpy() for block in blocks])
-        if not (finite := np.isfinite(mapped).reshape(len(x), -1).all(1)).all():
-            row = int(np.argmin(finite))
+            # The flow is float32; what comes in as float64 goes out as float64.
+            mapped = np.concatenate([function(block).numpy() for block in blocks]).astype(x.dtype, copy=False)
+            if len(odd := _not_finite(mapped)):  # float32 may not hold a number on the way
+                with np.errstate(over="ignore"):
+                    mapped[odd] = function(torch.from_numpy(x[odd].astype(np.float64))).numpy()
+                self._require_finite(mapped, odd)
+        return mapped
+
+    def _require_finite(self, mapped: NDArray[np.floating], rows: NDArray[np.int64]) -> None:
+        if len(odd := _not_finite(mapped[rows])):
+            row = rows[odd[0]]
             found = np.atleast_1d(mapped[row])
             raise DataError(
-                f"Row {row} comes out as {found[~np.isfinite(found)][0]}: it is too far from the "
-                f"{self.moments_.n:,} rows that {type(self).__name__} was fitted on. Leave it out, or fit on such rows."
+                f"Row {row} comes out as {found[~np.isfinite(found)][0]} in {mapped.dtype}: it is too far from the "
+                f"{self.moments_.n:,} rows that {type(self).__name__} was fitted on. Leave it out, or fit on such rows"
+                f"{', or give float64' if mapped.dtype == np.float32 else ''}."
             )
-        return mapped.astype(x.dtype, copy=False)  # the flow is float32; what comes in as float64 goes out as float64
 
-    def _validated(self, X: ArrayLike, **options: Any) -> NDArray[np.floating]:
-        try:
-            x = validate_data(self, X, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
-        except ValueError as error:
-            raise DataError(str(error)) from None
+    def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> NDArray[np.floating]:
+        if reset:
+            self._require_parameters()
+        with _in_one_line():
+            x = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
         require_finite(x)
         return x
 
@@ -249,14 +261,18 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return tags
 
 
-def _require_scale(x: NDArray[np.floating]) -> None:
-    """Refuse rows whose squares overflow, or vanish."""
-    largest = float(np.abs(x).max())
-    if not (largest == 0 or SCALE[0] <= largest <= SCALE[1]):
-        raise DataError(
-            f"The largest number of the embeddings should lie between {SCALE[0]:g} and {SCALE[1]:g}, got "
-            f"{largest:.3g}. Multiply all of them by one number."
-        )
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """What scikit-learn says of an array, without its line breaks."""
+    try:
+        yield
+    except ValueError as error:
+        raise DataError(shorten(str(error), 400)) from None
+
+
+def _not_finite(mapped: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Which rows hold a NaN or an infinity."""
+    return np.flatnonzero(~np.isfinite(mapped).reshape(len(mapped), -1).all(1))
 
 
 def _require_whole(folder: Path, record: CalibratorRecord) -> None:

@@ -41,7 +41,8 @@ class AbstractDensity(AbstractCalibrator):
 
     def score(self, X: ArrayLike, y: None = None) -> float:
         """Mean log density of the rows, in nats."""
-        return float(self.score_samples(X).mean())
+        densities = self.score_samples(X).astype(np.float64)
+        return float((densities / len(densities)).sum())  # a sum of huge ones may overflow
 
 
 class AbstractLinearCalibrator(AbstractCalibrator):
@@ -56,6 +57,9 @@ class AbstractLinearCalibrator(AbstractCalibrator):
 
     def fit_moments(self, moments: Moments, provenance: Provenance | None = None) -> Self:
         """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
+        if not isinstance(moments, Moments):
+            raise UsageError(f"fit_moments takes Moments, got {type(moments).__name__}. For embeddings use fit(x).")
+        self._require_parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
         self.map_ = self._affine()
@@ -109,8 +113,10 @@ class AllButTheTop(AbstractLinearCalibrator):
     def __init__(self, k: int = 3) -> None:
         self.k = k
 
+    def _require_parameters(self) -> None:
+        _require_number("AllButTheTop(k=...)", self.k, least=0)
+
     def _affine(self) -> AffineMap:
-        _require_number("AllButTheTop(k=...)", self.k)
         return all_but_the_top_map(self.moments_, self.k)
 
 
@@ -128,18 +134,20 @@ class Whitening(AbstractDensity, AbstractLinearCalibrator):
     def __init__(self, n_components: int | None = None) -> None:
         self.n_components = n_components
 
-    def _affine(self) -> AffineMap:
+    def _require_parameters(self) -> None:
         if self.n_components is not None:
-            _require_number("Whitening(n_components=...)", self.n_components)
+            _require_number("Whitening(n_components=...)", self.n_components, least=1)
+
+    def _affine(self) -> AffineMap:
         return whitening_map(self.moments_, self.n_components)
 
     def _density(self) -> AffineMap:
         return whitening_map(self.moments_)
 
 
-def _require_number(parameter: str, value: object) -> None:
-    if not isinstance(value, numbers.Integral) or isinstance(value, bool):
-        raise UsageError(f"{parameter} takes a whole number of directions, got {value!r}.")
+def _require_number(parameter: str, value: object, least: int) -> None:
+    if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
+        raise UsageError(f"{parameter} takes a whole number of directions, {least} or more, got {value!r}.")
 
 
 class FlowCalibrator(AbstractDensity):
@@ -204,6 +212,13 @@ class FlowCalibrator(AbstractDensity):
         kept = {} if self.n_components == "auto" else {"n_components": self.n_components}
         return resolve(self.preset, {**(self.changes or {}), **kept})
 
+    def _require_parameters(self) -> None:
+        for name, value in (("changes", self.changes), ("trainer", self.trainer)):
+            if not (value is None or isinstance(value, Mapping)):
+                raise UsageError(f"FlowCalibrator({name}=...) takes a mapping of options to values, got {value!r}.")
+        _seed(self.random_state)
+        self.recipe  # noqa: B018 - checks each of its fields
+
     def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
@@ -217,16 +232,18 @@ class FlowCalibrator(AbstractDensity):
 
     def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:
         """``n`` raw embeddings (n, dim_in) drawn from the density."""
+        if not isinstance(n, numbers.Integral) or isinstance(n, bool) or n < 1:
+            raise UsageError(f"sample(n) draws a whole number of rows, 1 or more, got {n!r}.")
         density, generator = self._density(), torch.Generator().manual_seed(_seed(random_state))
         rank = density.dim_out if isinstance(density, AffineMap) else density.rank
-        with torch.inference_mode():
-            return density.inverse(torch.randn(n, rank, generator=generator)).numpy()
+        return self._mapped(density.inverse, torch.randn(int(n), rank, generator=generator).numpy())
 
     def _density(self) -> "AffineMap | FlowMap":
         return whitening_map(self.moments_) if isinstance(self.map, AffineMap) else self.map
 
 
 def _seed(random_state: Any) -> int:
-    if isinstance(random_state, int | np.integer) and random_state >= 0:
+    whole = isinstance(random_state, int | np.integer) and not isinstance(random_state, bool)
+    if whole and 0 <= random_state < 2**63:
         return int(random_state)
-    raise UsageError(f"random_state must be a whole number of 0 or more, got {random_state!r}.")
+    raise UsageError(f"random_state must be a whole number of 0 or more, below 2**63, got {random_state!r}.")

@@ -6,6 +6,7 @@ Here: shape and start of a flow, as a configuration states them. Needs no torch,
 from dataclasses import dataclass
 
 from bertflow.errors import UsageError
+from bertflow.records import require_types
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class GlowConfig:
     top))."""
 
     def __post_init__(self) -> None:
+        require_types(self, "glow")
         for name in ("levels", "depth", "hidden"):
             if getattr(self, name) < 1:
                 raise UsageError(f"glow.{name} must be at least 1, got {getattr(self, name)}.")

@@ -72,10 +72,15 @@ class ActNorm(AbstractPart):
         return inputs * (-log_scale).exp() - self.shift, -log_scale.sum()
 
     @torch.no_grad()
-    def initialize(self, x: Tensor) -> None:
+    def initialize(self, x: Tensor, least: float = 0.0) -> None:
         """Make mean 0 and variance 1 out of the rows ``x`` (n, dim); a coordinate without variance is only centered.
 
         Without variance means a standard deviation below ``NULL_SHARE`` of the root mean square norm, as everywhere.
+
+        Args:
+            x: The rows.
+            least: Standard deviations count at least as this share of their root mean square, so that no coordinate is
+                blown up much more than the others.
 
         Raises:
             DataError: If there are fewer than two rows.
@@ -86,6 +91,7 @@ class ActNorm(AbstractPart):
         mean = x.mean(0)
         deviation = (x - mean).square().mean(0).sqrt()
         varies = deviation > NULL_SHARE * x.square().sum(1).mean().sqrt()
+        deviation = deviation.clamp(min=least * deviation.square().mean().sqrt())
         log_scale = torch.where(varies, -(deviation + EPS).log(), 0.0) / self.factor
         self.shift.copy_(-mean)
         self.log_scale.copy_(log_scale)

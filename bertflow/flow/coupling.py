@@ -26,6 +26,10 @@ from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
 """(width read, width made) -> a network."""
+LEAST_LOG_SCALE = -10.0
+"""Of an affine coupling: below, far from the rows of the fit, the scale would vanish and its inverse overflow."""
+LEAST_DEVIATION = 0.1
+"""Of a hidden unit that is started from data, as a share of its layer's: what hardly varies is not blown up."""
 
 
 class AdditiveCoupling(AbstractPart):
@@ -56,11 +60,13 @@ class AffineCoupling(AbstractPart):
     """The second half is shifted and shrunk by functions of the first.
 
     * Forward: z1 = x1, z2 = (x2 + shift) * scale, with shift the even numbers that the network makes of x1, and scale
-      the sigmoid of 2 plus the odd ones: below 1, 0.88 at the start. Log-det: sum(log(scale)).
+      the sigmoid of 2 plus the odd ones: below 1, 0.88 at the start, at least exp(``LEAST_LOG_SCALE``). Log-det:
+      sum(log(scale)).
     * Inverse: x2 = z2 / scale - shift.
     * Valid when: dim is at least 2.
 
-    Source: bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, affine_coupling; no shipped config uses it.
+    Source: bohanli/BERT-flow flow/glow_ops_1x1.py@7fa8f6d, affine_coupling; no shipped config uses it. The least scale
+    is ours.
     """
 
     def __init__(self, dim: int, network: NetworkFactory) -> None:
@@ -70,7 +76,7 @@ class AffineCoupling(AbstractPart):
 
     def _shift_and_log_scale(self, first: Tensor) -> tuple[Tensor, Tensor]:
         made = self.network(first)
-        return made[:, 0::2], logsigmoid(made[:, 1::2] + 2)
+        return made[:, 0::2], logsigmoid(made[:, 1::2] + 2).clamp(min=LEAST_LOG_SCALE)
 
     def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
@@ -119,7 +125,7 @@ class NormalizedLinear(nn.Module):
 
     def initialize(self, x: Tensor) -> None:
         """Start the ActNorm from the rows ``x`` (n, dim_in) that reach this layer."""
-        self.actnorm.initialize(self.linear(x))
+        self.actnorm.initialize(self.linear(x), LEAST_DEVIATION)
 
 
 class ScaledLinear(nn.Module):

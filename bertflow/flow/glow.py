@@ -177,7 +177,8 @@ def _level(dim: int, config: GlowConfig, generator: torch.Generator) -> dict[str
 class FlowMap(nn.Module):
     """z = glow(affine(x)[:m])[:k], row by row.
 
-    The flow works in the precision of its parameters: float32, or float64 after ``.double()``.
+    The flow works in the precision of its parameters: float32, or float64 after ``.double()``. Its affine start and the
+    sum of a density are float64 where the rows are.
 
     * Forward: (n, dim_in) -> (n, dim_out), whatever the precision of ``x``.
     * Log-det: of ``latent``, the log volume change within the kept span.
@@ -249,15 +250,16 @@ class FlowMap(nn.Module):
                 f"The inverse takes the {self.dim_out} coordinates of an embedding or all {self.rank} of the latent, "
                 f"got {z.shape[1]}."
             )
+        wide = torch.promote_types(z.dtype, self._like.dtype)
         z = z.to(self._like.dtype)
         z = torch.cat((z, z.new_zeros(z.shape[0], self.rank - z.shape[1])), 1)
         first, rest = z[:, : self.glow.dim], z[:, self.glow.dim :]
-        return self.affine.inverse(torch.cat((self.glow.inverse(first)[0], rest), 1))
+        return self.affine.inverse(torch.cat((self.glow.inverse(first)[0], rest), 1).to(wide))
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Log density (n,) of the rows ``x`` (n, dim_in) within the kept span, in nats."""
         z, logabsdet = self.latent(x)
-        return normal_log_prob(z) + logabsdet
+        return normal_log_prob(z.to(torch.promote_types(x.dtype, z.dtype))) + logabsdet  # squares need more range
 
     @torch.no_grad()
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:

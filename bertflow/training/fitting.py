@@ -25,6 +25,7 @@ from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
 from bertflow.progress import Advance
@@ -173,6 +174,11 @@ class FlowFit:
             held_out_bits_gaussian=mean_bits(self.gaussian, held_out) if comparable and held_out is not None else None,
             gaussianity=gaussianity(z),
         )
+        judged = (record.train_bits, record.train_bits_gaussian, record.held_out_bits, record.held_out_bits_gaussian)
+        if not all(bits is None or math.isfinite(bits) for bits in judged):
+            raise DataError(
+                "Some rows are so far from all others that their density is not finite. Leave them out, and fit again."
+            )
         if self.finished and chosen.name == "start":
             logger.warning("No step of the flow had fewer held-out bits than its start, so the start is kept.")
         return FittedFlow(identity_map(flow.dim_in) if self.left_alone else flow, record)
@@ -205,9 +211,9 @@ class FlowFit:
 
 @torch.no_grad()
 def mean_bits(density: FlowMap | AffineMap, x: Tensor) -> float:
-    """Mean bits per dimension of the rows ``x`` under a density."""
+    """Mean bits per dimension of the rows ``x`` under a density, summed in float64."""
     dim = density.rank if isinstance(density, FlowMap) else density.dim_out
-    return float(bits_per_dim(density.log_prob(x), dim).double().mean())
+    return float(bits_per_dim(density.log_prob(x.double()), dim).double().mean())
 
 
 def fit_flow(

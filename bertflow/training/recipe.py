@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
+from bertflow.records import require_types
 from bertflow.registry import lookup
 
 
@@ -31,6 +32,14 @@ def require_least(recipe: object, group: str, least: Mapping[str, float]) -> Non
     for name, bound in least.items():
         if getattr(recipe, name) < bound:
             raise UsageError(f"{group}.{name} must be at least {bound}, got {getattr(recipe, name)}.")
+
+
+LEAST: Mapping[str, float] = {
+    **dict.fromkeys(("batch_size", "unit"), 1),
+    **dict.fromkeys(("epochs", "steps", "warmup_steps", "learning_rate", "linear_rate_share"), 0),
+    **dict.fromkeys(("weight_decay", "clip_norm"), 0),
+}
+"""The least values of a recipe."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +98,12 @@ class Recipe:
     """Weights to keep: those with the fewest held-out bits, the start included, or the last. Released: last."""
 
     def __post_init__(self) -> None:
-        require_least(self, "flow", {"epochs": 0, "steps": 0, "batch_size": 1, "unit": 1, "learning_rate": 0})
+        require_types(self, "flow")
+        require_least(self, "flow", LEAST)
         if not 0 <= self.ema < 1:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:
             raise UsageError(f"flow.batch_size must be a multiple of flow.unit ({self.unit}), got {self.batch_size}.")
-        if isinstance(self.n_components, str) and self.n_components not in ("auto", "all"):
-            raise UsageError(f"flow.n_components is a number, auto or all, got {self.n_components!r}.")
         if not isinstance(self.n_components, str):
             require_least(self, "flow", {"n_components": 1})
         if self.start == "none" and not isinstance(self.n_components, str):

@@ -26,8 +26,9 @@ The bound fails on text of one narrow kind, and search gains on those layers too
 name a number of directions, or "all", skip this check.
 """
 
+import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -42,7 +43,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.moments import BLOCK, Float64, Moments, require_finite
+from bertflow.moments import BLOCK, Float64, Moments, require_finite, require_scale
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.recipe import Recipe
 
@@ -193,6 +194,10 @@ CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration cost similarity in all that was measured."""
 LOOKED_AT = 4096
 """Sentences that a plain mean is computed from."""
+SCALES: Mapping[str, tuple[float, float]] = {"whitening": (1e-30, 1e30), "none": (1e-4, 1e8)}
+"""Start of a flow -> between which the root mean square norm lies. Whitening only has to fit into float32. Without it
+the flow sees the numbers as they are: larger ones have squares that float32 does not sum, smaller ones are lost beside
+the shifts that it starts with."""
 
 
 def kept_directions(recipe: Recipe, rank: int, spectrum: float) -> int:
@@ -227,8 +232,8 @@ def reason_to_leave(recipe: Recipe, spread: float) -> str | None:
 
 def participation_ratio(moments: Moments) -> float:
     """Number of directions over which the variance is spread."""
-    covariance = moments.covariance
-    return float(np.trace(covariance) ** 2 / np.square(covariance).sum())
+    shares = moments.covariance / np.trace(moments.covariance)  # the squares of variances would overflow
+    return float(1 / np.square(shares).sum())
 
 
 def effective_rank(moments: Moments) -> float:
@@ -290,10 +295,16 @@ def affine_start(moments: Moments, recipe: Recipe) -> tuple[AffineMap, AffineMap
     """The affine map before the flow, and the whitening that is the Gaussian to compare with.
 
     Raises:
-        DataError: If the recipe wants more directions than there are.
+        DataError: If there are fewer directions than 2, or than the recipe wants, or float32 does not hold the numbers.
     """
+    require_scale("root mean square norm", math.sqrt(moments.mean_square_norm), SCALES[recipe.start])
     if recipe.start == "whitening":
         whitening = whitening_map(moments)
+        if whitening.dim_out < 2 <= moments.dim:
+            raise DataError(
+                f"A flow needs 2 directions or more, but {moments.n} rows of dimension {moments.dim} have rank 1. Fit "
+                "on more sentences, leave out rows that are far from all others, or use whitening."
+            )
         wanted = recipe.n_components
         if not isinstance(wanted, str) and not 1 <= wanted <= whitening.dim_out:
             raise DataError(

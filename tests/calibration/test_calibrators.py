@@ -161,8 +161,8 @@ def test_one_row_of_a_stream_is_not_enough():
 @pytest.mark.parametrize(
     ("calibrator", "message"),
     [
-        (Whitening("half"), "Whitening(n_components=...) takes a whole number of directions, got 'half'."),
-        (AllButTheTop(0.5), "AllButTheTop(k=...) takes a whole number of directions, got 0.5."),
+        (Whitening("half"), "Whitening(n_components=...) takes a whole number of directions, 1 or more, got 'half'."),
+        (AllButTheTop(0.5), "AllButTheTop(k=...) takes a whole number of directions, 0 or more, got 0.5."),
     ],
 )
 def test_a_number_of_directions_that_is_none_is_refused(calibrator, message):

@@ -114,9 +114,9 @@ def test_a_flow_fitted_elsewhere_becomes_the_same_calibrator(calibrator, x):
     assert made.provenance is provenance
 
 
-@pytest.mark.parametrize("random_state", [None, -1, 0.5, np.random.RandomState(0)])
+@pytest.mark.parametrize("random_state", [None, -1, 0.5, True, 2**64, np.random.RandomState(0)])
 def test_a_seed_is_a_whole_number(x, random_state):
-    with pytest.raises(UsageError, match=r"^random_state must be a whole number of 0 or more, got "):
+    with pytest.raises(UsageError, match=r"^random_state must be a whole number of 0 or more, below 2\*\*63, got "):
         FlowCalibrator(random_state=random_state).fit(x)
 
 
