@@ -46,7 +46,7 @@ def test_the_effective_rank_is_that_of_the_entropy_of_the_spectrum():
 def test_another_word_is_refused():
     with pytest.raises(UsageError) as error:
         resolve("default", {"n_components": "most"})
-    assert str(error.value) == "flow.n_components is a number, auto or all, got 'most'."
+    assert str(error.value) == "flow.n_components should be a valid integer or 'auto' or 'all', got 'most'."
 
 
 def test_the_participation_ratio_is_that_of_the_eigenvalues():
