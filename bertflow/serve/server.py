@@ -1,251 +1,194 @@
-"""An encoder over HTTP, as OpenAI's ``/v1/embeddings``, on LitServe.
+"""An encoder over HTTP, on FastAPI and uvicorn, in one process.
 
-    clients --> HTTP process --> queue --> worker process, the encoder --> HTTP process --> clients
-                refuses what is wrong      takes all that waits, at once
+    clients --> connections.py --> here: read, refuse --> batching.py, a thread: embed --> clients
 
-Requests that wait are joined, so that the transformer sees batches where clients send single texts. A request that
-cannot be answered is refused alone, and the others are embedded.
+What is served:
 
-LitServe has the processes, the queue, the health check and the graceful stop. Two parts are our own: its OpenAI
-specification refuses lists of texts once requests are batched, and its batching loop polls an empty queue without end.
+    GET /health   GET /metrics   GET /v1/models   POST /v1/embeddings
 
-    GET /health   GET /v1/models   POST /v1/embeddings
+``/health`` is open to all; the others want the key, where there is one.
 """
 
 import asyncio
-import math
-import signal
-import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from itertools import accumulate, pairwise
-from queue import Empty
-from typing import Any, cast, get_args
+import socket
+from collections import Counter
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Self
 
-import numpy as np
-
-from bertflow.calibration.calibrators import Whitening
-from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
-from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import BertflowError, UsageError, needs
+from bertflow.errors import BertflowError, needs
 from bertflow.export.golden import PATH
-from bertflow.flow.glow import FlowMap
-from bertflow.opening import load
-from bertflow.serve import Found, RequestError, Served, Wanted, answer_body, models_body, parse_request
+from bertflow.serve import BACKLOG
+from bertflow.serve.batching import Batcher
+from bertflow.serve.model import ServedModel
+from bertflow.serve.protocol import (
+    Found,
+    RequestError,
+    Served,
+    Wanted,
+    answer_body,
+    models_body,
+    parse_request,
+    require_key,
+)
 
-with needs("litserve", "serve"):
-    from fastapi import HTTPException, Request, Response
-    from litserve import LitAPI, LitServer
-    from litserve.loops.simple_loops import BatchedLoop
-    from litserve.specs.base import LitSpec
-    from litserve.transport.base import MessageTransport
-    from litserve.utils import LitAPIStatus, ResponseBufferItem
-    from starlette.exceptions import HTTPException as HttpError
-    from starlette.middleware.gzip import GZipMiddleware
+with needs("fastapi", "serve"):
+    from fastapi import APIRouter, Depends, FastAPI, Request, Response
+    from starlette.exceptions import HTTPException
+    from starlette.requests import ClientDisconnect
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+with needs("uvicorn", "serve"):
+    import uvicorn
 
-IDLE = 1.0
-"""Seconds that the worker waits on an empty queue before it checks whether it should stop."""
-Asked = tuple[Role, Sequence[str]]
-"""What the texts of a request are, and the texts."""
+    from bertflow.serve.connections import Connection, Gate
+
+BODY = 2
+"""A body may take ``Limits.patience``, and is refused then; its connection may wait this many times as long."""
 
 
-class ServedModel:
-    """An encoder that answers several requests in one pass.
+class EmbeddingServer:
+    """The requests of a server, and how they are answered; a context, which ends the thread that embeds.
 
     Args:
-        model: What ``bertflow.load`` opens: a transformer, raw or calibrated.
-        device: Where it runs.
-        truncate: Truncate a text that is too long, instead of refusing it.
-
-    Raises:
-        UsageError: If it is not a transformer.
-        DataError: If the folder is missing, incomplete or damaged.
+        served: What clients are told about the encoder, and the limits.
+        model: The encoder.
     """
 
-    def __init__(self, model: str, device: str = "auto", truncate: bool = False) -> None:
-        encoder = load(model, device=device)
-        raw = encoder.raw
-        if not isinstance(raw, TransformerEncoder):
-            raise UsageError(
-                f"Only transformers can be served, this is a {type(raw).__name__}. Give the folder of a transformer."
-            )
-        self.encoder, self._raw, self._truncate = encoder, raw, truncate
-        self.max_tokens = int(raw.describe()["max_length"])
+    def __init__(self, served: Served, model: ServedModel) -> None:
+        self._served, self._batcher = served, Batcher(model, served.limits)
+        self._gate = Gate(served.limits.connections, served.limits.patience)
+        self._counts: Counter[str] = Counter()
+        self._server = uvicorn.Server(self._config())
 
-    def answer(self, requests: Sequence[Asked]) -> list[Found | RequestError]:
-        """Embed the texts of several requests; those of one role in one pass."""
-        answers: list[Any] = [self._checked(role, texts) for role, texts in requests]
-        for role in get_args(Role):
-            good = [n for n, tokens in enumerate(answers) if isinstance(tokens, int) and requests[n][0] == role]
-            for n, x in zip(good, self._embedded(role, [requests[n][1] for n in good]), strict=True):
-                answers[n] = x if isinstance(x, RequestError) else (x, answers[n])
-        return answers
+    def __enter__(self) -> Self:
+        return self
 
-    def _checked(self, role: Role, texts: Sequence[str]) -> int | RequestError:
-        """The number of tokens that are read, or why the request is refused."""
-        try:
-            tokenized = self._raw.tokenized(texts, role)
-        except BertflowError as error:
-            return RequestError(str(error), "input")
-        if tokenized.truncated and not self._truncate:
-            long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
-            index = next(index for index in long if self._raw.tokenized([texts[index]], role).truncated)
-            return RequestError(
-                f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
-                "start the server with --truncate.",
-                "input",
-                code="context_length_exceeded",
-            )
-        return int(tokenized.lengths.sum())
+    def __exit__(self, *_: object) -> None:
+        self._batcher.close()
 
-    def _embedded(self, role: Role, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
-        """The embeddings of each request. If the joined pass fails, each is tried alone, to find the one at fault."""
-        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
-        try:
-            x = encode([text for request in requests for text in request])
-        except BertflowError as error:
-            if len(requests) == 1:
-                return [RequestError(str(error), "input")]
-            return [self._embedded(role, [one])[0] for one in requests]
-        bounds = accumulate(map(len, requests), initial=0)
-        return [x[start:stop] for start, stop in pairwise(bounds)]
+    def run(self, listener: socket.socket) -> None:
+        """Answer until SIGTERM, Ctrl-C or ``stop``, and then what was accepted."""
+        self._server.run([listener])
 
+    def stop(self) -> None:
+        """As SIGTERM does; from any thread."""
+        self._server.should_exit = True
 
-def no_prefix(encoder: SentenceEncoder) -> str:
-    """Why the leading coordinates of an embedding cannot be used alone; empty for whitening.
+    def _config(self) -> uvicorn.Config:
+        app = FastAPI(openapi_url=None)
+        app.add_api_route("/health", self.health, methods=["GET"])
+        locked = APIRouter(dependencies=[Depends(self._require_key)])
+        locked.add_api_route("/metrics", self.metrics, methods=["GET"])
+        locked.add_api_route("/v1/models", self.models, methods=["GET"])
+        locked.add_api_route(PATH, self.embeddings, methods=["POST"])
+        app.include_router(locked)
+        for kind in (RequestError, BertflowError, HTTPException, ClientDisconnect):
+            app.add_exception_handler(kind, _failed)
+        return uvicorn.Config(
+            partial(self._watched, app),
+            http=partial(Connection, self._gate),  # type: ignore[arg-type]  # it is called, nothing else
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            log_level="error",  # what a client does wrong is told to the client
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=BACKLOG,
+            timeout_keep_alive=round(BODY * self._served.limits.patience) + 1,  # ours comes first
+            timeout_graceful_shutdown=round(self._served.limits.seconds) + 1,
+        )
 
-    Whitening sorts its coordinates by falling variance, so the first d are whitening to d directions.
-    """
-    if encoder.calibrator is None:
-        return "the leading coordinates of a raw embedding are no better than the others."
-    if isinstance(encoder.calibrator, Whitening):
-        return ""
-    if isinstance(encoder.calibrator.map, FlowMap):
-        return "a flow mixes all coordinates, so the leading ones are not an embedding."
-    return "this calibrator does not sort its coordinates."
+    async def health(self) -> Response:
+        """``GET /health``."""
+        return Response("ok", media_type="text/plain")
 
-
-class WaitingLoop(BatchedLoop):
-    """Takes the first request, and all that arrived while the last batch was computed."""
-
-    def get_batch_requests(
-        self, lit_api: LitAPI, request_queue: Any, transport: MessageTransport
-    ) -> tuple[list[Any], list[Any]]:
-        """Requests as (response queue, id, what is asked), and those that waited too long, as (response queue, id)."""
-        taken: list[Any] = []
-        with suppress(Empty):  # when all that waited is taken
-            taken.append(request_queue.get(timeout=IDLE))
-            while len(taken) < lit_api.max_batch_size:
-                taken.append(request_queue.get_nowait())
-        late = time.monotonic() - lit_api.request_timeout
-        good = [(queue, name, texts) for queue, name, came, texts in taken if came >= late]
-        return good, [(queue, name) for queue, name, came, _ in taken if came < late]
-
-
-class EmbeddingSpec(LitSpec):
-    """What happens in the HTTP process: read, refuse, queue, answer."""
-
-    def __init__(self, served: Served) -> None:
-        super().__init__()
-        self.api_path, self._served = PATH, served
-        self.add_endpoint(PATH, self.embeddings, ["POST"])
-        self.add_endpoint("/v1/models", self.models, ["GET"])
-
-    async def embeddings(self, request: Request) -> Response:
-        """``POST /v1/embeddings``."""
-        wanted = parse_request(await request.body(), self._served)
-        return _json(answer_body(self._served, wanted, *await self._answer(wanted)))
+    async def metrics(self) -> Response:
+        """``GET /metrics``, as Prometheus reads it."""
+        now = {"open_connections": len(self._gate.open), "waiting_requests": self._batcher.unanswered}
+        lines = [f"bertflow_{name} {count}\n" for name, count in {**now, **self._counts}.items()]
+        return Response("".join(lines), media_type="text/plain; version=0.0.4")
 
     async def models(self) -> Response:
         """``GET /v1/models``."""
         return _json(models_body(self._served))
 
-    def decode_request(self, request: Any, context_kwargs: Any = None) -> Any:
-        """What was queued, as it is."""
-        return request
+    async def embeddings(self, request: Request) -> Response:
+        """``POST /v1/embeddings``."""
+        wanted = parse_request(await self._body(request), self._served)
+        request.state.connection.owe()
+        found, tokens = await self._answer(request, wanted)
+        self._counts.update(texts_total=len(found), tokens_total=tokens)
+        return _json(answer_body(self._served, wanted, found, tokens))
 
-    encode_response = decode_request
-    """What was found, or the refusal, as it goes back to the HTTP process."""
+    async def _require_key(self, request: Request) -> None:
+        require_key(request.headers.get("authorization", ""), self._served)
 
-    async def _answer(self, wanted: Wanted) -> Found:
-        limits = self._served.limits
-        if len(self.response_buffer) >= limits.waiting:
-            raise RequestError("The server is overloaded. Try again in a second.", status=503, code="overloaded")
-        name, event = uuid.uuid4(), asyncio.Event()
-        self.response_buffer[name] = ResponseBufferItem(event=event)
+    async def _body(self, request: Request) -> bytes:
+        """The body, as far as limits of size and time allow; what comes after an answer is read, and forgotten."""
+        most, patience, body = self._served.limits.body, self._served.limits.patience, bytearray()
+        too_large = RequestError(f"The body may hold {most} bytes. Send several requests.", status=413)
+        if int(request.headers.get("content-length", 0)) > most:
+            raise too_large
         try:
-            self.request_queue.put_nowait((self.response_queue_id, name, time.monotonic(), (wanted.role, wanted.texts)))
-            await asyncio.wait_for(event.wait(), limits.seconds)
-            response, status = self.response_buffer[name].response
+            async with asyncio.timeout(patience):
+                async for part in request.stream():
+                    body += part
+                    if len(body) > most:
+                        raise too_large
         except TimeoutError:
-            response, status = None, LitAPIStatus.ERROR
+            raise RequestError(f"The body did not arrive within {patience:g} seconds.", status=408) from None
+        return bytes(body)
+
+    async def _answer(self, request: Request, wanted: Wanted) -> Found:
+        """What the model finds; the request is dropped when its client goes away."""
+        answer = asyncio.ensure_future(self._batcher.answer(wanted.role, wanted.texts))
+        leaves = asyncio.ensure_future(request.receive())
+        try:
+            await asyncio.wait({answer, leaves}, return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise ClientDisconnect
+            return answer.result()
         finally:
-            del self.response_buffer[name]
-        if isinstance(response, RequestError):
-            raise response
-        if status == LitAPIStatus.OK:
-            return cast(Found, response)
-        if response is None or isinstance(response, HTTPException):
-            raise RequestError(f"No answer within {limits.seconds:g} seconds.", status=504, code="timeout")
-        raise RequestError("The model failed; the server's log says why.", status=500)
+            answer.cancel()
+            leaves.cancel()
 
+    async def _watched(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+        """Tell the connection when it waits for its client, and count the answers."""
+        connection: Connection = scope["state"]["connection"]
 
-class EmbeddingApi(LitAPI):
-    """What happens in the worker process: open the encoder once, answer batches."""
+        async def counting(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._counts[f'requests_total{{status="{message["status"]}"}}'] += 1
+            await send(message)
 
-    def __init__(self, open_model: Callable[[], ServedModel], served: Served, tell: Callable[[], object]) -> None:
-        super().__init__(max_batch_size=served.limits.batch, loop=WaitingLoop(), spec=EmbeddingSpec(served))
-        self._open_model, self._tell = open_model, tell
-
-    def setup(self, device: str) -> None:
-        """Open the encoder, and tell that it is open."""
-        # Ctrl-C reaches every process of a terminal; the worker is stopped when the last request is answered.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        self._model = self._open_model()
-        self._tell()
-
-    def predict(self, x: Sequence[Asked], **_: Any) -> list[Found | RequestError]:
-        """The answers to a batch of requests."""
-        return self._model.answer(x)
-
-
-def build_server(open_model: Callable[[], ServedModel], served: Served, tell: Callable[[], object]) -> LitServer:
-    """A server that is ready to run.
-
-    Args:
-        open_model: Opens the encoder in the worker process; it must pickle.
-        served: What clients are told about it, and the limits.
-        tell: Called when the server is ready; in the worker process, so it must pickle.
-    """
-    server = LitServer(
-        EmbeddingApi(open_model, served, tell),
-        accelerator="cpu",  # one worker; the encoder chooses its own device
-        timeout=served.limits.seconds,
-        max_payload_size=served.limits.body,
-        disable_openapi_url=True,
-        model_metadata={"name": served.name, "dim": served.dim},
-    )
-    # What was accepted may take as long when the server is told to stop.
-    server.uvicorn_graceful_timeout = math.ceil(served.limits.seconds) + 1
-    # Compressing numbers takes as long as embedding a sentence, and saves little.
-    server.app.user_middleware = [one for one in server.app.user_middleware if one.cls is not GZipMiddleware]
-    for kind in (RequestError, BertflowError, HttpError, Exception):
-        server.app.add_exception_handler(kind, _failed)
-    return server
+        connection.wait(BODY)
+        await app(scope, receive, counting)
+        connection.wait()
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What we, LitServe and FastAPI refuse, and what breaks, in OpenAI's form."""
-    where, headers = f"{request.method} {request.url.path}", getattr(error, "headers", None)
-    if isinstance(error, HttpError):
-        error = RequestError(f"{where}: {error.detail}.", status=error.status_code)
+    """What we and FastAPI refuse, in OpenAI's form."""
+    headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
+    if isinstance(error, HTTPException):
+        error = RequestError(f"{request.method} {request.url.path}: {error.detail}.", status=error.status_code)
+    elif isinstance(error, ClientDisconnect):
+        error = RequestError("The client went away.", status=499)  # nobody reads it
     elif isinstance(error, BertflowError):
         error = RequestError(str(error), "input")
-    elif not isinstance(error, RequestError):
-        error = RequestError(f"{where} failed; the server's log says why.", status=500)
-    return _json(error.body(), error.status, headers or ({"Retry-After": "1"} if error.status == 503 else None))
+    assert isinstance(error, RequestError)
+    return _json(error.body(), error.status, {**headers, **HEADERS.get(error.status, {})})
 
 
-def _json(body: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+HEADERS: Mapping[int, Mapping[str, str]] = {
+    401: {"WWW-Authenticate": "Bearer"},
+    408: {"Connection": "close"},
+    503: {"Retry-After": "1"},
+}
+"""What goes with a status."""
+
+
+def _json(body: bytes, status: int = 200, headers: Mapping[str, Any] | None = None) -> Response:
     return Response(body, status, headers, "application/json")

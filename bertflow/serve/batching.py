@@ -1,0 +1,145 @@
+"""Requests that wait are embedded together, in a thread of their own.
+
+    requests --> those that wait --> as many as fit a batch, the oldest first --> the model --> answers
+
+The transformer then sees batches where clients send single texts; no request waits for a batch to fill. A batch is
+limited by requests and by tokens. A client that goes away, or waited too long, takes its request with it.
+"""
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Condition, Thread
+from typing import get_args
+
+from bertflow.encoder.abstract import Role
+from bertflow.serve.model import ServedModel
+from bertflow.serve.protocol import Found, Limits, RequestError
+
+logger = logging.getLogger("bertflow")
+
+
+@dataclass(eq=False)
+class _Job:
+    """A request that waits for its answer.
+
+    Attributes:
+        role: What its texts are.
+        texts: Its texts.
+        answer: Where the answer goes; done as soon as nobody waits for it any more.
+        tokens: Number of its tokens; 0 before it was tokenized.
+    """
+
+    role: Role
+    texts: Sequence[str]
+    answer: "asyncio.Future[Found]"
+    tokens: int = 0
+
+    def give(self, answer: Found | RequestError) -> None:
+        """Answer, from any thread."""
+        with suppress(RuntimeError):  # the server was stopped without waiting for answers
+            self.answer.get_loop().call_soon_threadsafe(self._give, answer)
+
+    def _give(self, answer: Found | RequestError) -> None:
+        if self.answer.done():
+            return
+        if isinstance(answer, RequestError):
+            self.answer.set_exception(answer)
+        else:
+            self.answer.set_result(answer)
+
+
+class Batcher:
+    """Answers requests in batches; to be closed in the end.
+
+    Args:
+        model: What embeds them.
+        limits: Of a batch, of the requests that wait, and of how long they may.
+    """
+
+    def __init__(self, model: ServedModel, limits: Limits) -> None:
+        self._model, self._limits = model, limits
+        self.unanswered = 0
+        """Requests that wait, or are being embedded."""
+        self._jobs: OrderedDict[_Job, None] = OrderedDict()
+        self._changed, self._closed = Condition(), False
+        self._thread = Thread(target=self._work, name="bertflow-encoder")
+        self._thread.start()
+
+    async def answer(self, role: Role, texts: Sequence[str]) -> Found:
+        """The embeddings of some texts, and the number of tokens that were read.
+
+        Raises:
+            RequestError: If the model refuses them, too many requests wait, or this one waited too long.
+        """
+        if self.unanswered >= self._limits.waiting:
+            raise RequestError("The server is overloaded. Try again in a second.", status=503, code="overloaded")
+        job = _Job(role, texts, asyncio.get_running_loop().create_future())
+        self.unanswered += 1
+        try:
+            with self._changed:
+                self._jobs[job] = None
+                self._changed.notify()
+            async with asyncio.timeout(self._limits.seconds):
+                return await job.answer
+        except TimeoutError:
+            message = f"No answer within {self._limits.seconds:g} seconds."
+            raise RequestError(message, status=504, code="timeout") from None
+        finally:
+            self.unanswered -= 1
+            with self._changed:
+                self._jobs.pop(job, None)
+
+    def close(self) -> None:
+        """Stop when the batch that is being embedded is done."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while not self._closed:
+            batch: list[_Job] = []
+            try:
+                self._take(batch)
+                for role in get_args(Role):
+                    self._answer(role, [job for job in batch if job.role == role])
+            except Exception:  # whatever fails in a model ends its batch, and not the server
+                logger.exception("Requests could not be embedded:")
+                for job in batch:
+                    job.give(RequestError("The model failed; the server's log says why.", status=500))
+
+    def _take(self, batch: list[_Job]) -> None:
+        """Wait for a request, and take those that fit a batch; none if the server is stopped."""
+        tokens = 0
+        while len(batch) < self._limits.batch and (job := self._next(wait=not batch)):
+            batch.append(job)
+            counted = job.tokens or self._model.count(job.role, job.texts)
+            if isinstance(counted, RequestError):
+                batch.remove(job)
+                job.give(counted)
+                continue
+            job.tokens, tokens = counted, tokens + counted
+            if tokens > self._limits.tokens and len(batch) > 1:
+                self._put_back(batch.pop())
+                return
+
+    def _answer(self, role: Role, jobs: Sequence[_Job]) -> None:
+        found = self._model.embed(role, [job.texts for job in jobs]) if jobs else []
+        for job, x in zip(jobs, found, strict=True):
+            job.give(x if isinstance(x, RequestError) else (x, job.tokens))
+
+    def _next(self, wait: bool) -> _Job | None:
+        with self._changed:
+            if wait:
+                self._changed.wait_for(lambda: self._jobs or self._closed)
+            return self._jobs.popitem(last=False)[0] if self._jobs and not self._closed else None
+
+    def _put_back(self, job: _Job) -> None:
+        with self._changed:
+            if not job.answer.done():
+                self._jobs[job] = None
+                self._jobs.move_to_end(job, last=False)

@@ -1,0 +1,81 @@
+"""An encoder that answers several requests in one pass; a request that it cannot answer is refused alone."""
+
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+
+import numpy as np
+
+from bertflow.calibration.calibrators import Whitening
+from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import BertflowError, UsageError
+from bertflow.flow.glow import FlowMap
+from bertflow.opening import load
+from bertflow.serve.protocol import RequestError
+
+
+class ServedModel:
+    """An encoder that is served.
+
+    Args:
+        model: What ``bertflow.load`` opens: a transformer, raw or calibrated.
+        device: Where it runs.
+        truncate: Truncate a text that is too long, instead of refusing it.
+
+    Raises:
+        UsageError: If it is not a transformer.
+        DataError: If the folder is missing, incomplete or damaged.
+    """
+
+    def __init__(self, model: str, device: str = "auto", truncate: bool = False) -> None:
+        encoder = load(model, device=device)
+        raw = encoder.raw
+        if not isinstance(raw, TransformerEncoder):
+            raise UsageError(
+                f"Only transformers can be served, this is a {type(raw).__name__}. Give the folder of a transformer."
+            )
+        self.encoder, self._raw, self._truncate = encoder, raw, truncate
+        self.max_tokens = int(raw.describe()["max_length"])
+
+    def count(self, role: Role, texts: Sequence[str]) -> int | RequestError:
+        """The number of tokens of a request, special tokens included, or why it is refused."""
+        try:
+            tokenized = self._raw.tokenized(texts, role)
+        except BertflowError as error:
+            return RequestError(str(error), "input")
+        if tokenized.truncated and not self._truncate:
+            long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
+            index = next(index for index in long if self._raw.tokenized([texts[index]], role).truncated)
+            return RequestError(
+                f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
+                "start the server with --truncate.",
+                "input",
+                code="context_length_exceeded",
+            )
+        return int(tokenized.lengths.sum())
+
+    def embed(self, role: Role, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
+        """The embeddings of each request. If the joined pass fails, each is tried alone, to find the one at fault."""
+        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
+        try:
+            x = encode([text for request in requests for text in request], progress=False)
+        except BertflowError as error:
+            if len(requests) == 1:
+                return [RequestError(str(error), "input")]
+            return [self.embed(role, [one])[0] for one in requests]
+        bounds = accumulate(map(len, requests), initial=0)
+        return [x[start:stop] for start, stop in pairwise(bounds)]
+
+
+def no_prefix(encoder: SentenceEncoder) -> str:
+    """Why the leading coordinates of an embedding cannot be used alone; empty for whitening.
+
+    Whitening sorts its coordinates by falling variance, so the first d are whitening to d directions.
+    """
+    if encoder.calibrator is None:
+        return "the leading coordinates of a raw embedding are no better than the others."
+    if isinstance(encoder.calibrator, Whitening):
+        return ""
+    if isinstance(encoder.calibrator.map, FlowMap):
+        return "a flow mixes all coordinates, so the leading ones are not an embedding."
+    return "this calibrator does not sort its coordinates."
