@@ -31,10 +31,10 @@ OWN_VALUES = {
 
 DOORS = {
     "argparse": ("cli",),
+    "fastapi": ("serve/server.py",),
     "filelock": ("store",),
     "jsonargparse": ("cli",),
     "langchain_core": ("integrations/langchain.py",),
-    "litserve": ("serve",),
     "matplotlib": ("plots.py",),
     "mteb": ("integrations/mteb.py",),
     "nflows": ("flow",),
@@ -45,7 +45,9 @@ DOORS = {
     "ray": ("integrations/ray.py",),
     "rich": ("cli",),
     "sentence_transformers": ("export",),
+    "starlette": ("serve/server.py",),
     "usearch": ("integrations/usearch.py",),
+    "uvicorn": ("serve",),
 }
 """Library -> the only files and folders that import it."""
 

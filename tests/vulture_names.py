@@ -42,14 +42,10 @@ _.transfer_batch_to_device
 _.val_dataloader
 _.validation_step
 
-# LitServe and uvicorn.
-_.api_path
-_.decode_request
-_.encode_response
-_.get_batch_requests
-_.on_after_setup
-_.predict
-_.uvicorn_graceful_timeout
+# uvicorn.
+_.connection_lost
+_.connection_made
+_.data_received
 
 # PyTorch, NumPy, Python and IPython.
 _.__class__

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from bertflow.errors import UsageError
 from bertflow.export.golden import PATH
-from bertflow.serve.protocol import Limits, Served, digest
+from bertflow.serve.protocol import Limits, Served, key_digest
 
 BACKLOG = 128
 """Connections that the system keeps until they are accepted; as many may be accepted at once."""
@@ -108,7 +108,7 @@ def _key(given: str | None) -> bytes:
         return b""
     if not key.strip() or key != key.strip() or not key.isascii() or not key.isprintable():
         raise UsageError("The key should be ASCII characters without spaces around them. Choose another one.")
-    return digest(key)
+    return key_digest(key)
 
 
 def _require_files(needed: int) -> None:
@@ -138,7 +138,8 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         raise UsageError(
             f"The host should be an address of this machine, as 127.0.0.1, 0.0.0.0 or ::, got {host!r}."
         ) from None
-    with socket.socket(family) as listener:
+    # Only a socket that is said to be TCP's sends small answers at once: otherwise each waits 40 ms for its rest.
+    with socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP) as listener:
         if os.name == "posix":  # a server that is started again need not wait for old connections
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:

@@ -10,6 +10,7 @@ sends a header byte by byte, or does not read its answer, would hold a connectio
 So slow clients cannot keep others out. uvicorn's protocol for h11 is what limits the size of a header.
 """
 
+import asyncio
 from asyncio import BaseTransport, TimerHandle, Transport
 from typing import Any, cast
 
@@ -52,6 +53,8 @@ class Connection(H11Protocol):
 
     def __init__(self, gate: Gate, *, app_state: dict[str, Any], **options: Any) -> None:
         super().__init__(app_state={**app_state, "connection": self}, **options)
+        self.lost = asyncio.Event()
+        """Set when it is closed on both sides."""
         self._gate, self._timer, self._unread = gate, cast(TimerHandle | None, None), 0
 
     def connection_made(self, transport: BaseTransport) -> None:
@@ -71,6 +74,7 @@ class Connection(H11Protocol):
         """Forget it."""
         self._forget()
         super().connection_lost(exc)
+        self.lost.set()
 
     def data_received(self, data: bytes) -> None:
         """Pass on what came. uvicorn fails where a body turns out to be malformed after its answer was sent."""

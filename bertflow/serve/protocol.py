@@ -137,7 +137,7 @@ ROLES: Mapping[str, Role] = {
 """What the texts are, by ``input_type``: OpenAI has no such field, other services call it so."""
 
 
-def digest(key: str) -> bytes:
+def key_digest(key: str) -> bytes:
     """What is kept of a key. Digests have one length, so that comparing them says nothing of the key's."""
     return hashlib.sha256(key.encode()).digest()
 
@@ -149,7 +149,7 @@ def require_key(header: str, served: Served) -> None:
         RequestError: If the server has a key, and the header does not hold it.
     """
     scheme, _, given = header.partition(" ")
-    if served.key and not (hmac.compare_digest(digest(given.strip()), served.key) and scheme.lower() == "bearer"):
+    if served.key and not (hmac.compare_digest(key_digest(given.strip()), served.key) and scheme.lower() == "bearer"):
         raise RequestError(
             "This server wants a key, in the header Authorization: Bearer KEY. Ask whoever runs it.",
             status=401,

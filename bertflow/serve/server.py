@@ -160,6 +160,8 @@ class EmbeddingServer:
         connection: Connection = scope["state"]["connection"]
 
         async def counting(message: Message) -> None:
+            if connection.transport.is_closing():
+                await connection.lost.wait()  # uvicorn has refused the rest of this request, and takes no answer
             if message["type"] == "http.response.start":
                 self._counts[f'requests_total{{status="{message["status"]}"}}'] += 1
             await send(message)

@@ -58,7 +58,7 @@ class Client:
                 answer = b"".join(iter(lambda: connection.recv(2**16), b""))
             except ConnectionError:  # it closed before it had read all
                 answer = b""
-        return [int(status) for status in re.findall(rb"(?:^|\n|\})HTTP/1\.1 (\d+)", answer)]
+        return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
 
     def reset(self, content):
         """Send something, and reset the connection."""
@@ -99,7 +99,7 @@ def serving(folder):
             thread = Thread(target=server.run, args=[listener])
             thread.start()
             client = Client(listener.getsockname()[1])
-            client.model = model
+            client.model, client.batcher = model, server._batcher
             try:
                 yield client
             finally:
@@ -114,4 +114,6 @@ def serving(folder):
 def no_errors(caplog):
     """Nothing that is an error, and no traceback, is logged."""
     yield caplog
-    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info] == []
+    assert [
+        record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR or record.exc_info
+    ] == []

@@ -6,17 +6,20 @@ import json
 import numpy as np
 import pytest
 
-from bertflow.serve import (
+from bertflow.errors import UsageError
+from bertflow.serve.protocol import (
     Limits,
     RequestError,
     Served,
     Wanted,
     answer_body,
+    key_digest,
     models_body,
     parse_request,
+    require_key,
 )
 
-SERVED = Served("mine", 4, "", limits=Limits(texts=3))
+SERVED = Served("mine", 4, "", limits=Limits(texts=3, characters=100_000))
 FLOW = Served("mine", 4, "a flow mixes.")
 X = np.array([[3, 0, 4, 0], [0.1, 0.2, 0.3, 0.4]], np.float32)
 
@@ -65,6 +68,11 @@ REFUSED = [
     ({"input": [[1, 2], [3]]}, 400, NO_TOKENS),
     ({"input": ["a"] * 4}, 400, "input may hold 3 texts, got 4. Send several requests."),
     (b'{"input": "\\ud83d"}', 400, "input[0] is not valid text: it holds half of a surrogate pair."),
+    (
+        {"input": ["a", "a" * 100_001]},
+        400,
+        "input[1] has 100001 characters, and 100000 are read at most. Shorten it, or start the server with a larger",
+    ),
     ({"input": "a", "model": "other"}, 404, "The model 'other' is not served here; this is 'mine'."),
     ({"input": "a", "encoding_format": "hex"}, 400, "encoding_format should be one of float, base64, got 'hex'."),
     (
@@ -72,6 +80,7 @@ REFUSED = [
         400,
         "encoding_format should be one of float, base64, got ['float'].",
     ),
+    ({"input": "a", "encoding_format": ""}, 400, "encoding_format should be one of float, base64, got ''."),
     ({"input": "a", "dimensions": 5}, 400, "dimensions should be from 1 to 4, got 5."),
     ({"input": "a", "dimensions": 0}, 400, "dimensions should be from 1 to 4, got 0."),
     ({"input": "a", "dimensions": True}, 400, "dimensions should be from 1 to 4, got True."),
@@ -118,3 +127,31 @@ def test_leading_coordinates_are_scaled_after_they_are_cut():
 
 def test_the_model_is_listed():
     assert json.loads(models_body(SERVED))["data"][0]["id"] == "mine"
+
+
+LOCKED = Served("mine", 4, "", key=key_digest("secret"))
+
+
+@pytest.mark.parametrize("header", ["Bearer secret", "bearer secret", "Bearer  secret "])
+def test_a_key_lets_in(header):
+    require_key(header, LOCKED)
+
+
+@pytest.mark.parametrize("header", ["", "secret", "Bearer", "Bearer ", "Bearer secret2", "Basic secret", "Bearer \xff"])
+def test_without_the_key_nobody_is_let_in(header):
+    require_key(header, SERVED)
+    with pytest.raises(RequestError) as error:
+        require_key(header, LOCKED)
+    assert (error.value.status, error.value.code) == (401, "invalid_api_key")
+    assert "secret" not in error.value.message
+
+
+def test_a_key_is_not_shown():
+    assert "secret" not in repr(LOCKED)
+    assert "key" not in repr(LOCKED)
+
+
+@pytest.mark.parametrize("limit", [{"batch": 0}, {"patience": float("inf")}, {"seconds": float("nan")}])
+def test_a_limit_limits(limit):
+    with pytest.raises(UsageError, match="Limits must be above zero and finite"):
+        Limits(**limit)

@@ -1,30 +1,28 @@
-"""A real server, in processes of its own, on a port that the system chose."""
+"""A server as clients see it: in this process, and (slow) in one of its own."""
 
-import json
+import logging
 import os
-import queue
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-import urllib.error
-import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.cli import main
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.transformer import TransformerEncoder
-
-pytest.importorskip("litserve", reason="the serve extra is not installed")
+from bertflow.errors import UsageError
+from bertflow.serve.protocol import key_digest
 
 SPY = """
 import sys
@@ -43,33 +41,8 @@ POOLINGS = ("mean", "cls", "first-last-avg", "sif")
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 
-class Client:
-    """Asks the server at a port."""
-
-    def __init__(self, port):
-        self.port = port
-
-    def ask(self, path, body=None, method=None, timeout=SECONDS):
-        """Status and JSON (or text) of an answer."""
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                status, text = answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            with error:
-                status, text = error.code, error.read()
-        return status, json.loads(text) if text[:1] in b"{[" else text.decode()
-
-    def embed(self, texts, **more):
-        """The embeddings of some texts."""
-        status, answer = self.ask("/v1/embeddings", {"input": texts, **more})
-        assert status == 200, answer
-        return np.float32([row["embedding"] for row in answer["data"]])
-
-
 @contextmanager
-def served(folder, log, *options):
+def served(client_of, folder, log, *options):
     """A running server: its process and a client; it is killed in the end if it did not stop."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -81,7 +54,7 @@ def served(folder, log, *options):
     command = [sys.executable, "-m", "bertflow", "serve", str(folder), "--port", str(port), "--device", "cpu", *options]
     with log.with_suffix(".out").open("w") as out:
         process = subprocess.Popen(command, stdout=out, stderr=out, env=environment, start_new_session=True)
-    client = Client(port)
+    client = client_of(port)
     try:
         _wait(process, client, log)
         yield process, client
@@ -107,20 +80,9 @@ def _wait(process, client, log):
 
 
 @pytest.fixture(scope="module")
-def folder(tiny_bert, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("served") / "mine"
-    raw = TransformerEncoder(tiny_bert, max_length=16, device="cpu")
-    CalibratedEncoder.fit(raw, Whitening(n_components=6), TEXTS).save(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def server(folder, tmp_path_factory):
-    log = tmp_path_factory.mktemp("log") / "connections"
-    with served(folder, log, "--max_texts", "20", "--max_body", "20000") as (process, client):
-        client.log = log
+def server(serving):
+    with serving(texts=20, body=20_000) as client:
         yield client
-    assert process.returncode == 0, "SIGTERM should end it in peace"
 
 
 BAD = {
@@ -187,11 +149,32 @@ def test_it_says_that_it_is_well_and_what_it_serves(server):
     assert [model["id"] for model in server.ask("/v1/models")[1]["data"]] == ["mine"]
 
 
-def test_it_connects_to_nobody(server):
-    server.embed("the dog runs")
-    lines = server.log.read_text().splitlines()
-    assert lines, "the processes of a server talk to each other, and the spy should have seen it"
-    assert [line for line in lines if not line.startswith(("socket.connect /", "socket.connect \0"))] == []
+def test_it_counts_what_it_answers(serving):
+    with serving() as client:
+        client.embed(["the dog runs", "a cat"])
+        client.ask("/v1/embeddings", b"{")
+        lines = client.ask("/metrics")[1].splitlines()
+    assert set(lines) == {
+        "bertflow_open_connections 1",
+        "bertflow_waiting_requests 0",
+        "bertflow_texts_total 2",
+        "bertflow_tokens_total 9",
+        'bertflow_requests_total{status="200"} 1',
+        'bertflow_requests_total{status="400"} 1',
+    }
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/models", "/metrics"])
+def test_a_key_is_wanted_where_there_is_one(serving, path, no_errors):
+    no_errors.set_level(logging.DEBUG)
+    body = {"input": "the dog runs"} if path == "/v1/embeddings" else None
+    with serving(key=key_digest("secret")) as client:
+        for headers in ({}, {"Authorization": "Bearer wrong"}):
+            status, answer = client.ask(path, body, headers=headers)
+            assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
+        assert client.ask(path, body, headers={"Authorization": "Bearer secret"})[0] == 200
+        assert client.ask("/health") == (200, "ok")
+    assert "secret" not in no_errors.text
 
 
 def test_the_client_of_openai_can_ask_it(server):
@@ -203,57 +186,58 @@ def test_the_client_of_openai_can_ask_it(server):
             client.embeddings.create(model="mine", input="")
 
 
-def test_what_waits_is_taken_at_once_and_what_waited_too_long_is_left_out(monkeypatch):
-    from bertflow.serve import server as serving
-
-    monkeypatch.setattr(serving, "IDLE", 0.01)
-    waiting, now = queue.Queue(), time.monotonic()
-    for name, came in (("a", now), ("b", now - 100), ("c", now), ("d", now)):
-        waiting.put((0, name, came, [f"text {name}"]))
-    api = SimpleNamespace(max_batch_size=3, request_timeout=60)
-    taken = [serving.WaitingLoop().get_batch_requests(api, waiting, None) for _ in range(3)]
-    assert taken[0] == ([(0, "a", ["text a"]), (0, "c", ["text c"])], [(0, "b")])
-    assert taken[1:] == [([(0, "d", ["text d"])], []), ([], [])]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
-def test_a_server_that_is_stopped_answers_what_it_accepted(minilm, tmp_path, number):
+def test_a_server_that_is_stopped_answers_what_it_accepted(client_of, minilm, tmp_path, number):
     texts = ["The quick brown fox jumps over the lazy dog, again and again and again."] * 200
-    with served(minilm, tmp_path / "log") as (process, client), ThreadPoolExecutor(1) as thread:
+    with served(client_of, minilm, tmp_path / "log") as (process, client), ThreadPoolExecutor(1) as thread:
         client.embed("warm")
+        idle, slow = client.connect(), client.connect()
+        slow.sendall(b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\n")
         answer = thread.submit(client.embed, texts)
         time.sleep(0.5)
         # Ctrl-C reaches every process of a terminal, SIGTERM the first alone.
         os.killpg(process.pid, number) if number == signal.SIGINT else process.send_signal(number)
         assert answer.result(SECONDS).shape == (200, 384)
         assert process.wait(SECONDS) == 0
+        idle.close()
+        slow.close()
+    (line,) = [line for line in (tmp_path / "log.out").read_text().splitlines() if "Normalize" not in line]
+    assert "is served at http://127.0.0.1:" in line
+    assert not (tmp_path / "log").exists(), "a server connects to nobody"
+
+
+@pytest.mark.slow
+def test_memory_is_flat_under_load(client_of, folder, tmp_path):
+    with served(client_of, folder, tmp_path / "log") as (process, client), ThreadPoolExecutor(8) as clients:
+        size = []
+        for _ in range(4):
+            list(clients.map(client.embed, TEXTS * 100))
+            for _ in range(200):
+                client.reset(b'POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: 18\r\n\r\n{"input": "a dog"}')
+            size.append(int(Path(f"/proc/{process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE"))
+    assert size[3] - size[1] < 8 * 2**20, size
+    assert "Traceback" not in (tmp_path / "log.out").read_text()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["none"], "none"),
-        (
-            ["{folder}", "--host", "example.org"],
-            "The host must be one of 127.0.0.1, 0.0.0.0, ::, and the port from 1024 to",
-        ),
-        (["{folder}", "--port", "80"], "to 65535; got 127.0.0.1 and 80."),
+        (["{folder}", "--host", "example.org"], "The host should be an address of this machine, as 127.0.0.1, 0.0.0.0"),
+        (["{folder}", "--host", "192.0.2.1"], "of 192.0.2.1 cannot be used: Cannot assign requested address."),
+        (["{folder}", "--port", "70000"], "The port should be from 0 to 65535, got 70000."),
         (["{folder}", "--port", "{taken}"], "cannot be used: Address already in use. Choose another --port."),
-        (
-            ["{folder}", "--port", "{free}", "--batch", "1"],
-            "Limits must be above zero, and a batch 2 requests or more",
-        ),
+        (["{folder}", "--batch", "0"], "Limits must be above zero and finite"),
+        (["{folder}", "--connections", "2000000000"], "So many connections need 2000000320 open files, and"),
+        (["{folder}", "--api_key", ""], "The key should be ASCII characters without spaces around them."),
     ],
 )
 def test_what_cannot_be_served_is_said_in_one_line(folder, capsys, arguments, message):
-    with socket.socket() as taken, socket.socket() as probe:
-        for one in (taken, probe):
-            one.bind(("127.0.0.1", 0))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
         taken.listen()
-        free = probe.getsockname()[1]
-        probe.close()
-        values = {"folder": folder, "taken": taken.getsockname()[1], "free": free}
+        values = {"folder": folder, "taken": taken.getsockname()[1]}
         assert main(["serve", *(argument.format(**values) for argument in arguments)]) in (2, 3)
     error = capsys.readouterr().err
     assert message in error
@@ -261,11 +245,36 @@ def test_what_cannot_be_served_is_said_in_one_line(folder, capsys, arguments, me
     assert error.count("\n") == 1
 
 
-def test_without_litserve_the_pip_line_is_given():
-    script = "import sys; sys.modules['litserve'] = None\nfrom bertflow.cli import main\nmain(['serve', 'x'])"
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=300)
-    assert finished.stderr == (
-        "error: This needs the package litserve. Install it with: pip install 'bertflow[serve]'\n"
+@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
+def test_a_command_is_stopped_quietly(folder, monkeypatch, capsys, signals):
+    def stop(line):
+        said.append(line)
+        for number in signals:
+            threading.Timer(0.2, os.kill, [os.getpid(), number]).start()
+
+    said = []
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    monkeypatch.setenv("BERTFLOW_API_KEY", "secret")
+    bertflow.serve_encoder(str(folder), port=0, device="cpu", say=stop)
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert said[0].startswith("mine is served at http://127.0.0.1:")
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_key_in_the_environment_counts(folder, monkeypatch):
+    monkeypatch.setenv("BERTFLOW_API_KEY", "two\nlines")
+    with pytest.raises(UsageError, match="The key should be ASCII"):
+        bertflow.serve_encoder(str(folder), port=0)
+
+
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
+def test_without_the_extra_the_pip_line_is_given(folder, monkeypatch, capsys, package):
+    for name in [name for name in sys.modules if name.startswith(("bertflow.serve.server", "bertflow.serve.conn"))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    assert main(["serve", str(folder), "--port", "0"]) == 2
+    assert capsys.readouterr().err == (
+        f"error: This needs the package {package}. Install it with: pip install 'bertflow[serve]'\n"
     )
 
 
@@ -285,7 +294,7 @@ def cosines(a, b):
     "calibrated", [None, Whitening(), FlowCalibrator(trainer={"max_steps": 20})], ids=["raw", "whitening", "flow"]
 )
 @pytest.mark.parametrize("pooling", POOLINGS)
-def test_the_endpoint_and_encode_agree_on_real_sentences(minilm, tmp_path, corpus, pooling, calibrated):
+def test_the_endpoint_and_encode_agree_on_real_sentences(client_of, minilm, tmp_path, corpus, pooling, calibrated):
     fitting, sentences = corpus
     encoder = TransformerEncoder(minilm, pooling=pooling, device="cpu")
     encoder = encoder.count_tokens(fitting) if pooling == "sif" else encoder
@@ -293,7 +302,7 @@ def test_the_endpoint_and_encode_agree_on_real_sentences(minilm, tmp_path, corpu
     system.save(tmp_path / "served")
     expected = system.encode(sentences).astype(np.float64)
     one_by_one = np.concatenate([system.encode([sentence]) for sentence in sentences]).astype(np.float64)
-    with served(tmp_path / "served", tmp_path / "log", "--truncate") as (_, client):
+    with served(client_of, tmp_path / "served", tmp_path / "log", "--truncate") as (_, client):
         together = client.embed(sentences)
         with ThreadPoolExecutor(8) as clients:
             apart = np.concatenate(list(clients.map(client.embed, sentences)))
