@@ -7,37 +7,28 @@
 Each explanation is tried. The one that leaves the smallest distance is named, if that distance is small.
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, ClassVar, Literal
-from urllib.error import HTTPError, URLError
-from urllib.parse import urlsplit
-from urllib.request import Request, urlopen
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Float32
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import UsageError
+from bertflow.export.client import Answers, embed_remotely, listed_model
 from bertflow.files import write_json
 from bertflow.opening import load
-from bertflow.records import parse_record, read_record
+from bertflow.records import read_record
 from bertflow.results import AbstractResult
 
 GOLDEN = "golden.json"
 SUSPECT_ROWS = (*range(8), *range(26, 32))
 """Sentences for which the mistakes are kept: the first 8 and the 6 long ones."""
-PATH = "/v1/embeddings"
-IS_IT = "Is it an embedding server?"
-"""What the user can check about an answer without embeddings."""
-TIMEOUT = 60.0
-"""Seconds that one answer may take."""
 FITS = 0.05
 """Largest distance, as a share of a vector's length, that an explanation of a wrong vector may leave."""
 AT_MOST = 0.5
@@ -93,11 +84,13 @@ class Diagnosis(AbstractResult):
     Attributes:
         right: Whether the vectors are the golden ones.
         text: What is wrong, in plain words.
-        distance: Median distance from the golden vectors, as a share of their length; infinite for another width.
+        distance: Median distance from the golden vectors, as a share of their length; infinite for vectors of another
+            width, or with NaN or infinity.
         vectors: Number of vectors that were compared.
         tolerance: Accepted distance, as a share of a vector's length.
         golden: Description of the encoder that the golden vectors are from.
         where: The server or folder.
+        left_out: Sentences that the server refused because they are long, and its words; empty if there are none.
     """
 
     right: bool
@@ -107,17 +100,20 @@ class Diagnosis(AbstractResult):
     tolerance: float
     golden: Mapping[str, Any]
     where: str
+    left_out: str = ""
 
     title: ClassVar[str] = "Comparison with the golden vectors"
 
     def parts(self) -> Iterator[str]:
         """What was compared; and that it is right, if it is."""
         what = self.golden
-        off = f"{self.distance:.1e} of their length" if np.isfinite(self.distance) else "another width"
+        off = f"{self.distance:.1e} of their length" if np.isfinite(self.distance) else "more than can be said"
         calibrator = what.get("calibrator", "as it comes")
         yield f"golden    {what['encoder']}, {what['pooling']}, {calibrator}, max_length={what['max_length']}"
         accepted = f"{self.tolerance:.0e} is accepted"
         yield f"compared  {self.vectors} vectors of {self.where}: off by {off} (median), {accepted}"
+        if self.left_out:
+            yield f"left out  {self.left_out}"
         if self.right:
             yield f"right     {self.text}"
 
@@ -126,7 +122,7 @@ class Diagnosis(AbstractResult):
         return "" if self.right else self.text
 
     def as_dict(self) -> dict[str, Any]:
-        """Everything; the distance is null for another width."""
+        """Everything; the distance is null where it is infinite."""
         return {**super().as_dict(), "distance": self.distance if np.isfinite(self.distance) else None}
 
 
@@ -134,7 +130,7 @@ def diagnose(
     golden: str | Path,
     url: str | None = None,
     model: str | Path | None = None,
-    model_name: str = "bertflow",
+    model_name: str | None = None,
     key: str | None = None,
     normalized: bool = False,
     batch: int = 8,
@@ -142,13 +138,14 @@ def diagnose(
     """Compare what a server, or a folder on this machine, answers to 32 golden sentences with what it should answer.
 
     What is wrong is named: calibrator left out, another pooling, half precision, unit length, another max_length,
-    prompt left out. The exit code is 0 if everything is right, and 4 if something differs.
+    prompt left out. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a server
+    refuses are left out, and that is said.
 
     Args:
         golden: An exported folder, or its golden.json.
         url: Address of a server with an OpenAI-compatible /v1/embeddings.
         model: Instead of a server: an exported or saved folder, to be run here.
-        model_name: Name of the model on the server.
+        model_name: Name of the model on the server; by default the one that it lists.
         key: Environment variable that holds the server's key.
         normalized: Whether vectors of unit length are expected.
         batch: Number of sentences in a request.
@@ -167,64 +164,34 @@ def diagnose(
     if key and not secret:
         raise UsageError(f"key names the environment variable {key}, which is not set. Set it.")
     kept = Golden.read(golden)
-    if url:
-        got = embed_remotely(url, kept.sentences, model_name, secret, batch)
-    else:
-        got = embed_locally(Path(str(model)), kept.sentences)
-    return explain(kept, got, normalized, str(url or model))
+    if model:
+        return explain(kept, embed_locally(Path(model), kept.sentences), normalized, str(model))
+    name = model_name or listed_model(str(url), secret)
+    answers = embed_remotely(str(url), kept.sentences, name, secret, batch)
+    left_out, wrong = _refused(kept, answers)
+    found = explain(kept, answers.vectors, normalized, str(url), answers.rows)
+    if found.right and wrong:
+        found = replace(found, right=False, text=wrong)
+    return replace(found, left_out=left_out)
 
 
-class _Row(TypedDict):
-    index: int
-    embedding: list[float]
-
-
-class _Answer(TypedDict):
-    data: list[_Row]
-
-
-def embed_remotely(
-    url: str, sentences: Sequence[str], model: str = "bertflow", key: str | None = None, batch: int = 8
-) -> Float32:
-    """Embeddings (n, dim) as a server gives them, in the order given.
-
-    Args:
-        url: Address of the server, with or without ``/v1/embeddings``.
-        sentences: The sentences, which are sent unchanged.
-        model: Name of the model on the server.
-        key: Key for the header ``Authorization: Bearer``.
-        batch: Number of sentences in a request.
+def _refused(kept: Golden, answers: Answers) -> tuple[str, str]:
+    """What the server refused, in words; and what is wrong with that, if it is.
 
     Raises:
-        UsageError: If the address is not one, or the server cannot be reached or refuses.
-        DataError: If the answer holds no embeddings.
+        UsageError: If it refused sentences that are not longer than those that it took.
     """
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise UsageError(f"url should be http://... or https://..., got {url!r}.")
-    address, rows = url.rstrip("/").removesuffix(PATH).removesuffix("/v1") + PATH, []
-    for start in range(0, len(sentences), batch):
-        sent = list(sentences[start : start + batch])
-        body = _post(address, {"model": model, "input": sent, "encoding_format": "float"}, key)
-        data = parse_record(body, _Answer, address, "answer with embeddings", IS_IT)["data"]
-        if len(data) != len(sent):
-            raise DataError(f"{address} answered {len(sent)} sentences with {len(data)} embeddings. {IS_IT}")
-        rows += [row["embedding"] for row in sorted(data, key=itemgetter("index"))]
-    if len({len(row) for row in rows}) != 1:
-        raise DataError(f"{address} answered with vectors of different widths. {IS_IT}")
-    return np.array(rows, np.float32)
-
-
-def _post(address: str, body: dict[str, Any], key: str | None) -> bytes:
-    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    try:
-        with urlopen(Request(address, json.dumps(body).encode(), headers), timeout=TIMEOUT) as answer:
-            return bytes(answer.read())
-    except HTTPError as error:
-        said = " ".join(error.read(300).decode(errors="replace").split())
-        raise UsageError(f"{address} refused with {error.code}: {said}. Check model_name, key and batch.") from error
-    except (URLError, OSError) as error:
-        reason = getattr(error, "reason", error)
-        raise UsageError(f"{address} cannot be reached: {reason}. Is the server running?") from error
+    if not answers.refusal:
+        return "", ""
+    tokens, limit = np.array(kept.tokens), kept.describe["max_length"]
+    refused = np.delete(tokens, answers.rows)
+    if refused.min() <= tokens[answers.rows].max():
+        raise answers.refusal
+    left_out = (
+        f"{len(refused)} sentences of {refused.min()} tokens or more, which the server refuses: {answers.refusal}"
+    )
+    wrong = f"The server differs: it refuses a sentence of {refused.min()} tokens, and the encoder reads {limit}."
+    return left_out, wrong if refused.min() <= limit else ""
 
 
 def embed_locally(folder: Path, sentences: list[str]) -> Float32:
@@ -252,7 +219,9 @@ def distances(got: Float32, wanted: Float32) -> NDArray[np.float64]:
     return found
 
 
-def explain(golden: Golden, got: Float32, normalized: bool = False, where: str = "") -> Diagnosis:
+def explain(
+    golden: Golden, got: Float32, normalized: bool = False, where: str = "", rows: Sequence[int] | None = None
+) -> Diagnosis:
     """Compare vectors (n, any width) of the golden sentences, in their order, with the golden ones.
 
     Args:
@@ -260,14 +229,28 @@ def explain(golden: Golden, got: Float32, normalized: bool = False, where: str =
         got: The vectors of the server.
         normalized: Whether vectors of unit length are expected.
         where: The server or folder.
+        rows: The numbers of the sentences that the vectors are of; all by default.
     """
+    if bad := int((~np.isfinite(got)).any(axis=1).sum()):
+        text = f"The server differs: {bad} of {len(got)} vectors hold NaN or infinity."
+        return Diagnosis(False, text, np.inf, len(got), golden.tolerance, golden.describe, where)
+    if rows is not None and len(rows) < len(golden.sentences):  # NaN stands for what is not compared
+        got, taken = np.full((len(golden.sentences), got.shape[1]), np.nan, np.float32), got
+        got[rows] = taken
     wanted = np.array(golden.vectors, np.float32)
     off = distances(got, _unit(wanted) if normalized else wanted)
-    distance, right = float(np.median(off)), bool((off <= golden.tolerance).all())
-    text = "The vectors are the golden ones." if right else _cut(golden, off)
+    compared: NDArray[np.bool_] = np.isfinite(got[:, 0])
+    distance, right = _median(off), bool((off[compared] <= golden.tolerance).all())
+    text = "The vectors are the golden ones." if right else _cut(golden, off, compared)
     if not text:
         text, distance = _mistake(golden, got, normalized, distance)
-    return Diagnosis(right, text, distance, len(got), golden.tolerance, golden.describe, where)
+    return Diagnosis(right, text, distance, int(compared.sum()), golden.tolerance, golden.describe, where)
+
+
+def _median(off: NDArray[np.float64]) -> float:
+    """The median distance of what is compared."""
+    off = off[~np.isnan(off)]
+    return float(np.median(off)) if len(off) else np.inf
 
 
 def _mistake(golden: Golden, got: Float32, normalized: bool, distance: float) -> tuple[str, float]:
@@ -302,12 +285,12 @@ def _explanations(golden: Golden, got: Float32, normalized: bool) -> Iterator[tu
             wanted = np.array(rows, np.float32)
             answered = got[list(SUSPECT_ROWS)] if text else got
             words = text if unit == normalized else f"{text}, and {length}" if text else f"it {length}"
-            yield float(np.median(distances(answered, _unit(wanted) if unit else wanted))), words
+            yield _median(distances(answered, _unit(wanted) if unit else wanted)), words
 
 
-def _cut(golden: Golden, off: NDArray[np.float64]) -> str:
+def _cut(golden: Golden, off: NDArray[np.float64], compared: NDArray[np.bool_]) -> str:
     """In words, if short sentences are right and longer ones wrong, as when they are cut elsewhere."""
-    tokens, right = np.array(golden.tokens), off <= golden.tolerance
+    tokens, right = np.array(golden.tokens)[compared], off[compared] <= golden.tolerance
     if not right.any() or tokens[~right].min() <= tokens[right].max():
         return ""
     longest, shortest, limit = tokens[right].max(), tokens[~right].min(), golden.describe["max_length"]

@@ -19,7 +19,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from bertflow.errors import UsageError
-from bertflow.export.golden import PATH
+from bertflow.export.client import PATH
 from bertflow.serve.protocol import Limits, Served, key_digest
 
 BACKLOG = 128

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, Self
 
 from bertflow.errors import BertflowError, needs
-from bertflow.export.golden import PATH
+from bertflow.export.client import PATH
 from bertflow.serve import BACKLOG
 from bertflow.serve.batching import Batcher
 from bertflow.serve.model import ServedModel

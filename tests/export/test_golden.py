@@ -64,7 +64,7 @@ MISTAKES = {
         lambda w: w[2]() * (1 + 0.3 * np.random.default_rng(0).normal(size=(32, 15)).astype(np.float32)),
         "The server computes the right embeddings roughly: its vectors are off by",
     ),
-    "NaN": (lambda w: np.full((32, 15), np.nan, np.float32), "usual mistakes explains it"),
+    "NaN": (lambda w: np.full((32, 15), np.nan, np.float32), "32 of 32 vectors hold NaN or infinity."),
     "cuts early": (lambda w: w[2](max_length=30), "it cuts long sentences somewhere from"),
     "cuts late": (lambda w: w[2](max_length=64), "it reads more than max_length=48 tokens of a long sentence"),
     "another model": (
@@ -81,6 +81,17 @@ def test_every_mistake_is_named(world, mistake):
     finding = explain(world[1], make(world))
     assert not finding.right
     assert text in finding.text
+
+
+@pytest.mark.parametrize("mistake", ["drops the calibrator", "unit length", "another width", "int8", "cuts early"])
+def test_without_the_long_sentences_the_mistakes_are_the_same(world, mistake):
+    rows = [row for row, tokens in enumerate(world[1].tokens) if tokens <= 40]
+    make, text = MISTAKES[mistake]
+    finding = explain(world[1], make(world)[rows], rows=rows)
+    assert finding.vectors == len(rows) < 32
+    assert text in finding.text
+    assert not finding.right
+    assert explain(world[1], world[0].encode(world[1].sentences)[rows], rows=rows).right
 
 
 def test_the_precision_that_is_named_is_the_nearest(world):

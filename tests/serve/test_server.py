@@ -22,6 +22,7 @@ from bertflow.cli import main
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
+from bertflow.export.targets import write_export
 from bertflow.serve.protocol import key_digest
 
 SPY = """
@@ -162,6 +163,28 @@ def test_it_counts_what_it_answers(serving):
         'bertflow_requests_total{status="200"} 1',
         'bertflow_requests_total{status="400"} 1',
     }
+
+
+@pytest.fixture(scope="module")
+def golden(folder, tmp_path_factory):
+    """The golden vectors of the served encoder."""
+    written = tmp_path_factory.mktemp("golden")
+    return write_export(CalibratedEncoder.load(folder, device="cpu"), written / "out", "safetensors").folder
+
+
+def test_doctor_goes_on_with_what_the_server_takes(serving, golden, monkeypatch, capsys):
+    monkeypatch.setenv("MY_KEY", "secret")
+    with serving(key=key_digest("secret")) as client:
+        arguments = ["doctor", "--golden", str(golden), "--url", f"http://127.0.0.1:{client.port}"]
+        assert main([*arguments, "--key", "MY_KEY"]) == 0
+        out = capsys.readouterr().out.splitlines()
+        assert main(arguments) == 2
+    (error,) = capsys.readouterr().err.splitlines()
+    assert "refused with 401: " in error
+    assert out[2].startswith("left out  ")
+    assert "tokens or more, which the server refuses: http" in out[2]
+    assert "has more than the 16 tokens that this model reads." in out[2]
+    assert out[3] == "right     The vectors are the golden ones."
 
 
 @pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/models", "/metrics"])
