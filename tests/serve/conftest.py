@@ -60,11 +60,10 @@ class Client:
                 answer = b""
         return [int(status) for status in re.findall(rb"HTTP/1\.1 (\d{3}) ", answer)]
 
-    def reset(self, content):
-        """Send something, and reset the connection."""
-        with self.connect() as connection:
-            connection.sendall(content)
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    def reset(self, connection):
+        """Close a connection without a word."""
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
 
 
 @pytest.fixture(scope="session")

@@ -150,7 +150,9 @@ def test_a_body_that_turns_to_garbage_after_it_was_refused_is_closed(server):
 @pytest.mark.parametrize("content", [b"", b"POST", ASK, ASK + b"Content-Length: 9\r\n\r\n{", post(b'{"input": "a"}')])
 def test_a_reset_is_no_news(server, content):
     for _ in range(3):
-        server.reset(content)
+        connection = server.connect()
+        connection.sendall(content)
+        server.reset(connection)
 
 
 def test_slow_connections_keep_nobody_out(server):
@@ -250,9 +252,14 @@ def test_a_client_that_goes_away_takes_its_question_with_it(stuck):
         with client.connect() as first:
             first.sendall(DOG)
             until(lambda: len(client.asked) == 1)
-            for _ in range(20):
-                client.reset(DOG)
-            until(lambda: client.batcher.unanswered == 1)
+            for _ in range(4):
+                others = [client.connect() for _ in range(5)]
+                for connection in others:
+                    connection.sendall(DOG)
+                until(lambda: client.batcher.unanswered == 6)
+                for connection in others:
+                    client.reset(connection)
+                until(lambda: client.batcher.unanswered == 1)
             client.go.set()
             read(first, b"}}")
         assert client.embed("the man").shape == (1, 6)
