@@ -42,10 +42,12 @@ _.transfer_batch_to_device
 _.val_dataloader
 _.validation_step
 
-# uvicorn.
+# uvicorn and urllib.
 _.connection_lost
 _.connection_made
 _.data_received
+_.redirect_request
+_.should_exit
 
 # PyTorch, NumPy, Python and IPython.
 _.__class__

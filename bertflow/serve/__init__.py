@@ -95,7 +95,7 @@ def serve_encoder(
         name = name or (Path(model).resolve().name if Path(model).exists() else model)
         served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key)
         listener.listen(BACKLOG)
-        with EmbeddingServer(served, opened) as server, _left_to_uvicorn(signal.SIGINT, signal.SIGTERM):
+        with EmbeddingServer(served, opened) as server, _stopping(server.stop):
             at = f"http://{'[::1]' if host == '::' else host}:{listener.getsockname()[1]}{PATH}"
             say(f"{name} is served at {at}. Ctrl-C stops it.")
             server.run(listener)
@@ -153,9 +153,9 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def _left_to_uvicorn(*signals: signal.Signals) -> Iterator[None]:
-    """Uvicorn stops on these, and raises them once more when it has stopped: that is no news then."""
-    before = {one: signal.signal(one, lambda *_: None) for one in signals}
+def _stopping(stop: Callable[[], object]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C stop the server before uvicorn listens to them; when it has stopped, it raises them again."""
+    before = {one: signal.signal(one, lambda *_: stop()) for one in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

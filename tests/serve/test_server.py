@@ -273,12 +273,11 @@ def test_what_cannot_be_served_is_said_in_one_line(folder, capsys, arguments, me
     assert error.count("\n") == 1
 
 
-@pytest.mark.parametrize("signals", [[signal.SIGINT], [signal.SIGTERM], [signal.SIGINT, signal.SIGINT]])
-def test_a_command_is_stopped_quietly(folder, monkeypatch, capsys, signals):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_is_stopped_quietly(folder, monkeypatch, capsys, number):
     def stop(line):
         said.append(line)
-        for number in signals:
-            threading.Timer(0.2, os.kill, [os.getpid(), number]).start()
+        threading.Timer(0.2, os.kill, [os.getpid(), number]).start()
 
     said = []
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
