@@ -10,9 +10,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Condition, Thread
+from functools import partial
+from threading import RLock
 from typing import get_args
 
 from bertflow.encoder.abstract import Role
@@ -65,9 +67,8 @@ class Batcher:
         self.unanswered = 0
         """Requests that wait, or are being embedded."""
         self._jobs: OrderedDict[_Job, None] = OrderedDict()
-        self._changed, self._closed = Condition(), False
-        self._thread = Thread(target=self._work, name="bertflow-encoder")
-        self._thread.start()
+        self._lock, self._busy, self._closed = RLock(), False, False
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="bertflow-encoder")
 
     async def answer(self, role: Role, texts: Sequence[str]) -> Found:
         """The embeddings of some texts, and the number of tokens that were read.
@@ -80,9 +81,10 @@ class Batcher:
         job = _Job(role, texts, asyncio.get_running_loop().create_future())
         self.unanswered += 1
         try:
-            with self._changed:
+            with self._lock:
                 self._jobs[job] = None
-                self._changed.notify()
+                if not self._busy:
+                    self._begin()
             async with asyncio.timeout(self._limits.seconds):
                 return await job.answer
         except TimeoutError:
@@ -90,32 +92,41 @@ class Batcher:
             raise RequestError(message, status=504, code="timeout") from None
         finally:
             self.unanswered -= 1
-            with self._changed:
+            with self._lock:
                 self._jobs.pop(job, None)
 
     def close(self) -> None:
         """Stop when the batch that is being embedded is done."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify()
-        self._thread.join()
+        self._thread.shutdown()
 
-    def _work(self) -> None:
-        while not self._closed:
-            batch: list[_Job] = []
-            try:
-                self._take(batch)
-                for role in get_args(Role):
-                    self._answer(role, [job for job in batch if job.role == role])
-            except Exception:  # whatever fails in a model ends its batch, and not the server
-                logger.exception("Requests could not be embedded:")
-                for job in batch:
-                    job.give(RequestError("The model failed; the server's log says why.", status=500))
+    def _begin(self) -> None:
+        """Embed a batch; with the lock held."""
+        self._busy = True
+        batch: list[_Job] = []
+        self._thread.submit(self._embed, batch).add_done_callback(partial(self._done, batch))
+
+    def _done(self, batch: Sequence[_Job], embedded: "Future[None]") -> None:
+        """Whatever fails in a model ends its batch, and not the server; then the next one."""
+        if error := embedded.exception():
+            logger.error("Requests could not be embedded:", exc_info=error)
+            for job in batch:
+                job.give(RequestError("The model failed; the server's log says why.", status=500))
+        with self._lock:
+            self._busy = False
+            if self._jobs and not self._closed:
+                self._begin()
+
+    def _embed(self, batch: list[_Job]) -> None:
+        self._take(batch)
+        for role in get_args(Role):
+            self._answer(role, [job for job in batch if job.role == role])
 
     def _take(self, batch: list[_Job]) -> None:
-        """Wait for a request, and take those that fit a batch; none if the server is stopped."""
+        """Take those that fit a batch."""
         tokens = 0
-        while len(batch) < self._limits.batch and (job := self._next(wait=not batch)):
+        while len(batch) < self._limits.batch and (job := self._next()):
             batch.append(job)
             counted = job.tokens or self._model.count(job.role, job.texts)
             if isinstance(counted, RequestError):
@@ -132,14 +143,12 @@ class Batcher:
         for job, x in zip(jobs, found, strict=True):
             job.give(x if isinstance(x, RequestError) else (x, job.tokens))
 
-    def _next(self, wait: bool) -> _Job | None:
-        with self._changed:
-            if wait:
-                self._changed.wait_for(lambda: self._jobs or self._closed)
-            return self._jobs.popitem(last=False)[0] if self._jobs and not self._closed else None
+    def _next(self) -> _Job | None:
+        with self._lock:
+            return self._jobs.popitem(last=False)[0] if self._jobs else None
 
     def _put_back(self, job: _Job) -> None:
-        with self._changed:
+        with self._lock:
             if not job.answer.done():
                 self._jobs[job] = None
                 self._jobs.move_to_end(job, last=False)
