@@ -107,7 +107,7 @@ class Batcher:
         batch: list[_Job] = []
         self._thread.submit(self._embed, batch).add_done_callback(partial(self._done, batch))
 
-    def _done(self, batch: Sequence[_Job], embedded: "Future[None]") -> None:
+    def _done(self, batch: Sequence[_Job], embedded: Future[None]) -> None:
         """Whatever fails in a model ends its batch, and not the server; then the next one."""
         if error := embedded.exception():
             logger.error("Requests could not be embedded:", exc_info=error)
