@@ -26,7 +26,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
 from tqdm.auto import tqdm
 
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError, first_line
 from bertflow.files import write_text
 from bertflow.progress import Advance, at_level, watched
 from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
@@ -256,12 +256,21 @@ def keep_metrics(source: Path, folder: Path, steps: int) -> None:
     """Write ``folder/metrics.csv`` with the rows of ``source``, another such file, that the first ``steps`` logged.
 
     A last line that was cut off in the middle is left out; without a row there is no file.
+
+    Raises:
+        DataError: If ``source`` is damaged.
     """
-    header, logged = _read_metrics(source)
-    if kept := [row for row in logged if int(row["step"]) < steps]:
-        _write_metrics(folder / METRICS, header, kept)
-    else:
-        (folder / METRICS).unlink(missing_ok=True)
+    try:
+        header, logged = _read_metrics(source)
+        if kept := [row for row in logged if int(row["step"]) < steps]:
+            _write_metrics(folder / METRICS, header, kept)
+        else:
+            (folder / METRICS).unlink(missing_ok=True)
+    except (KeyError, TypeError, ValueError, csv.Error) as error:
+        raise DataError(
+            f"{source} should hold the rows that the run has logged, but is damaged: {first_line(error)}. "
+            "Delete it to go on without them."
+        ) from None
 
 
 def _read_metrics(path: Path) -> tuple[list[str], list[dict[str, str]]]:

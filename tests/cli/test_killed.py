@@ -25,8 +25,8 @@ ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", la
 SHARED = ["--encoder.pooling=mean(2)", "--encoder.device=cpu", "--trainer.accelerator=cpu", "--resume=auto",
           "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"]  # fmt: skip
 COMMANDS = {
-    "train": ["--flow.batch_size=8", "--flow.epochs=6", "--flow.glow.hidden=8", "--report=false"],
-    "finetune": ["--finetune.batch_size=8", "--trainer.max_steps=60", "--finetune.checkpoint_every=5"],
+    "train": ["--flow.batch_size=8", "--flow.epochs=3", "--flow.glow.hidden=8", "--report=false"],
+    "finetune": ["--finetune.batch_size=8", "--trainer.max_steps=30", "--finetune.checkpoint_every=4"],
 }
 PRELOADED = ["bertflow.runs.training", "bertflow.finetuning.fitting", "bertflow.runs.folder", "tensorboard"]
 TIMEOUT = 200
@@ -88,7 +88,7 @@ def stage(folder):
     if not (folder / "checkpoints" / "last.ckpt").exists():
         return "before a checkpoint"
     steps = torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
-    return f"{read_record(folder / 'run.json', dict)['status']}, {steps // 20 * 20} steps or more"
+    return f"{read_record(folder / 'run.json', dict)['status']}, {steps // 10 * 10} steps or more"
 
 
 def require_equal(folder, whole):

@@ -230,16 +230,6 @@ def test_flow_and_encoder_both_move(row, groups, tiny_bert):
     assert len(after.module.trainer.optimizers[0].param_groups) == groups
 
 
-@pytest.mark.slow
-def test_a_joint_run_that_is_resumed_comes_to_the_same_end(tiny_bert, stop_at, tmp_path):
-    stop, long = stop_at(7, tmp_path / "step.ckpt"), {"joint": "apart", "epochs": 2.0}
-    whole = fitted(tiny_bert, PAIRS, trainer={}, **long)
-    fitted(tiny_bert, PAIRS, trainer={"callbacks": [stop]}, **long)
-    resumed = fitted(tiny_bert, PAIRS, trainer={}, resume=stop.path, **long)
-    assert resumed.steps == whole.steps == 12
-    assert_close(weights(whole), weights(resumed))
-
-
 def test_a_checkpoint_from_before_there_was_a_joint_loss_is_resumed(tiny_bert, stop_at, tmp_path):
     stop = stop_at(2, tmp_path / "step.ckpt")
     fitted(tiny_bert, PAIRS, trainer={"callbacks": [stop]})

@@ -21,6 +21,7 @@ import bertflow
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
 from bertflow.runs import ModelOptions
+from bertflow.training import checkpoints
 from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
 from bertflow.training.trainer import METRICS, ContinuedCSV
@@ -30,7 +31,7 @@ SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red")
 FIRST, SECOND = SENTENCES[:32], [f"a {noun} in the {place}" for noun in NOUNS for place in NOUNS][:32]
 PAIRS = Pairs("nouns", FIRST, SECOND, np.arange(32) % 3, "classes", classes=("animal", "person", "thing"))
 
-TUNING = {"batch_size": 8, "held_out": 0.25, "checkpoint_every": 2}  # three steps in an epoch
+TUNING = {"batch_size": 8, "held_out": 0.25, "checkpoint_every": 2}  # three steps in an epoch: some end with one
 ONE_EPOCH = {"batch_size": 8, "held_out": 0.0, "checkpoint_every": 3, "epochs": 1}
 FLOW = {"batch_size": 16, "epochs": 2, "glow": {"hidden": 8}}  # three steps
 CASES = {
@@ -61,6 +62,8 @@ MORE = {
     "train, cut off": (FLOW | {"epochs": 3, "held_out": 0.0}, {"max_steps": 7}),
     "train, accumulated": (FLOW, {"accumulate_grad_batches": 2}),
     "train, validated in an epoch": (FLOW | {"batch_size": 8}, {"val_check_interval": 2}),
+    "train, validated every other epoch": (FLOW | {"epochs": 3}, {"check_val_every_n_epoch": 2}),
+    "train, as in the paper": (FLOW | {"preset": "paper-text", "glow": {"levels": 2}}, {}),
     "train, averaged": (FLOW | {"ema": 0.9}, {}),
     "train, averaged and the last kept": (FLOW | {"ema": 0.9, "keep": "last"}, {"max_steps": 5}),
     "train, encoded on the fly": (FLOW | {"preset": "paper-tf", "glow": {"levels": 2}}, {}),
@@ -150,6 +153,22 @@ def test_a_run_that_is_killed_after_a_checkpoint_comes_to_the_same_end(case, tin
 @pytest.mark.parametrize("case", [*CASES, *MORE])
 def test_a_run_that_is_killed_after_any_write_comes_to_the_same_end(case, tiny_bert, tmp_path):
     require_the_same_end(case, tiny_bert, tmp_path)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_earlier_versions_between_the_last_step_and_the_end_of_an_epoch(tiny_bert, tmp_path):
+    """Their validation is left out, but the weights are the same, also after a second kill."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(checkpoints, "is_between_steps", lambda trainer, batch_idx: True)
+        whole = copied("finetune, held out", tiny_bert, tmp_path, every_write=False)
+    for each in sorted(tmp_path.glob("copy-*")):
+        (again := tmp_path / f"again-{each.name}").mkdir()
+        each.rename(again / "whole")
+        copied("finetune, held out", tiny_bert, again, every_write=False)
+        for copy in sorted(again.glob("copy-*")):
+            run("finetune, held out", tiny_bert, copy)
+            tensors, expected = results(copy)[0], results(whole)[0]
+            assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items()), (each.name, copy.name)
 
 
 @pytest.mark.slow

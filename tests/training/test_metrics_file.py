@@ -5,6 +5,7 @@ import csv
 import pytest
 from pytorch_lightning.loggers import CSVLogger
 
+from bertflow.errors import DataError
 from bertflow.training.trainer import ContinuedCSV, keep_metrics
 
 ROWS = [({"train/nll": 1.5}, 0), ({"train/nll": 1.25}, 4), ({"val/nll": 1.1}, 4), ({"train/nll": 1.0}, 9)]
@@ -51,3 +52,10 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path):
 def test_nothing_to_keep_is_no_file(tmp_path):
     keep_metrics(tmp_path / "none.csv", tmp_path, 10)
     assert not (tmp_path / "metrics.csv").exists()
+
+
+@pytest.mark.parametrize("content", [b"epoch,loss\n0,1\n", b"epoch,step\n0,one\n", b"step\n1,2,3\n", b"step\n\xff\n"])
+def test_a_damaged_file_is_one_line(content, tmp_path):
+    (tmp_path / "metrics.csv").write_bytes(content)
+    with pytest.raises(DataError, match=r"metrics\.csv should hold the rows that the run has logged, but is damaged: "):
+        keep_metrics(tmp_path / "metrics.csv", tmp_path, 10)
