@@ -137,6 +137,7 @@ class RunFolder:
         facts: Mapping[str, Any],
         finish: Callable[[], Mapping[str, Any]],
         keep: bool = False,
+        report: Callable[[], None] | None = None,
     ) -> str:
         """Train, and write the end whatever it is.
 
@@ -146,6 +147,7 @@ class RunFolder:
             facts: About the text or the pairs, and the seed, for ``run.json``.
             finish: Writes the results, and returns the figures for ``run.json``.
             keep: Whether the folder gets the encoder first, so that the run works by itself.
+            report: Written when the training is done and its results are, before the run is said to be done.
 
         Returns:
             "done", or "interrupted" after Ctrl-C or SIGTERM; empty in all processes but the first, which write nothing.
@@ -167,7 +169,10 @@ class RunFolder:
             status = "diverged"
             raise
         finally:
-            self._write_facts(fit=finish(), status=status, ended=_now())
+            figures = finish()
+            if report and status == "done":
+                report()
+            self._write_facts(fit=figures, status=status, ended=_now())
             if status not in ("done", "interrupted"):
                 self.say(f"\nrun       {self.path}")
         if status == "done":

@@ -209,13 +209,10 @@ def train(
         fit = FlowFit(embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
         provenance = Provenance.of(opened.describe(), hashes)
         finish = partial(_write_result, run.path, fit, opened, provenance)
-        status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, keep=save_encoder)
-        if not status:
-            return None
-        result = FlowRun(run.path, status, raw=opened)
-        if report and status == "done":
-            _write_report(run, fit, result, sentences)
-    return result
+        result = FlowRun(run.path, "done", raw=opened)
+        last = partial(_write_report, run, fit, result, sentences) if report else None
+        status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, save_encoder, last)
+    return replace(result, status=status) if status else None
 
 
 def finetune(

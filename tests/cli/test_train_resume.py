@@ -10,6 +10,7 @@ import torch
 
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import main as bertflow
+from bertflow.geometry import inspecting
 from bertflow.records import read_record
 from bertflow.runs import folder as run_folder
 from bertflow.training import trainer as train_trainer
@@ -220,6 +221,20 @@ def test_half_written_files_of_a_killed_run_are_cleared_away(stopped):
     (run / "checkpoints" / ".last.ckpt.0123abcd").write_text("half")
     assert bertflow([*command, "--resume=auto"]) == 0
     assert not [path for path in run.rglob(".*") if path.name != ".gitignore"]
+
+
+def test_a_report_that_was_not_written_yet_is_written_by_the_next_call(options, tmp_path, monkeypatch):
+    command, written = ["train", *options, "--report=true", f"--output={tmp_path / 'run'}"], []
+
+    def killed(*_, **options):
+        raise KilledError
+
+    monkeypatch.setattr(inspecting, "write_report", killed)
+    with pytest.raises(KilledError):
+        bertflow(command)
+    monkeypatch.setattr(inspecting, "write_report", lambda folder, *_, **options: written.append(folder))
+    assert bertflow([*command, "--resume=auto"]) == 0
+    assert written == [tmp_path / "run" / "report"]
 
 
 def test_a_damaged_checkpoint_is_one_line(stopped, capsys):
