@@ -11,6 +11,7 @@ from .calibration.calibrators import Standardize as Standardize
 from .calibration.calibrators import Whitening as Whitening
 from .data.corpus import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
+from .data.skipping import skip_bad as skip_bad
 from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder

@@ -4,6 +4,7 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 2 for how a command was called, 3 for what was in the data, 4 for a threshold that was missed.
 """
 
+import reprlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -48,6 +49,24 @@ class DataError(BertflowError, ValueError):
     exit_code = 3
 
 
+class RowError(DataError):
+    """One row of a file that cannot be used: ``bertflow.skip_bad`` leaves such rows out.
+
+    Args:
+        file: The file, as messages call it.
+        number: Number of the row.
+        reason: What was wanted, what was got, and what to do.
+        unit: What the number counts: lines of the file, or rows.
+    """
+
+    def __init__(self, file: str, number: int, reason: str, unit: str = "line") -> None:
+        super().__init__(file, number, reason, unit)
+        self.file, self.number, self.reason, self.unit = file, number, reason, unit
+
+    def __str__(self) -> str:
+        return f"{self.file}, {self.unit} {self.number}: {self.reason}"
+
+
 class ThresholdMissedError(BertflowError):
     """A score fell below what the user asked for."""
 
@@ -79,6 +98,22 @@ def require_seed(seed: int | None) -> None:
     require_between(0, 2**32 - 1, seed=seed)
 
 
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
+_SHORT.maxlevel = 2
+
+
+def shown(value: object) -> str:
+    """A value for a message: its ``repr``, cut where it is long or deep."""
+    return _SHORT.repr(value)
+
+
 def first_line(error: Exception) -> str:
     """The first line of what a library says."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def reason_of(error: Exception) -> str:
+    """What a library says, for a message: in one line, without a stop, and cut, since some hold what they refuse."""
+    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    return text if len(text) <= 200 else f"{text[:197]}..."

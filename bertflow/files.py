@@ -4,6 +4,7 @@ They are written under another name and renamed when they are complete, so a run
 the new one, never half of one. JSON has sorted keys and no NaN, so that equal content is equal bytes.
 """
 
+import codecs
 import ctypes
 import errno
 import gzip
@@ -32,6 +33,8 @@ PARTIAL = re.compile(r"[0-9a-f]{8}")
 """What follows the name of a file in the hidden name of its unfinished successor."""
 UNSUPPORTED = (errno.ENOSYS, errno.EINVAL, errno.ENOTSUP)
 """How a system says that it does not know a call, or not for this file system."""
+LONGEST = 2**26
+"""Bytes of a line at which no more of it is read: a file without line ends, or a bomb, should not fill the memory."""
 EXCHANGE = 2
 """RENAME_EXCHANGE of Linux's ``renameat2``."""
 
@@ -94,7 +97,7 @@ def require_files(*paths: object) -> None:
     """Refuse files that are missing, before anything is read; what is no path, or on the hub, is left to others.
 
     Raises:
-        DataError: For the first one that is missing, or a folder.
+        DataError: For the first one that is missing, or a folder, or a pipe or a device, which cannot be read twice.
     """
     for path in paths:
         if not isinstance(path, str | Path) or str(path).startswith("hub:"):
@@ -103,6 +106,8 @@ def require_files(*paths: object) -> None:
             raise DataError(f"{path} is a folder. Name the files in it.")
         if not Path(path).exists():
             raise DataError(f"{path} is missing. Give the path of an existing file.")
+        if not Path(path).is_file():
+            raise DataError(f"{path} is a pipe or a device, not a file. Write what comes out of it to a file.")
 
 
 def require_place(path: str | Path | None, folder: bool = False) -> None:
@@ -298,19 +303,20 @@ def write_json(path: str | Path, value: Any) -> None:
 
 
 def read_raw_lines(path: str | Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file, also of one that ends in .gz, with their numbers from 1.
+    """The lines of a file, also of one that ends in .gz, with their numbers from 1; without a byte-order mark.
 
     Raises:
-        DataError: If the file is missing or damaged.
+        DataError: If the file is missing or damaged, is not a file, or has a line of more than ``LONGEST`` bytes.
     """
     path = Path(path)
+    require_files(path)
     opened = gzip.open if path.suffix == ".gz" else open
     try:
         with opened(path, "rb") as file:
-            yield from enumerate(file, start=1)
-    except (FileNotFoundError, IsADirectoryError):
-        require_files(path)
-        raise
+            for number, line in enumerate(iter(lambda: file.readline(LONGEST), b""), start=1):
+                if len(line) == LONGEST:
+                    raise DataError(f"{path}, line {number}: it has {LONGEST:,} bytes or more. Break it into lines.")
+                yield number, line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         reason = str(error).rstrip(".")
         raise DataError(f"{path} is damaged: it should be gzip-compressed, but: {reason}. Fetch it again.") from None

@@ -100,6 +100,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
     ``--debug``, or ``BERTFLOW_DEBUG=1`` in the environment, prints the traceback of an error of bertflow itself.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
+    if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
+        return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
         with notes_on_stderr():
@@ -127,7 +129,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in " ".join(message.split()))
+    print(f"error: {line}", file=sys.stderr)
     return code
 
 

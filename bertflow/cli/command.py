@@ -18,14 +18,13 @@ import sys
 import time
 from argparse import SUPPRESS
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import docstring_parser
-from docstring_parser import Docstring, DocstringStyle
 from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its __all__
     ActionConfigFile,
     ArgumentError,
@@ -36,21 +35,22 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
 
 from bertflow.cli import DEBUG, is_first_process, print_result
 from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_type, members, plain
+from bertflow.data.skipping import skip_bad
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import require_place, write_json
 from bertflow.progress import watched
 from bertflow.registry import flat_options
 
-CONFIG, OUTPUT, JSON = "config", "output", "json"
+CONFIG, OUTPUT, JSON, SKIP = "config", "output", "json", "skip_bad"
 """Options that are not the function's."""
 METAVARS: Mapping[str, Sequence[str]] = {
-    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "vectors"),
+    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "skip_bad", "vectors"),
     "DIR": ("data_dir", "output", "save", "store"),
     "TEXT": ("domain",),
     "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
 }
 """What stands for the value of a parameter in the help of every command."""
-UNREPEATED = (OUTPUT, "resume")
+UNREPEATED = (OUTPUT, "resume", SKIP)
 """Options of a training that belong to this call and not to its repetition."""
 FILLED: Mapping[str, Callable[[], Any]] = {
     "progress": lambda: watched() or None,
@@ -100,6 +100,8 @@ class Command:
     """Parameters with a default that the command line leaves alone, besides those whose annotation it cannot say."""
     saves: str = ""
     """If not empty: ``--output DIR`` saves the result there, and this is its help."""
+    skips: bool = False
+    """Whether it reads rows: ``--skip_bad FILE`` leaves out those that cannot be used."""
     json: bool = False
     """Whether there is ``--json``, which prints the result as JSON."""
     examples: str = ""
@@ -130,7 +132,9 @@ class Command:
         output, as_json = arguments.pop(OUTPUT, None) if self.saves else None, self.json and arguments.pop(JSON)
         require_place(output, folder=True)
         arguments |= {name: fill() for name, fill in FILLED.items() if name in self._parameters}
-        result = self.function(**arguments)
+        skip = arguments.pop(SKIP) if self.skips else None
+        with skip_bad(skip) if skip else nullcontext(()) as skipped:
+            result = self.function(**arguments)
         if result is None or not is_first_process():
             return 0
         if as_json:
@@ -141,6 +145,8 @@ class Command:
             result.save(output)
             facts = {"arguments": argv, "seconds": round(time.perf_counter() - begin, 1), **result.run_facts()}
             write_json(output / "run.json", facts)
+        if skip:
+            print(f"skipped {len(skipped):,} rows, listed in {skip}", file=sys.stderr if as_json else sys.stdout)
         if result.missed():
             raise ThresholdMissedError(result.missed())
         return int(getattr(result, "exit_code", 0))
@@ -179,8 +185,8 @@ class Command:
         return inspect.signature(self.function).parameters
 
     @cached_property
-    def _described(self) -> Docstring:
-        return docstring_parser.parse(inspect.getdoc(self.function) or "", DocstringStyle.GOOGLE)
+    def _described(self) -> docstring_parser.Docstring:
+        return docstring_parser.parse(inspect.getdoc(self.function) or "", docstring_parser.DocstringStyle.GOOGLE)
 
     @cached_property
     def options(self) -> list[Option]:
@@ -200,11 +206,12 @@ class Command:
                 continue
             default = None if required else parameter.default
             options.append(Option(self.named.get(name, name), kind, default, helps.get(name, ""), required, name))
-        if self.saves:
-            options.append(Option(OUTPUT, Path, None, self.saves))
-        if self.json:
-            options.append(Option(JSON, bool, False, "Print JSON instead of tables."))
-        return options
+        own = (
+            (self.saves, Option(OUTPUT, Path, None, self.saves)),
+            (self.skips, Option(SKIP, Path, None, "List rows that cannot be used there, and go on without them.")),
+            (self.json, Option(JSON, bool, False, "Print JSON instead of tables.")),
+        )
+        return [*options, *(option for wanted, option in own if wanted)]
 
     @property
     def summary(self) -> str:
@@ -218,10 +225,9 @@ class Command:
 
     @property
     def hint(self) -> str:
-        """Where to look when an option was refused."""
-        if self.trainer:  # its help does not list them all
-            return f"`{self.called} --{PRINT}` shows all options with their values."
-        return f"`{self.called} --help` lists the options."
+        """Where to look when an option was refused; the help of a training does not list them all."""
+        shows = f"--{PRINT}` shows all options with their values" if self.trainer else "--help` lists the options"
+        return f"`{self.called} {shows}."
 
     def _parsed(self, argv: Sequence[str]) -> tuple[ArgumentParser, Namespace]:
         parser = self._parser()
@@ -336,7 +342,7 @@ class Command:
 def _named_by(annotation: Any) -> list[Option]:
     """The options of ``**options: Unpack[SomeTypedDict]``, whose docstring explains them."""
     (shape,) = get_args(annotation)
-    described = docstring_parser.parse(inspect.getdoc(shape) or "", DocstringStyle.GOOGLE)
+    described = docstring_parser.parse(inspect.getdoc(shape) or "", docstring_parser.DocstringStyle.GOOGLE)
     kinds, names = inspect.get_annotations(shape), vars(sys.modules[shape.__module__])
     return [
         Option(one.arg_name, command_line_type(kinds[one.arg_name], names), None, plain(one.description))

@@ -7,6 +7,7 @@ main = Command(
     "embed",
     embed,
     positionals=("text",),
+    skips=True,
     examples="""\
   bertflow embed text.txt --store stores/mine --model bert-base-uncased --pooling first-last-avg
   bertflow embed a.jsonl hub:owner/name --store stores/mine --storage float16

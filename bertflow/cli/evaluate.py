@@ -10,6 +10,7 @@ main = Command(
     metavars={"models": "MODEL", "fit_on": "FILE|eval", "lexical": "TASK", "fail_below": "TASK=X", "published": "PART"},
     bare={"lexical": "stsb-dev", "published": ""},
     saves="Write results.json, .md, predictions.csv, mteb files and run.json there.",
+    skips=True,
     examples="""\
   python evaluate.py bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
   python evaluate.py runs/mine --compare raw,center,whitening --tasks stsb,sickr --data_dir data/sts --output scores

@@ -8,6 +8,7 @@ command = Command(
     finetune,
     named={"pairs": "data", "recipe": "finetune", "seed": "seed_everything"},
     trainer=True,
+    skips=True,
     examples="""\
   bertflow finetune --config configs/nli-siamese.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]
   bertflow finetune --config configs/paper-nli.yaml --encoder.model bert-base-uncased --data.pairs [FILE,...]

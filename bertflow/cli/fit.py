@@ -7,6 +7,7 @@ main = Command(
     "fit",
     fit,
     metavars={"calibrator": "C", "output": "FOLDER"},
+    skips=True,
     examples="""\
   bertflow fit --store stores/mine --calibrator "whitening(128)" --output calibrators/mine
   bertflow fit --vectors index.parquet --column embedding --calibrator "abtt(3)" --output calibrators/index

@@ -9,6 +9,7 @@ main = Command(
     positionals=("encoder", "text"),
     metavars={"encoder": "MODEL"},
     preset=lambda _: {"output": "fixed"},
+    skips=True,
     examples="""\
   bertflow fix bert-base-uncased my_text.txt --output fixed
   bertflow fix intfloat/e5-base my_text.txt --prompt "query: " --labels judged.tsv

@@ -13,5 +13,6 @@ main = Command(
     score,
     positionals=["encoder", "pairs"],
     metavars={"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "false_match_rate": "X", "fit_on": "TEXT"},
+    skips=True,
     examples=EXAMPLES,
 ).main

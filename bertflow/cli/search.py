@@ -67,13 +67,13 @@ main = Actions(
     "search",
     ABOUT,
     {
-        "build": _action("build", retrieval.build_index),
-        "add": _action("add", retrieval.add_answers),
-        "update": _action("update", retrieval.update_answers),
+        "build": _action("build", retrieval.build_index, skips=True),
+        "add": _action("add", retrieval.add_answers, skips=True),
+        "update": _action("update", retrieval.update_answers, skips=True),
         "remove": _action("remove", retrieval.remove_answers, "index", "ids"),
         "recalibrate": _action("recalibrate", retrieval.recalibrate_index),
         "ask": _action("ask", search, "index", "question", aliases={"k": ["-k"]}, json=True),
-        "evaluate": _action("evaluate", evaluate_search, aliases={"k": ["-k"]}, json=True),
+        "evaluate": _action("evaluate", evaluate_search, skips=True, aliases={"k": ["-k"]}, json=True),
         "info": _action("info", retrieval.describe_index, json=True),
         "example": Command(
             "search example", retrieval.write_search_example, positionals=["folder"], metavars={"answers": "N"}

@@ -9,6 +9,7 @@ main = Command(
     positionals=("model",),
     python_only=("pooling",),
     saves="Write sweep.json, .md, .csv, .png and run.json there.",
+    skips=True,
     examples="""\
   bertflow sweep bert-base-uncased --data_dir data/sts --output sweeps/bert
   bertflow sweep bert-base-uncased --layers 0,6,12 --tokens mean,cls --labels topics.tsv

@@ -22,6 +22,7 @@ command = Command(
     prog="python train.py",
     trainer=True,
     preset=preset_defaults,
+    skips=True,
     examples="""\
   python train.py --config configs/default.yaml
   python train.py --encoder.model bert-base-uncased --data.sentences text.txt --output runs/mine

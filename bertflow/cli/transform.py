@@ -7,6 +7,7 @@ main = Command(
     "transform",
     transform,
     metavars={"calibrator": "FOLDER", "output": "OUT"},
+    skips=True,
     examples="""\
   bertflow transform --calibrator calibrators/mine --store stores/mine --output stores/calibrated
   bertflow transform --calibrator calibrators/index --vectors index.parquet --output calibrated.parquet

@@ -20,7 +20,7 @@ from operator import itemgetter
 from pathlib import Path
 
 from bertflow.data.tables import COLUMNS, read_lines, table_suffix
-from bertflow.errors import DataError
+from bertflow.errors import DataError, shown
 
 CONLL, CONLLU = (".conll", ".bio", ".iob", ".iob2", ".bioes"), ".conllu"
 """Endings of such files; others are looked into."""
@@ -115,7 +115,7 @@ def load_conll(path: str | Path, columns: Sequence[int] | None = None) -> Tagged
     if odd and any(map(_ENTITY.fullmatch, text.names)):
         spelled = next(name for name in text.names if _ENTITY.fullmatch(name))
         raise DataError(
-            f"{path}: tags such as {spelled} spell entities, but {odd[0]!r} does not. "
+            f"{path}: tags such as {spelled[:30]} spell entities, but {shown(odd[0])} does not. "
             "Repair the tag, or choose another column."
         )
     return text
@@ -144,7 +144,9 @@ def _rows(path: str | Path, universal: bool, wanted: Sequence[int]) -> Iterator[
             )
         word, tag = (cells[column - (column > 0)] for column in wanted)
         if not (word and tag):
-            raise DataError(f"{path}, line {number}: a word and its tag are wanted, got {line!r}. Repair the line.")
+            raise DataError(
+                f"{path}, line {number}: a word and its tag are wanted, got {shown(line)}. Repair the line."
+            )
         yield sentence, (word, tag)
 
 

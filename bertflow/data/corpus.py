@@ -19,19 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bertflow.data.hub import load_hub_table
+from bertflow.data.skipping import usable
 from bertflow.data.tables import (
     COLUMNS,
     TextTable,
     is_plain_text,
-    load_hub_table,
     open_columns,
     read_lines,
     table_suffix,
+    usable_lines,
 )
-from bertflow.errors import DataError
+from bertflow.errors import DataError, shown
 
 logger = logging.getLogger(__name__)
 
+DIGITS = 15
+"""Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"
 """Between the past questions of an answer in one cell."""
 
@@ -100,7 +104,7 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
         table = load_hub_table(source.removeprefix("hub:"), streaming=streaming)
         names = table.require(choices, numbers)
     elif is_plain_text(path) or path.is_dir():
-        yield from (line for _, line in read_lines(path))
+        yield from (line for _, line in usable_lines(path))
         return
     elif table_suffix(path) is None:
         raise DataError(
@@ -111,10 +115,14 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
         table, names = open_columns(path, choices, columns, do=numbers)
     if columns is None:
         logger.info("%s: text is read from %s.", table.name, " + ".join(names))
-    for number, cells in table.read(names):
-        for name, cell in zip(names, cells, strict=True):
-            if cell is not None and str(cell).strip():
-                yield table.text(number, name, cell, f"{do}.")
+
+    def texts(row: tuple[int, tuple[Any, ...]]) -> list[str]:
+        cells = zip(names, row[1], strict=True)
+        filled = [(name, cell) for name, cell in cells if (cell.strip() if isinstance(cell, str) else cell is not None)]
+        return [table.text(row[0], name, cell, f"{do}.") for name, cell in filled]
+
+    for found in usable(texts, table.read(names)):
+        yield from found
 
 
 @dataclass(frozen=True)
@@ -139,13 +147,17 @@ def load_labels(path: str | Path) -> LabelledText:
         DataError: If the file is missing or damaged, a cell is empty, or there is only one label.
     """
     table, columns = open_columns(path, COLUMNS["labelled"], headless=True)
-    texts, labels = [], []
-    for number, (text, label) in table.read(columns):
-        texts.append(" ".join(table.text(number, columns[0], text).split()))
-        labels.append(table.text(number, columns[1], label if label is None else str(label)).strip())
-    if len(set(labels)) < 2:
-        raise DataError(f"{table.name} should hold two labels or more, but holds {len(set(labels))}. Give more text.")
-    return LabelledText(tuple(texts), tuple(labels), Path(path).name)
+
+    def labelled(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str]:
+        number, (text, label) = row
+        label = str(label) if isinstance(label, int | float) and label == label else label  # NaN is no label
+        return " ".join(table.text(number, columns[0], text).split()), table.text(number, columns[1], label).strip()
+
+    rows = list(usable(labelled, table.read(columns)))
+    if (n := len({label for _, label in rows})) < 2:
+        raise DataError(f"{table.name} should hold two labels or more, but holds {n}. Give more text.")
+    texts, labels = zip(*rows, strict=True)
+    return LabelledText(texts, labels, Path(path).name)
 
 
 @dataclass(frozen=True)
@@ -176,17 +188,20 @@ def load_answers(path: str | Path) -> list[Answer]:
     """
     table, columns = open_columns(path, COLUMNS["answers"])
     lines: dict[str, int] = {}
-    answers = []
-    for number, (name, text, *past) in table.read(columns):
-        answer = Answer(_id(table, number, name), table.text(number, "text", text).strip(), _past(table, number, *past))
-        if answer.id in lines:
-            raise DataError(
-                f"{table.where(number)}: the id {answer.id!r} is already in {table.unit} {lines[answer.id]}. "
-                "Give each answer an id of its own, and its past questions in one cell."
+
+    def answer(row: tuple[int, tuple[Any, ...]]) -> Answer:
+        number, (name, text, *past) = row
+        made = Answer(_id(table, number, name), table.text(number, "text", text).strip(), _past(table, number, *past))
+        if made.id in lines:
+            raise table.bad(
+                number,
+                f"the id {shown(made.id)} is already in {table.unit} {lines[made.id]}. "
+                "Give each answer an id of its own, and its past questions in one cell.",
             )
-        lines[answer.id] = number
-        answers.append(answer)
-    return answers
+        lines[made.id] = number
+        return made
+
+    return list(usable(answer, table.read(columns)))
 
 
 def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
@@ -197,8 +212,13 @@ def load_answer_labels(path: str | Path) -> dict[str, frozenset[str]]:
     """
     table, columns = open_columns(path, COLUMNS["answered"])
     labels: dict[str, set[str]] = {}
-    for number, (question, name) in table.read(columns):
-        labels.setdefault(table.text(number, "question", question).strip(), set()).add(_id(table, number, name))
+
+    def labelled(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str]:
+        number, (question, name) = row
+        return table.text(number, "question", question).strip(), _id(table, number, name)
+
+    for question, name in usable(labelled, table.read(columns)):
+        labels.setdefault(question, set()).add(name)
     if not labels:
         raise DataError(f"{path} holds no questions. Give lines with a question and the id of its right answer.")
     return {question: frozenset(names) for question, names in labels.items()}
@@ -213,7 +233,7 @@ def _past(table: TextTable, number: int, given: Any = None) -> tuple[str, ...]:
     """The past questions of a row; a cell may be empty."""
     listed = given.split(SEPARATOR) if isinstance(given, str) else [] if given is None else given
     if not isinstance(listed, list | tuple) or not all(isinstance(question, str) for question in listed):
-        raise DataError(f"{table.where(number)}: past questions should be a list of texts, got {given!r}. Repair it.")
+        raise table.bad(number, f"past questions should be a list of texts, got {shown(given)}. Repair it.")
     return tuple(stripped for question in listed if (stripped := question.strip()))
 
 
@@ -261,13 +281,14 @@ def read_frequencies(path: str | Path) -> dict[str, int]:
         cells = line.split()
         if not cells:
             continue
-        if len(cells) != 2 or not cells[1].isdecimal():
-            raise DataError(f"{path}, line {number}: a word and its count are wanted, got {line!r}. Repair the line.")
+        if len(cells) != 2 or not (cells[1].isdecimal() and len(cells[1]) <= DIGITS):
+            what = f"a word and its count, of up to {DIGITS} digits, are wanted, got {shown(line)}. Repair the line."
+            raise DataError(f"{path}, line {number}: {what}")
         if cells[0] in counts:
-            raise DataError(f"{path}, line {number}: the word {cells[0]!r} stood before. Add its counts up.")
+            raise DataError(f"{path}, line {number}: the word {shown(cells[0])} stood before. Add its counts up.")
         counts[cells[0]] = int(cells[1])
-    if not counts:
-        raise DataError(f"{path} should hold words and counts, but holds none. Give a list of words.")
+    if not any(counts.values()):
+        raise DataError(f"{path} should hold words and counts, but holds none above zero. Give a list of words.")
     return counts
 
 

@@ -13,16 +13,18 @@ with its file and line, not left out.
 import hashlib
 import logging
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.skipping import usable
 from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, RowError, UsageError, shown
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_text, text_key
 
@@ -36,7 +38,8 @@ NO_GOLD = "-"
 """SNLI's mark for a pair on which its annotators did not agree: it is dropped and counted."""
 Scale = tuple[float, float]
 """The lowest and the highest score there can be."""
-ANY_SCALE: Scale = (-math.inf, math.inf)
+ANY_SCALE: Scale = (-1e100, 1e100)
+"""Of a table of one's own; beyond it the square of a score is infinite."""
 NEEDS: Mapping[str, tuple[int, str, str]] = {
     "graded": (3, "a correlation", "score"),
     "binary": (2, "a comparison of both labels", "label"),
@@ -227,51 +230,53 @@ def pairs_of_table(
     graded = kind == "graded"
     subset = (table.find(["subset"]) or ()) if graded else ()
     known = LABELS if kind == "binary" else {name.casefold(): number for number, name in enumerate(classes)}
-    texts: list[tuple[str, str]] = []
-    targets: list[float] = []
-    subsets: list[str] = []
     dropped = 0
-    for number, (one, other, *more) in table.read((*names, *subset)):
-        where = table.where(number)
+
+    def pair(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str, float, str] | None:
+        number, (one, other, *more) = row
         if kind == "classes" and more[0] == NO_GOLD:
-            dropped += 1
-            continue
+            return None
+        target, bad, do = 0.0, partial(table.bad, number), "Leave the pair out."
         if more:
-            targets.append(parse_score(more[0], scale, where) if graded else _numbered(more[0], known, where))
-        do = "Leave the pair out."
-        texts.append((table.text(number, names[0], one, do), table.text(number, names[1], other, do)))
-        subsets.append(str(more[1]) if subset else "all")
+            target = parse_score(more[0], scale, bad) if graded else _numbered(more[0], known, bad)
+        texts = table.text(number, names[0], one, do), table.text(number, names[1], other, do)
+        return *texts, target, str(more[1]) if subset else "all"
+
+    rows: list[tuple[str, str, float, str]] = []
+    for found in usable(pair, table.read((*names, *subset))):
+        if found is None:
+            dropped += 1
+        else:
+            rows.append(found)
     name = Path(table.name).name
-    first, second = zip(*texts, strict=True) if texts else ((), ())
+    first, second, targets, subsets = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Pairs(
         task=name.removesuffix(".gz").rpartition(".")[0],
         first=first,
         second=second,
         target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,
         kind=kind,
-        subsets=tuple(subsets),
+        subsets=subsets,
         classes=tuple(classes) if kind == "classes" else (),
         source=name,
         dropped=dropped,
     )
 
 
-def parse_score(score: Any, scale: Scale, where: str) -> float:
-    """A gold score as a number; ``where`` is its file and line.
+def parse_score(score: Any, scale: Scale, bad: Callable[[str], RowError]) -> float:
+    """A gold score as a number; ``bad`` makes the error of its row.
 
     Raises:
-        DataError: If it is not a finite number, or lies outside the scale.
+        RowError: If it is not a finite number, or lies outside the scale.
     """
     try:
         value = float(score)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value):
-        raise DataError(f"{where}: a score should be a number, got {score!r}. Repair the score or leave the pair out.")
+        raise bad(f"a score should be a number, got {shown(score)}. Repair the score or leave the pair out.")
     if not scale[0] <= value <= scale[1]:
-        raise DataError(
-            f"{where}: a score should lie between {scale[0]:g} and {scale[1]:g}, got {value:g}. Repair the score."
-        )
+        raise bad(f"a score should lie between {scale[0]:g} and {scale[1]:g}, got {value:g}. Repair the score.")
     return value
 
 
@@ -286,11 +291,11 @@ def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, 
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 
 
-def _numbered(label: Any, known: Mapping[str, int], where: str) -> int:
+def _numbered(label: Any, known: Mapping[str, int], bad: Callable[[str], RowError]) -> int:
     """The number of a label or a class. Classes have no other numbers, since copies number them differently."""
-    if (name := str(label).strip().casefold()) not in known:
-        raise DataError(
-            f"{where}: a label should be one of {', '.join(known)}, got {label!r}. Repair the label, leave the pair "
+    if isinstance(label, list | dict) or (name := str(label).strip().casefold()) not in known:
+        raise bad(
+            f"a label should be one of {', '.join(known)}, got {shown(label)}. Repair the label, leave the pair "
             "out, or name the classes with data.classes."
         )
     return known[name]

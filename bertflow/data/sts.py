@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.data.hub import load_hub_table
 from bertflow.data.pairs import ANY_SCALE, Pairs, Scale, checked, joined, pairs_of_table
 from bertflow.data.sts_tasks import SUITES, TASKS, StsTask
 from bertflow.data.tables import (
@@ -32,13 +33,12 @@ from bertflow.data.tables import (
     FORMATS,
     Rows,
     TextTable,
-    load_hub_table,
     open_table,
     read_lines,
     split_tsv,
     table_suffix,
 )
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.errors import DataError, UnknownNameError, UsageError, shown
 from bertflow.files import require_files
 from bertflow.text_keys import text_key
 
@@ -301,8 +301,8 @@ def _placed(name: str, lines: Iterable[tuple[int, list[str]]], **places: int) ->
         for number, cells in lines:
             if len(cells) <= max(places.values()):
                 raise DataError(
-                    f"{name}, line {number}: two sentences and a score are wanted, separated by tabs, got {cells}. "
-                    "Fetch the file again."
+                    f"{name}, line {number}: two sentences and a score are wanted, separated by tabs, "
+                    f"got {shown(cells)}. Fetch the file again."
                 )
             yield number, tuple(cells[places[column]] for column in columns)
 

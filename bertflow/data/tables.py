@@ -1,4 +1,4 @@
-"""Files of text in lines and columns, and splits of datasets of the Hugging Face hub.
+"""Files of text in lines and columns.
 
 A line is UTF-8 or refused. It ends at LF or CRLF alone, since other characters that Unicode counts as line ends occur
 in sentences; a byte-order mark is removed. Every table becomes a ``TextTable``: its column names, and a way to read
@@ -8,9 +8,7 @@ line.
     .tsv      split on tabs, without quoting: sentences hold unbalanced quotation marks
     .csv      commas and double quotes, strictly: an open quotation mark is an error, not half a file in one cell
     .jsonl    one object a line
-    .parquet  through ``datasets``
-    hub       ``datasets`` fetches a split once and keeps it in its cache; a folder in the hub's own format
-              (``<root>/owner/name/`` with a ``test.jsonl.gz``, say) can stand in for the hub
+    .parquet  through ``pyarrow``
 
 All but parquet may be compressed (``.gz``).
 """
@@ -18,16 +16,21 @@ All but parquet may be compressed (``.gz``).
 import csv
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bertflow.errors import DataError
+from bertflow.data.skipping import leave_out, none_skipped, usable
+from bertflow.errors import DataError, RowError, reason_of, shown
 from bertflow.files import read_raw_lines
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
+ROWS = 1024
+"""Rows of a parquet file in memory at a time."""
+NAMED = 20
+"""Columns that a message names."""
 Choices = Sequence[Sequence[str]]
 """Sets of column names, in any case; the first that a table has all columns of is taken."""
 PAIR_KINDS = ("graded", "binary", "classes", "retrieval", "texts")
@@ -65,18 +68,27 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """The lines of a file with their numbers from 1, without their line ends.
 
     Raises:
-        DataError: If the file is missing, is damaged or is not UTF-8; the message gives line and byte, both from 1.
+        DataError: If the file is missing or damaged, or a line is not UTF-8; the message gives line and byte, from 1.
     """
-    number = 0
+    return ((number, _decoded(path, number, raw)) for number, raw in read_raw_lines(path))
+
+
+def usable_lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    """As ``read_lines``; lines that are not text are left out where ``skip_bad`` asks for it."""
+    return usable(lambda line: (line[0], _decoded(path, *line)), read_raw_lines(path))
+
+
+def _decoded(path: str | Path, number: int, raw: bytes) -> str:
+    line = raw.removesuffix(b"\n").removesuffix(b"\r")
+    if number == 1 and b"\r" in line and not raw.endswith(b"\n"):
+        raise DataError(f"{path}: its lines end with CR alone. Save it with LF as the end of a line.")
     try:
-        for number, raw in read_raw_lines(path):
-            text = raw.removesuffix(b"\n").removesuffix(b"\r").decode()
-            yield number, text.removeprefix("\ufeff") if number == 1 else text
+        if (at := line.find(b"\0")) < 0:
+            return line.decode()
+        what = "zero, as in UTF-16"
     except UnicodeDecodeError as error:
-        at, byte = error.start, error.object[error.start]
-        raise DataError(
-            f"{path}, line {number}, byte {at + 1}: 0x{byte:02x} is not UTF-8. Save the file as UTF-8."
-        ) from None
+        at, what = error.start, f"0x{line[error.start]:02x}, which is not UTF-8"
+    raise RowError(str(path), number, f"byte {at + 1} is {what}. Save the file as UTF-8.")
 
 
 @dataclass(frozen=True)
@@ -93,9 +105,9 @@ class TextTable:
     unit: str = "line"
     """What the rows' numbers count: lines of the file, or rows."""
 
-    def where(self, number: int) -> str:
-        """The place of a row, for messages: "pairs.tsv, line 3"."""
-        return f"{self.name}, {self.unit} {number}"
+    def bad(self, number: int, reason: str) -> RowError:
+        """The error of a row that cannot be used, whose message begins with its place: "pairs.tsv, line 3"."""
+        return RowError(self.name, number, reason, self.unit)
 
     def find(self, names: Sequence[str]) -> tuple[str, ...] | None:
         """These columns as the table spells them, whatever the case; None unless all are there."""
@@ -116,19 +128,23 @@ class TextTable:
         if found := self.known(choices):
             return found
         wanted = " | ".join(" + ".join(names) for names in choices)
-        # Cut, since the names of a table without a header are sentences.
-        given = ", ".join(name if len(name) <= 30 else f"{name[:27]}..." for name in self.columns)
-        raise DataError(f"{self.name} should have the columns {wanted}, but has {given}. {do}")
+        raise DataError(f"{self.name} should have the columns {wanted}, but has {column_names(self.columns)}. {do}")
 
     def text(self, number: int, column: str, cell: Any, do: str = "Fill it in, or leave the line out.") -> str:
         """A cell that should hold text.
 
         Raises:
-            DataError: If it is empty or something else; the message names the row and the column.
+            RowError: If it is empty or something else; the message names the row and the column.
         """
         if isinstance(cell, str) and cell.strip():
             return cell
-        raise DataError(f"{self.where(number)}: the column {column} should hold text, got {cell!r}. {do}")
+        raise self.bad(number, f"the column {column} should hold text, got {shown(cell)}. {do}")
+
+
+def column_names(names: Sequence[str]) -> str:
+    """Names of columns for a message; cut, since those of a table without a header are sentences."""
+    cut = [name if len(name) <= 30 else f"{name[:27]}..." for name in names[:NAMED]]
+    return ", ".join([*cut, *([f"and {len(names) - NAMED} more"] if len(names) > NAMED else [])]) or "none"
 
 
 def open_table(path: str | Path, header: bool = True, suffix: str | None = None) -> TextTable:
@@ -191,17 +207,30 @@ def is_plain_text(path: str | Path) -> bool:
 
 def split_tsv(path: Path) -> Iterator[tuple[int, list[str]]]:
     """The cells of each line that is not empty, with its number."""
-    for number, line in read_lines(path):
+    for number, line in usable_lines(path):
         if line:
             yield number, line.split("\t")
 
 
 def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    lines = (line + "\n" for _, line in read_lines(path))
-    reader, first = csv.reader(lines, strict=True), 1
+    bad: list[RowError] = []
+
+    def lines() -> Iterator[str]:
+        for number, raw in read_raw_lines(path):
+            try:
+                line = _decoded(path, number, raw)
+            except RowError as error:  # of the whole row, which may have several lines
+                bad.append(error)
+                line = raw.decode(errors="replace").rstrip("\r\n")
+            yield f"{line}\n"
+
+    reader, first = csv.reader(lines(), strict=True), 1
     try:
         for cells in reader:
-            if cells:
+            if bad:
+                leave_out(bad[0])
+                bad.clear()
+            elif cells:
                 yield first, cells
             first = reader.line_num + 1
     except csv.Error as error:
@@ -212,20 +241,23 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _delimited(path: Path, header: bool, split: Callable[[Path], Iterator[tuple[int, list[str]]]]) -> TextTable:
-    first = next(split(path), None)
+    with none_skipped():
+        first = next(split(path), None)
     if first is None:
         raise DataError(f"{path} is empty. It should hold a table.")
     names = [name.strip() for name in first[1]] if header else [str(k) for k in range(1, len(first[1]) + 1)]
 
     def read(columns: Sequence[str]) -> Rows:
         picked = [names.index(column) for column in columns]
-        for number, cells in itertools.islice(split(path), int(header), None):
-            if len(cells) != len(names):
-                raise DataError(
-                    f"{path}, line {number}: {len(names)} cells are wanted, as in line {first[0]}, "
-                    f"but {len(cells)} are there. Repair the line."
-                )
-            yield number, tuple(cells[k] for k in picked)
+
+        def pick(line: tuple[int, list[str]]) -> tuple[int, tuple[str, ...]]:
+            number, cells = line
+            if len(cells) == len(names):
+                return number, tuple(cells[k] for k in picked)
+            wanted = f"{len(names)} cells are wanted, as in line {first[0]}"
+            raise RowError(str(path), number, f"{wanted}, but {len(cells)} are there. Repair the line.")
+
+        return usable(pick, itertools.islice(split(path), int(header), None))
 
     return TextTable(str(path), tuple(names), read)
 
@@ -236,60 +268,53 @@ def _jsonl(path: Path, _header: bool) -> TextTable:
         raise DataError(f"{path} is empty. It should hold a table.")
 
     def read(columns: Sequence[str]) -> Rows:
-        for number, row in _objects(path):
-            if missing := [column for column in columns if column not in row]:
-                raise DataError(
-                    f"{path}, line {number}: the key {missing[0]!r} is wanted, as in line {first[0]}, "
-                    f"but the keys are {', '.join(row)}. Repair the line."
-                )
-            yield number, tuple(row[column] for column in columns)
+        def pick(line: tuple[int, dict[str, Any]]) -> tuple[int, tuple[Any, ...]]:
+            number, row = line
+            missing = [column for column in columns if column not in row]
+            if not missing:
+                return number, tuple(row[column] for column in columns)
+            wanted = f"the key {missing[0]!r} is wanted, as in line {first[0]}"
+            raise RowError(
+                str(path), number, f"{wanted}, but the keys are {column_names(tuple(row))}. Repair the line."
+            )
+
+        return usable(pick, _objects(path))
 
     return TextTable(str(path), tuple(first[1]), read)
 
 
 def _objects(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in read_lines(path):
-        if not line.strip():
-            continue
+    def parse(numbered: tuple[int, str]) -> tuple[int, dict[str, Any]]:
+        number, line = numbered
         try:
             row = json.loads(line)
             if "\\ud" in line.lower():  # half of a surrogate pair is legal JSON, but no text
                 json.dumps(row, ensure_ascii=False).encode()
-        except ValueError as error:
-            raise DataError(f"{path}, line {number}: this is not JSON: {error}. Repair the line.") from None
+        except (ValueError, RecursionError) as error:
+            raise RowError(str(path), number, f"this is not JSON: {reason_of(error)}. Repair the line.") from None
         if not isinstance(row, dict):
-            raise DataError(f"{path}, line {number}: an object is wanted, got {line[:40]!r}. Repair the line.")
-        yield number, row
+            raise RowError(str(path), number, f"an object is wanted, got {line[:40]!r}. Repair the line.")
+        return number, row
+
+    return usable(parse, (line for line in usable_lines(path) if line[1].strip()))
 
 
 def _parquet(path: Path, _header: bool) -> TextTable:
-    if not path.is_file():
-        raise DataError(f"{path} is missing. Give the path of an existing file.")
-    import pyarrow
-    from datasets import load_dataset
+    from bertflow.data.vectors import open_parquet, parquet_batches, readable_parquet
 
-    try:
-        # Streamed, so that no copy of the file is left in the cache of the library.
-        rows = load_dataset("parquet", data_files=str(path), split="train", streaming=True)
-    except (pyarrow.ArrowException, ValueError) as error:
-        raise DataError(f"{path} is not a parquet file: {error}. Fetch it again.") from None
-    return dataset_table(rows, str(path))
-
-
-def dataset_table(rows: Any, name: str) -> TextTable:
-    """A ``datasets.Dataset`` or ``IterableDataset`` as a table."""
-    import pyarrow
+    with readable_parquet(path):
+        names = tuple(open_parquet(path).schema_arrow.names)
 
     def read(columns: Sequence[str]) -> Rows:
-        try:
-            for number, row in enumerate(rows.select_columns(list(columns)), start=1):
-                yield number, tuple(row[column] for column in columns)
-        except (pyarrow.ArrowException, OSError) as error:
-            raise DataError(f"{name} is damaged: {error}. Fetch it again.") from None
+        number = 0
+        with readable_parquet(path):
+            for batch in parquet_batches(path, ROWS, columns=list(columns)):
+                cells = [batch.column(batch.schema.names.index(column)).to_pylist() for column in columns]
+                for row in zip(*cells, strict=True):
+                    number += 1
+                    yield number, row
 
-    # Of a stream in some formats the columns are known when a row was seen.
-    columns: Iterable[str] = rows.column_names or next(iter(rows), {})
-    return TextTable(name, tuple(columns), read, unit="row")
+    return TextTable(str(path), names, read, unit="row")
 
 
 FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
@@ -299,36 +324,3 @@ FORMATS: Mapping[str, Callable[[Path, bool], TextTable]] = {
     ".parquet": _parquet,
 }
 """A row is a file ending and how such a file is opened; the flag says whether the first line names the columns."""
-
-
-def parse_hub_split(spelling: str) -> dict[str, Any]:
-    """Read ``owner/name[@revision][#config][:split]``; the split is ``train`` unless named."""
-    rest, _, split = spelling.partition(":")
-    rest, _, config = rest.partition("#")
-    path, _, revision = rest.partition("@")
-    return {"path": path, "name": config or None, "revision": revision or None, "split": split or "train"}
-
-
-def load_hub_table(spelling: str, root: str = "", streaming: bool = False) -> TextTable:
-    """Fetch one split, or take it from the cache.
-
-    Args:
-        spelling: ``owner/name[@revision][#config][:split]``; with a commit as the revision, numbers can be repeated.
-        root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if empty.
-        streaming: Read it as it comes, each time it is read, and keep nothing of it on disk.
-
-    Raises:
-        DataError: If there is no such dataset, revision or split, or no way to the hub.
-    """
-    from datasets import load_dataset
-
-    where = parse_hub_split(spelling)
-    try:
-        rows = load_dataset(**{**where, "path": str(Path(root, where["path"]))}, streaming=streaming)
-    except (OSError, ValueError) as error:
-        reason = " ".join(str(error).split()).rstrip(".")
-        raise DataError(
-            f"The dataset {spelling} could not be loaded: {reason}. "
-            "Check its name, revision and split, and the way to the hub."
-        ) from None
-    return dataset_table(rows, spelling)

@@ -8,9 +8,10 @@ Numbers are float16, float32 or float64 (float16 is read as float32); rows are c
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
+from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,19 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, UsageError
+from bertflow.data.skipping import SkippedRows, skipping
+from bertflow.data.tables import column_names
+from bertflow.errors import BertflowError, DataError, RowError, UsageError, reason_of
+from bertflow.files import require_files
 
 LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 """Types of a column that may hold vectors."""
 BLOCK = 8192
 """Rows in memory at a time."""
+FLOATS = "should hold float16, float32 or float64"
+OTHER_LENGTH = "{} numbers are wanted, as in row 0, got {}. Leave the row out, or embed it again."
+HEADER_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError)
+"""What NumPy raises for a damaged head of an array, which it reads as Python."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +41,13 @@ class Vectors:
 
     Attributes:
         path: The file.
-        n: Rows.
+        n: Rows, without those that are left out.
         dim: Width of a row.
         dtype: Type of the numbers.
         column: Their column in a parquet file; None for npy.
-        read: Gives the rows as they are, in blocks of at most so many, from a first to before a last one.
+        read: Gives the rows of the file in blocks of at most so many, from a first to before a last one; and of those
+            that are no vectors, by their place in the block, what is wrong.
+        skipped: Rows of the file that are left out (``bertflow.skip_bad``), rising.
     """
 
     path: Path
@@ -45,10 +55,16 @@ class Vectors:
     dim: int
     dtype: np.dtype[Any]
     column: str | None
-    read: Callable[[int, int, int], Iterator[NDArray[np.floating]]]
+    read: Callable[[int, int, int], Iterator[tuple[NDArray[np.floating], dict[int, str]]]]
+    skipped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __len__(self) -> int:
         return self.n
+
+    def row_in_file(self, row: int) -> int:
+        """The row of the file that is row ``row`` of those that are kept."""
+        kept_before = self.skipped - np.arange(len(self.skipped))
+        return row + int(np.searchsorted(kept_before, row, side="right"))
 
     def blocks(self, size: int = BLOCK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.floating]]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size``; float32 or float64.
@@ -56,19 +72,45 @@ class Vectors:
         Raises:
             DataError: For a NaN, an infinity, or a row of another length; the message names file and row.
         """
+        last = self.row_in_file(self.n if stop is None else min(stop, self.n))
+        for row, block, bad in self._judged(size, self.row_in_file(start), last):
+            there = self.skipped[slice(*np.searchsorted(self.skipped, (row, row + len(block))))] - row
+            for at in sorted(bad.keys() - set(there.tolist())):
+                raise RowError(str(self.path), row + at, bad[at], "row")
+            if len(there) < len(block):
+                dtype = np.float64 if self.dtype.itemsize == 8 else np.float32
+                yield np.delete(block, there, axis=0).astype(dtype, copy=False)
+
+    def without(self, bad: Mapping[int, str], skipped: SkippedRows) -> "Vectors":
+        """The same without some more rows of the file, for the reasons given.
+
+        Raises:
+            DataError: If no row is left.
+        """
+        for row, reason in sorted(bad.items()):
+            skipped.add(RowError(str(self.path), row, reason, "row"))
+        if len(bad) >= self.n:
+            raise DataError(f"{self.path} holds no vector that can be used. Give another file.")
+        return replace(self, n=self.n - len(bad), skipped=np.union1d(self.skipped, np.array([*bad], dtype=np.int64)))
+
+    def bad_rows(self) -> dict[int, str]:
+        """The rows of the file that cannot be used, and why; reads all of it."""
+        found = self._judged(BLOCK, 0, self.n)
+        return {row + at: reason for row, _, bad in found for at, reason in bad.items()}
+
+    def _judged(self, size: int, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating], dict[int, str]]]:
+        """Rows of the file in blocks: the first row, the block, and what is wrong, by the place in the block."""
         row = start
-        for block in self.read(size, start, self.n if stop is None else min(stop, self.n)):
-            infinite = np.argwhere(~np.isfinite(block))
-            if len(infinite):
-                bad = tuple(infinite[0])
-                what = f"vectors must be finite, got {block[bad]}. Leave the row out."
-                raise DataError(f"{self.path}, row {row + bad[0]}: {what}")
-            yield block.astype(np.float64 if self.dtype.itemsize == 8 else np.float32, copy=False)
+        for block, bad in self.read(size, start, stop):
+            finite = np.isfinite(block)
+            for at in np.flatnonzero(~finite.all(1)).tolist():
+                bad.setdefault(at, f"vectors must be finite, got {block[at][~finite[at]][0]}. Leave the row out.")
+            yield row, block, bad
             row += len(block)
 
 
 def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
-    """Open a file of vectors.
+    """Open a file of vectors; inside ``bertflow.skip_bad`` all of it is read, to know the rows that are left out.
 
     Args:
         path: A .npy or .parquet file.
@@ -82,56 +124,73 @@ def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
     opened = FORMATS.get(path.suffix.lower())
     if opened is None:
         raise DataError(f"{path} should be vectors, by its ending one of {', '.join(FORMATS)}. Convert it to one.")
-    if not path.is_file():
-        raise DataError(f"{path} is missing. Give the path of an existing file.")
+    require_files(path)
     vectors = opened(path, column)
     if not (vectors.n and vectors.dim):
         raise DataError(f"{path} holds no vectors: its shape is ({vectors.n}, {vectors.dim}). Give a filled file.")
-    return vectors
+    if (skipped := skipping()) is None:
+        return vectors
+    return vectors.without(vectors.bad_rows(), skipped)
 
 
 def _npy(path: Path, column: str | None) -> Vectors:
     if column is not None:
         raise UsageError(f"{path} is one matrix, without columns, but column {column!r} is asked for. Leave it out.")
     try:
-        matrix = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise DataError(f"{path} cannot be read as a matrix: {error}. Save it again with numpy.save.") from None
+        with np.errstate(over="raise"):  # of a size that a head made up
+            matrix = np.lib.format.open_memmap(path, mode="r")
+    except HEADER_ERRORS as error:
+        raise DataError(
+            f"{path} cannot be read as a matrix: {reason_of(error)}. Save it again with numpy.save."
+        ) from None
     if matrix.ndim != 2:
         raise DataError(f"{path} should hold a matrix (n, dim), but its shape is {matrix.shape}. Reshape it.")
-    _require_floats(path, matrix.dtype)
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
+        raise DataError(f"{path} {FLOATS}, but holds {str(matrix.dtype)[:60]}. Convert it.")
 
-    def read(size: int, start: int, stop: int) -> Iterator[NDArray[np.floating]]:
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
         # A block is copied out of the map: it is used more than once, and pages that were read can be let go.
-        return (np.array(matrix[row : min(row + size, stop)]) for row in range(start, stop, size))
+        return ((np.array(matrix[row : min(row + size, stop)]), {}) for row in range(start, stop, size))
 
     return Vectors(path, len(matrix), matrix.shape[1], matrix.dtype, None, read)
 
 
 def _parquet(path: Path, column: str | None) -> Vectors:
-    with _readable(path):
-        file = pq.ParquetFile(path, memory_map=True)
+    with readable_parquet(path):
+        file = open_parquet(path)
         column = _choose_column(path, file.schema_arrow, column)
-        dtype = np.dtype(file.schema_arrow.field(column).type.value_type.to_pandas_dtype())
-        _require_floats(path, dtype)
-        first = next(file.iter_batches(1, columns=[column]), None)
-    dim = 0 if first is None else _matrix(first.column(0), path, 0).shape[1]
+        kind = file.schema_arrow.field(column).type.value_type
+        if not pa.types.is_floating(kind):
+            raise DataError(f"{path} {FLOATS}, but holds {kind}. Convert it.")
+        batches = (batch.column(0) for batch in file.iter_batches(BLOCK, columns=[column]))
+        lengths = (pc.list_value_length(rows).drop_null() for rows in batches)
+        dim = next((found[0].as_py() for found in lengths if len(found)), 0)
+    dtype = np.dtype(kind.to_pandas_dtype())
 
-    def read(size: int, start: int, stop: int) -> Iterator[NDArray[np.floating]]:
-        row = start
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
         for batch in parquet_batches(path, size, start, stop, [column]):
-            yield _matrix(batch.column(0), path, row, dim)
-            row += len(batch)
+            yield _matrix(batch.column(0), dim, dtype)
 
     return Vectors(path, file.metadata.num_rows, dim, dtype, column, read)
 
 
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A parquet file, not yet read; to be used in ``readable_parquet``.
+
+    Raises:
+        DataError: If there is no such file.
+    """
+    require_files(path)
+    return pq.ParquetFile(path, memory_map=True)
+
+
 def parquet_batches(
-    path: Path, size: int, start: int, stop: int, columns: list[str] | None = None
+    path: Path, size: int, start: int = 0, stop: int | None = None, columns: list[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Rows ``start`` to ``stop`` of a parquet file, in batches of at most ``size``; row groups before are skipped."""
-    with _readable(path):
-        file = pq.ParquetFile(path, memory_map=True)
+    with readable_parquet(path):
+        file = open_parquet(path)
+        stop = file.metadata.num_rows if stop is None else stop
         ends = np.cumsum([file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)])
         groups = range(int(np.searchsorted(ends, start, side="right")), len(ends))
         row = int(ends[groups.start - 1]) if groups.start else 0
@@ -149,13 +208,15 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
     if column is None:
         if len(lists) == 1:
             return lists[0]
-        found = f"{', '.join(lists)} all are lists" if lists else f"its columns are {', '.join(schema.names)}"
+        found = f"{column_names(lists)} all are lists" if lists else f"its columns are {column_names(schema.names)}"
         error = UsageError if lists else DataError
         raise error(f"{path} should have one column of lists of numbers, but {found}. Name it with column.")
     if column not in schema.names:
         raise UsageError(
-            f"{path} has no column {column!r}, its columns are {', '.join(schema.names)}. Name one of them."
+            f"{path} has no column {column!r}, its columns are {column_names(schema.names)}. Name one of them."
         )
+    if schema.names.count(column) > 1:
+        raise DataError(f"{path} has several columns {column!r}. Rename them.")
     if column not in lists:
         raise DataError(
             f"{path}, column {column}: lists of numbers are wanted, got {schema.field(column).type}. "
@@ -164,37 +225,34 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
     return column
 
 
-def _matrix(rows: pa.Array, path: Path, first_row: int, dim: int | None = None) -> NDArray[np.floating]:
-    """A block (n, dim) of a column of lists; ``dim`` is that of its first row by default."""
-    there = rows.is_valid().to_numpy(zero_copy_only=False)
-    lengths = np.where(there, pc.list_value_length(rows).fill_null(0).to_numpy(zero_copy_only=False), -1)
-    wrong = (lengths < 0) | (lengths != (lengths[0] if dim is None else dim))
-    values = rows.flatten()
-    if wrong.any():
-        bad = int(np.argmax(wrong))
-        what = f"{dim} numbers are wanted, as in row 0, got {lengths[bad]}. Leave the row out, or embed it again."
-        if lengths[bad] < 0:
-            what = "a vector is wanted, but there is none. Leave the row out."
-    elif values.null_count:
-        bad = int(np.argmin(values.is_valid().to_numpy(zero_copy_only=False))) // lengths[0]
-        what = "a number is missing in the vector. Leave the row out."
-    else:
-        matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, lengths[0])
-        return matrix
-    raise DataError(f"{path}, row {first_row + bad}: {what}")
-
-
-def _require_floats(path: Path, dtype: np.dtype[Any]) -> None:
-    if dtype.kind != "f" or dtype.itemsize > 8:
-        raise DataError(f"{path} should hold float16, float32 or float64, but holds {dtype}. Convert it.")
+def _matrix(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDArray[np.floating], dict[int, str]]:
+    """A block (n, dim) of a column of lists, and what is wrong with rows that are no vectors, which come out as 0."""
+    lengths = pc.list_value_length(rows).fill_null(-1).to_numpy(zero_copy_only=False)
+    bad = {int(at): OTHER_LENGTH.format(dim, lengths[at]) for at in np.flatnonzero(lengths != dim)}
+    bad |= {int(at): "a vector is wanted, but there is none. Leave the row out." for at in np.flatnonzero(lengths < 0)}
+    right = np.flatnonzero(lengths == dim)
+    values = (rows.take(pa.array(right)) if bad else rows).flatten()
+    if values.null_count:
+        missing = ~values.is_valid().to_numpy(zero_copy_only=False).reshape(-1, dim).all(1)
+        bad |= {int(at): "a number is missing in the vector. Leave the row out." for at in right[missing]}
+        values = values.fill_null(pa.scalar(0.0, values.type))
+    matrix: NDArray[np.floating] = values.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    if len(right) < len(rows):
+        block = np.zeros((len(rows), dim), dtype)
+        block[right] = matrix
+        return block, bad
+    return matrix, bad
 
 
 @contextmanager
-def _readable(path: Path) -> Iterator[None]:
+def readable_parquet(path: Path) -> Iterator[None]:
+    """Refuse whatever pyarrow cannot read of a parquet file in one line; what bertflow refuses stays as it is."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} cannot be read as a parquet file: {error}. Fetch it again.") from None
+    except BertflowError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
+        raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}. Fetch it again.") from None
 
 
 def write_parquet(path: Path, z: NDArray[np.floating], beside: Vectors | None = None, column: str = "vector") -> None:
@@ -219,11 +277,16 @@ def _tables(z: NDArray[np.floating], beside: Vectors | None, column: str) -> Ite
         yield from (pa.table({column: _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
         return
     row = 0
-    for batch in parquet_batches(beside.path, BLOCK, 0, beside.n):
-        table = pa.Table.from_batches([batch])
+    first = 0
+    for batch in parquet_batches(beside.path, BLOCK):
+        kept = pa.array(np.setdiff1d(np.arange(first, first + len(batch)), beside.skipped) - first)
+        first += len(batch)
+        if not len(kept):
+            continue
+        table = pa.Table.from_batches([batch]).take(kept)
         place = table.schema.get_field_index(beside.column)
-        yield table.set_column(place, beside.column, _lists(z[row : row + len(batch)]))
-        row += len(batch)
+        yield table.set_column(place, beside.column, _lists(z[row : row + len(table)]))
+        row += len(table)
 
 
 def _lists(block: NDArray[np.floating]) -> pa.Array:

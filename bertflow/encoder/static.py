@@ -30,7 +30,7 @@ from bertflow.encoder.learned import AbstractLearner, TokenCounts, WordCounts
 from bertflow.encoder.model import WordEmbeddings
 from bertflow.encoder.pooling import Pooling
 from bertflow.encoder.transformer import AbstractTokenEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, shown
 from bertflow.files import file_sha256, read_raw_lines
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
@@ -186,7 +186,7 @@ class VectorFile:
         (number, line), second = itertools.islice(itertools.chain(self._lines(), ((1, b""), (2, b""))), 2)
         head = line.split()
         self.dim = len(head) - 1
-        if len(head) == 2 and all(part.isdigit() for part in head):
+        if len(head) == 2 and all(part.isdigit() and len(part) < 16 for part in head):
             self.count, self.dim = map(int, head)
             number, line = 2, second[1]
         if self.dim < 1:
@@ -223,14 +223,17 @@ class VectorFile:
     def _parse(self, number: int, line: bytes) -> tuple[str, Float32]:
         name, *numbers = line.rsplit(b" ", self.dim)
         try:
-            vector = np.array(numbers, dtype=np.float32)
+            with np.errstate(over="ignore"):  # refused below
+                vector = np.array(numbers, dtype=np.float32)
         except ValueError:
             raise self._short(number, line) from None
         if len(vector) != self.dim:
             raise self._short(number, line)
         word = name.decode(errors="replace")
         if not np.isfinite(vector).all():
-            raise DataError(f"{self.path}, line {number}: the vector of {word!r} is not finite. Fetch the file again.")
+            raise DataError(
+                f"{self.path}, line {number}: the vector of {shown(word)} is not finite. Fetch the file again."
+            )
         return word, vector
 
     def _short(self, number: int, line: bytes) -> DataError:

@@ -15,8 +15,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from bertflow.data.hub import parse_hub_split
 from bertflow.data.sts_tasks import STS12_16, TASKS
-from bertflow.data.tables import parse_hub_split
 from bertflow.evaluation.ceiling import SUPERVISED
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Row, SystemFacts

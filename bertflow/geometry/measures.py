@@ -4,16 +4,18 @@ For z ~ N(0, I) of d dimensions |z|^2 / d has the quantiles of chi-square with d
 of the plot then lie on the diagonal. If they rise more steeply, some embeddings lie far out.
 """
 
-import csv
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from bertflow.data.pairs import ANY_SCALE, parse_score
+from bertflow.data.tables import open_table
 from bertflow.errors import DataError
 from bertflow.geometry import cloud as shape
 from bertflow.geometry.cloud import Cloud, K
@@ -274,11 +276,12 @@ def read_history(run: Path | None) -> dict[str, tuple[Float64, Float64]]:
     """
     if run is None or not (path := run / "metrics.csv").is_file():
         raise DataError(f"{run.name if run else 'This'} is not the folder of a training run.")
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
-    found = {}
+    table, found = open_table(path), {}
+    (step,) = table.require([["step"]], "Is it the log of a training?")
     for column, name in HISTORY.items():
-        points = [(float(row["step"]), float(row[column])) for row in rows if row.get(column)]
+        rows = table.read((step, column)) if column in table.columns else ()
+        logged = ((partial(table.bad, number), cells) for number, cells in rows if cells[1])
+        points = [[parse_score(cell, ANY_SCALE, bad) for cell in cells] for bad, cells in logged]
         if len(points) > 1:
             steps, bits = np.array(points).T
             found[name] = (steps, bits)

@@ -23,9 +23,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
+from bertflow.data.skipping import skipping
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, RowError, UsageError
 from bertflow.files import atomic_file, file_sha256, require_room, scratch_folder, write_json
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
@@ -84,7 +85,7 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     """
     if isinstance(source, EmbeddingStore):
         yield source
-    elif source.column is None:
+    elif source.column is None and not len(source.skipped):
         yield np.load(source.path, mmap_mode="r")
     else:
         with scratch_folder(beside) as folder:
@@ -191,9 +192,40 @@ def write_calibrated(
     shape, dtype = (source.n, calibrator.dim_out), dtype_of(source)
 
     def blocks(start: int) -> Iterator[NDArray[np.floating]]:
-        return map(calibrator.transform, source.blocks(start=start))
+        for block, bad in _calibrated(source, calibrator, start):
+            for row, reason in bad.items():
+                raise RowError(str(path_of(source)), row, reason, "row")
+            yield block
 
-    return write_matrix(output, shape, dtype, job, blocks, advance, beside)
+    try:
+        return write_matrix(output, shape, dtype, job, blocks, advance, beside)
+    except RowError:
+        if (skipped := skipping()) is None or isinstance(source, EmbeddingStore):
+            raise
+    bad = {row: reason for _, found in _calibrated(source, calibrator, 0) for row, reason in found.items()}
+    return write_calibrated(output, source.without(bad, skipped), calibrator, folder, advance)
+
+
+def _calibrated(
+    source: Source, calibrator: AbstractCalibrator, start: int
+) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+    """Calibrated rows in blocks, from a first one on; where a calibrator refuses some, these by their row, and why."""
+    for block in source.blocks(start=start):
+        bad: dict[int, str] = {}
+        try:
+            z = calibrator.transform(block)
+        except DataError:
+            z = block[:0]
+            for at, row in enumerate(block, start):
+                try:
+                    calibrator.transform(row[None])
+                except DataError as error:
+                    place = source.row_in_file(at) if isinstance(source, Vectors) else at
+                    bad[place] = str(error).removeprefix("Row 0 ")
+            if not bad:
+                raise
+        yield z, bad
+        start += len(block)
 
 
 @contextmanager
@@ -216,13 +248,14 @@ class Journal:
 
 @contextmanager
 def _removed_where_it_fails(partial: Path, journal: Path) -> Iterator[None]:
-    """Leave nothing behind where the disk is full; what is interrupted stays, and is continued."""
+    """Leave nothing behind where the disk is full, or a row is bad; what is interrupted stays, and is continued."""
     try:
         yield
-    except OSError as error:
+    except (OSError, DataError) as error:
         partial.unlink(missing_ok=True)
         journal.unlink(missing_ok=True)
-        error.filename = error.filename or str(partial)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(partial)
         raise
 
 

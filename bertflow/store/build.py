@@ -319,7 +319,7 @@ def locked(path: Path, why: str = "") -> Iterator[bool]:
     Raises:
         DataError: If nothing can be written there, or the file system has no locks.
     """
-    lock = FileLock(path, fallback_to_soft=False)
+    lock, new = FileLock(path, fallback_to_soft=False), not path.parent.exists()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with suppress(Timeout):
@@ -339,3 +339,6 @@ def locked(path: Path, why: str = "") -> Iterator[bool]:
             with suppress(OSError):  # Windows deletes the file itself, after the lock is released
                 path.unlink()
             lock.release()
+        if new:
+            with suppress(OSError):  # not empty: what the folder was made for is in it
+                path.parent.rmdir()

@@ -6,7 +6,7 @@ import pytest
 from datasets import Dataset
 
 from bertflow.data.corpus import load_sentences, require_corpus
-from bertflow.data.tables import parse_hub_split
+from bertflow.data.hub import parse_hub_split
 from bertflow.errors import DataError
 
 TABLES = {

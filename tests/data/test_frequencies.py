@@ -14,11 +14,16 @@ def test_words_and_counts_are_read_in_order(write, name):
 
 
 REFUSED = {
-    "no count": ("you 2\nme\n", "{}, line 2: a word and its count are wanted, got 'me'. Repair the line."),
-    "fraction": ("you 2.5\n", "{}, line 1: a word and its count are wanted, got 'you 2.5'. Repair the line."),
+    "no count": ("you 2\nme\n", "{}, line 2: a word and its count, of up to 15 digits, are wanted, got 'me'. Repair "
+                 "the line."),
+    "fraction": ("you 2.5\n", "{}, line 1: a word and its count, of up to 15 digits, are wanted, got 'you 2.5'. Repair "
+                 "the line."),
+    "digits": ("you " + "9" * 5000, "{}, line 1: a word and its count, of up to 15 digits, are wanted, got "
+               "'you 99999999999999999999999...9999999999999999999999999999'. Repair the line."),
     "twice": ("you 2\nyou 1\n", "{}, line 2: the word 'you' stood before. Add its counts up."),
-    "empty": ("\n", "{} should hold words and counts, but holds none. Give a list of words."),
-}
+    "empty": ("\n", "{} should hold words and counts, but holds none above zero. Give a list of words."),
+    "zeros": ("you 0\n", "{} should hold words and counts, but holds none above zero. Give a list of words."),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", REFUSED)

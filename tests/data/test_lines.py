@@ -1,7 +1,10 @@
 import gzip
+import os
+from pathlib import Path
 
 import pytest
 
+from bertflow import files
 from bertflow.data.tables import read_lines
 from bertflow.errors import DataError
 
@@ -32,7 +35,7 @@ def test_bytes_that_are_no_utf8_are_refused_with_line_and_byte(write, name):
     path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
     with pytest.raises(DataError) as error:
         list(read_lines(path))
-    assert str(error.value) == f"{path}, line 3, byte 17: 0xff is not UTF-8. Save the file as UTF-8."
+    assert str(error.value) == f"{path}, line 3: byte 17 is 0xff, which is not UTF-8. Save the file as UTF-8."
 
 
 def test_a_missing_file_is_refused(tmp_path):
@@ -40,6 +43,44 @@ def test_a_missing_file_is_refused(tmp_path):
     with pytest.raises(DataError) as error:
         list(read_lines(path))
     assert str(error.value) == f"{path} is missing. Give the path of an existing file."
+
+
+def test_a_zero_byte_is_refused_as_text_of_two_bytes_a_letter(write):
+    path = write("a.txt", "the dog\nthe cat\n".encode("utf-16-le"))
+    with pytest.raises(DataError) as error:
+        list(read_lines(path))
+    assert str(error.value) == f"{path}, line 1: byte 2 is zero, as in UTF-16. Save the file as UTF-8."
+
+
+def test_a_file_that_ends_its_lines_with_cr_alone_is_refused(write):
+    path = write("a.txt", "one\rtwo\r")
+    with pytest.raises(DataError) as error:
+        list(read_lines(path))
+    assert str(error.value) == f"{path}: its lines end with CR alone. Save it with LF as the end of a line."
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_a_line_without_an_end_does_not_fill_the_memory(write, monkeypatch, name):
+    monkeypatch.setattr(files, "LONGEST", 1000)
+    content = b"short\n" + b"x" * 5000
+    path = write(name, gzip.compress(content) if name.endswith(".gz") else content)
+    with pytest.raises(DataError) as error:
+        list(read_lines(path))
+    assert str(error.value) == f"{path}, line 2: it has 1,000 bytes or more. Break it into lines."
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "loop", "name"])
+def test_what_is_not_a_file_is_refused_at_once(tmp_path, kind):
+    path = tmp_path / "a.txt"
+    make = {
+        "pipe": lambda: os.mkfifo(path),
+        "device": lambda: path.symlink_to("/dev/zero"),
+        "loop": lambda: path.symlink_to(path),
+    }
+    make.get(kind, lambda: None)()
+    path = Path(f"{path}\0") if kind == "name" else path
+    with pytest.raises(DataError, match=r" is (a pipe or a device, not a file|missing)\. "):
+        list(read_lines(path))
 
 
 def test_a_folder_is_refused(tmp_path):

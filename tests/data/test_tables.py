@@ -1,9 +1,12 @@
 import csv
 import gzip
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset
 
+from bertflow.data.corpus import load_sentences
 from bertflow.data.tables import open_table
 from bertflow.errors import DataError
 
@@ -90,8 +93,13 @@ REFUSED = {
                     "character '\\ud800' in position 7: surrogates not allowed. Repair the line."),
     "unknown ending": ("a.xlsx", "", "a.xlsx should be a table, by its ending one of .tsv, .csv, .jsonl, .parquet "
                        "(text also .gz). Convert it to one."),
-    "damaged parquet": ("a.parquet", "hello", "a.parquet is not a parquet file: Parquet file size is 5 bytes, smaller "
-                        "than the minimum file footer (8 bytes). Fetch it again."),
+    "deep json": ("a.jsonl", '{"a": ' + 10**5 * "[", "a.jsonl, line 1: this is not JSON: maximum recursion depth "
+                  "exceeded while decoding a JSON array from a unicode string. Repair the line."),
+    "long number": ("a.jsonl", '{"a": ' + 5000 * "9" + "}", "a.jsonl, line 1: this is not JSON: Exceeds the limit "
+                    "(4300 digits) for integer string conversion: value has 5000 digits; use "
+                    "sys.set_int_max_str_digits() to increase the limit. Repair the line."),
+    "damaged parquet": ("a.parquet", "hello", "a.parquet cannot be read as a parquet file: Parquet file size is 5 "
+                        "bytes, smaller than the minimum file footer (8 bytes). Fetch it again."),
 }  # fmt: skip
 
 
@@ -102,6 +110,27 @@ def test_a_table_that_cannot_be_read_says_where_and_why(write, own_cache, case):
     with pytest.raises(DataError) as error:
         read_first_column(path)
     assert str(error.value) == f"{path.parent}/{message}"
+
+
+def test_a_parquet_file_without_columns_is_refused(tmp_path):
+    pq.write_table(pa.table({}), tmp_path / "a.parquet")
+    with pytest.raises(DataError) as error:
+        load_sentences(tmp_path / "a.parquet", ["text"])
+    message = "should have the columns text, but has none. Name the columns that hold text with the option columns (by "
+    assert str(error.value) == f"{tmp_path / 'a.parquet'} {message}number, from 1, if the file has no header)."
+
+
+@pytest.mark.parametrize(("what", "reader"), [(b"name", open_table), (b"cell", read_first_column)])
+def test_text_in_a_parquet_file_that_is_not_utf8_is_refused(tmp_path, what, reader):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"name": ["cell"]}), path, store_schema=False, compression="none", write_statistics=False)
+    path.write_bytes(path.read_bytes().replace(what, b"\xff" * 4))
+    with pytest.raises(DataError) as error:
+        reader(path)
+    assert str(error.value) == (
+        f"{path} cannot be read as a parquet file: 'utf-8' codec can't decode byte 0xff in position 0: invalid start "
+        "byte. Fetch it again."
+    )
 
 
 @pytest.mark.parametrize("name", ["no.tsv", "no.jsonl.gz", "no.parquet"])

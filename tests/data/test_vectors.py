@@ -174,6 +174,34 @@ def test_a_damaged_file_is_refused(tmp_path, ending, content):
     assert refused(path).startswith(f"{path} cannot be read as a {'matrix' if ending == 'npy' else 'parquet file'}: ")
 
 
+HEADS = {
+    "code": b"{'descr': '<f4', 'fortran_order': False, 'shape': (__import__('os'), 4), }",
+    "open": b"{'descr': '<f4', 'fortran_order': False, 'shape': (50, 4",
+    "deep": b"(" * 3000,
+    "huge": b"{'descr': '<f4', 'fortran_order': False, 'shape': (4611686018427387904, 4611686018427387904), }",
+    "negative": b"{'descr': '<f4', 'fortran_order': False, 'shape': (-50, 4), }",
+    "no type": b"{'descr': '<q9', 'fortran_order': False, 'shape': (50, 4), }",
+    "zip": None,
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_damaged_head_of_a_matrix_is_refused(tmp_path, head):
+    path = tmp_path / "x.npy"
+    text = (HEADS[head] or b"").ljust(118) + b"\n"
+    path.write_bytes(b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + X.astype("<f4").tobytes())
+    if head == "zip":
+        np.savez(path.with_suffix(""), X)
+        path.with_suffix(".npz").rename(path)
+    assert refused(path).startswith(f"{path} cannot be read as a matrix: ")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path):
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_arrays([pa.array(list(X))] * 2, names=["v", "v"]), path)
+    assert refused(path, "v") == f"{path} has several columns 'v'. Rename them."
+
+
 def test_pickled_objects_are_not_loaded(tmp_path):
     path = tmp_path / "x.npy"
     np.save(path, np.array([X, None], dtype=object), allow_pickle=True)

@@ -1,0 +1,103 @@
+"""``--skip_bad``: what is left out is listed and counted; everything else is as without it."""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.calibrators import Whitening
+from bertflow.cli import main
+from bertflow.store.store import EmbeddingStore
+
+X = np.random.default_rng(0).normal(size=(60, 4)) @ np.diag([1.0, 2, 3, 4])
+BAD = [3, 20, 59]
+KEPT = np.delete(X, BAD, axis=0)
+
+
+@pytest.fixture
+def vectors(tmp_path):
+    x = X.copy()
+    x[BAD, 1] = np.nan, np.inf, -np.inf
+    np.save(tmp_path / "x.npy", x)
+    pq.write_table(pa.table({"id": list(range(60)), "v": list(x)}), tmp_path / "x.parquet", row_group_size=19)
+    return tmp_path
+
+
+def last_line(capsys):
+    return capsys.readouterr().out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_fit_and_transform_leave_out_the_same_rows(vectors, capsys, ending):
+    given = ["--vectors", str(vectors / f"x.{ending}"), "--skip_bad", str(vectors / "bad.tsv")]
+    assert main(["fit", "--calibrator", "whitening", "--output", str(vectors / "c"), *given]) == 0
+    assert last_line(capsys) == f"skipped 3 rows, listed in {vectors / 'bad.tsv'}"
+    out = vectors / f"z.{ending}"
+    assert main(["transform", "--calibrator", str(vectors / "c"), "--output", str(out), *given]) == 0
+    assert last_line(capsys) == f"skipped 3 rows, listed in {vectors / 'bad.tsv'}"
+    listed = [line.split("\t") for line in (vectors / "bad.tsv").read_text().splitlines()]
+    assert [int(row) for _, row, _, _ in listed[1:]] == BAD
+    assert load_calibrator(vectors / "c").moments_.n == 57
+    z = np.load(out) if ending == "npy" else np.array(pq.read_table(out)["v"].to_pylist())
+    np.testing.assert_allclose(z, Whitening().fit(KEPT).transform(KEPT), rtol=1e-6)
+    if ending == "parquet":  # other columns stay with their rows
+        assert pq.read_table(out)["id"].to_pylist() == np.delete(np.arange(60), BAD).tolist()
+
+
+def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vectors, capsys):
+    Whitening().fit(KEPT).save(vectors / "c")
+    arguments = ["transform", "--calibrator", str(vectors / "c"), "--output", str(vectors / "z.npy")]
+    assert main([*arguments, "--vectors", str(vectors / "x.npy")]) == 3
+    assert capsys.readouterr().err == (
+        f"error: {vectors / 'x.npy'}, row 3: vectors must be finite, got nan. Leave the row out.\n"
+    )
+    assert sorted(path.name for path in vectors.iterdir()) == ["c", "x.npy", "x.parquet"]
+
+
+def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch):
+    seen = []
+    monkeypatch.setattr("bertflow.training.fitting.fit_flow", lambda x, *_: seen.append(np.array(x)) or 1 / 0)
+    given = ["--vectors", str(vectors / "x.npy"), "--skip_bad", str(vectors / "bad.tsv")]
+    assert main(["fit", "--calibrator", "flow", "--output", str(vectors / "c"), *given]) == 5  # stopped there
+    np.testing.assert_array_equal(seen[0], KEPT)
+
+
+def test_rows_that_come_out_infinite_are_left_out(tmp_path, capsys):
+    x = np.random.default_rng(0).normal(size=(50, 3)).astype("float32")
+    calibrator = Whitening().fit(x * 1e-30)
+    calibrator.save(tmp_path / "c")
+    x[7] *= 1e20
+    np.save(tmp_path / "x.npy", x)
+    given = ["transform", "--calibrator", str(tmp_path / "c"), "--vectors", str(tmp_path / "x.npy"), "--output"]
+    assert main([*given, str(tmp_path / "y.npy")]) == 3
+    assert f"{tmp_path / 'x.npy'}, row 7: comes out as " in capsys.readouterr().err
+    assert main([*given, str(tmp_path / "z.npy"), "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
+    assert last_line(capsys) == f"skipped 1 rows, listed in {tmp_path / 'bad.tsv'}"
+    np.testing.assert_allclose(np.load(tmp_path / "z.npy"), calibrator.transform(np.delete(x, 7, axis=0)), rtol=1e-6)
+
+
+def test_embed_leaves_out_lines_and_keeps_the_order_of_the_others(tiny_bert, tmp_path, capsys):
+    text, store = tmp_path / "text.txt", tmp_path / "store"
+    text.write_bytes(b"the dog sings .\n\xff\xfe\nthe cat sleeps .\nthe dog sings .\na bird \0 eats .\n")
+    arguments = ["embed", str(text), "--store", str(store), "--model", str(tiny_bert), "--device", "cpu"]
+    assert main(arguments) == 3
+    assert not store.exists()  # nothing is left of what was refused
+    assert capsys.readouterr().err.endswith("line 2: byte 1 is 0xff, which is not UTF-8. Save the file as UTF-8.\n")
+    for _ in range(2):  # the second run compares the text with the store
+        assert main([*arguments, "--skip_bad", str(tmp_path / "bad.csv")]) == 0
+        assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.csv'}"
+    assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 0]
+
+
+def test_pairs_are_left_out_of_a_score(tiny_bert, tmp_path, capsys):
+    rows = [f"the {noun} sings .\tthe {noun} {verb} .\t{k}" for k, (noun, verb) in enumerate(
+        (noun, verb) for noun in ("dog", "cat", "bird") for verb in ("eats", "runs")
+    )]  # fmt: skip
+    path = tmp_path / "own.tsv"
+    path.write_text("\n".join(["sentence1\tsentence2\tscore", *rows, "a\tb\t1e400", "a\t\t1", "a\tb"]) + "\n")
+    skip = ["--skip_bad", str(tmp_path / "bad.jsonl")]
+    arguments = ["evaluate", str(tiny_bert), "--tasks", str(path), "--compare", "raw", *skip]
+    assert main(arguments) == 0
+    assert last_line(capsys) == f"skipped 3 rows, listed in {tmp_path / 'bad.jsonl'}"
+    assert (tmp_path / "bad.jsonl").read_text().count("\n") == 3
