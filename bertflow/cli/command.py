@@ -261,7 +261,7 @@ class Command:
     def _repeatable(self, parsed: Namespace) -> Namespace:
         kept = parsed.clone()
         kept.pop(CONFIG, None)
-        for name in UNREPEATED if self.trainer else ():
+        for name in {*UNREPEATED} & {*kept.keys()} if self.trainer else ():
             kept[name] = None
         return kept
 
