@@ -99,8 +99,7 @@ def require_seed(seed: int | None) -> None:
 
 
 _SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
-_SHORT.maxlevel = 2
+vars(_SHORT).update(maxstring=60, maxother=60, maxlong=60, maxlevel=2)
 
 
 def shown(value: object) -> str:
