@@ -142,13 +142,14 @@ def test_help_lists_every_field_and_says_what_it_is(command, names):
         assert "``" not in text
 
 
-def test_lightning_makes_one_trainer_and_the_rows_are_read_once(encoder, tmp_path, monkeypatch):
+def test_lightning_refuses_options_before_the_text_is_read_and_rows_are_read_once(encoder, tmp_path, monkeypatch):
     made, read = [], []
     init, of = pl.Trainer.__init__, bertflow.Moments.of
     monkeypatch.setattr(pl.Trainer, "__init__", lambda *args, **options: [made.append(1), init(*args, **options)][1])
     monkeypatch.setattr(bertflow.Moments, "of", lambda rows: [read.append(len(rows)), of(rows)][1])
     bertflow.train(encoder, SENTENCES, FLOW, TRAINER, output=tmp_path / "run", report=False)
-    assert (len(made), read) == (1, [128, 16])
+    # One before the text is read, with the user's options alone, and one that trains.
+    assert (len(made), read) == (2, [128, 16])
 
 
 def test_what_is_heavy_is_imported_when_it_is_used():
