@@ -54,7 +54,7 @@ LINES = {
     "search evaluate": "search evaluate faq.index --labels right.tsv --model BERT --device cpu",
     "search info": "search info faq.index",
     "search example": "search example out/new --answers 5 --sentences 5",
-    "serve": "serve BERT --port 18765 --device cpu",
+    "serve": "serve BERT --port 0 --device cpu",
     "doctor": "doctor --golden exported --model exported",
 }
 """A command -> a command line that works; ``out`` is where it writes."""

@@ -32,7 +32,7 @@ CALLS = {
     "search ask": "search ask faq.index dog",
     "search evaluate": "search evaluate faq.index --labels right.tsv",
     "search example": "search example out/new",
-    "serve": "serve BERT --port 18765",
+    "serve": "serve BERT --port 0",
     "doctor": "doctor --golden exported --model exported",
 }
 """What every call of a command begins with."""
@@ -181,11 +181,11 @@ EARLY = {
     "search evaluate": RESAMPLES | SEED | {"-k 0": "k should be 1", "--labels missing.tsv": "missing.tsv is missing"},
     "search example": SEED | {"--answers 0": "answers should be 1 or more", "--sentences -1": "sentences should be 1"},
     "serve": {
-        "--port 80": "the port from 1024 to 65535",
-        "--host nonsense": "The host must be one of",
-        "--batch 1": "a batch 2 requests or more",
+        "--port 65536": "The port should be from 0 to 65535",
+        "--host nonsense": "The host should be an address of this machine",
+        "--device nonsense": "The device 'nonsense' cannot be used",
         "--timeout nan": "timeout cannot be nan",
-        "--max_texts 0": "Limits must be above zero",
+        "--connections 0": "Limits must be above zero",
     },
     "doctor": {"--batch 0": "batch should be 1 or more", "--key NO_SUCH": "NO_SUCH, which is not set"},
 }
