@@ -24,10 +24,14 @@ def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
         first_row: Number of the first row, for messages.
 
     Raises:
-        DataError: If a row has length zero, for which the cosine is not defined.
+        DataError: If a row has length zero, for which the cosine is not defined, or is not finite.
     """
     x = np.asarray(x, dtype=np.float64)
-    norms = np.linalg.norm(x, axis=-1, keepdims=True)
+    with np.errstate(over="ignore"):  # refused below
+        norms = np.linalg.norm(x, axis=-1, keepdims=True)
+    if not np.isfinite(norms).all():
+        row = first_row + int(np.flatnonzero(~np.isfinite(norms[..., 0]))[0])
+        raise DataError(f"Cosine needs finite embeddings, but row {row} is not, or its length is not. Leave it out.")
     if not norms.all():
         row = first_row + int(np.flatnonzero(norms[..., 0] == 0)[0])
         raise DataError(f"Cosine needs embeddings of length above zero, but row {row} is all zeros. Leave it out.")

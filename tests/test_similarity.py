@@ -42,6 +42,14 @@ def test_a_zero_row_has_no_cosine():
     assert str(error.value) == ("Cosine needs embeddings of length above zero, but row 1 is all zeros. Leave it out.")
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e200])
+def test_a_row_that_is_not_finite_has_no_cosine(value):
+    with pytest.raises(DataError) as error:
+        unit_rows(np.array([[1.0, 0.0], [value, 1.0]]), first_row=10)
+    message = "Cosine needs finite embeddings, but row 11 is not, or its length is not. Leave it out."
+    assert str(error.value) == message
+
+
 def test_equal_rows_are_tied_at_exactly_one():
     x = np.random.default_rng(0).normal(size=(50, 384))
     assert set(SIMILARITIES["cosine"].paired(x, x.copy())) == {1.0}

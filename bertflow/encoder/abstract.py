@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.similarity import SIMILARITIES, unit_rows
 
@@ -185,6 +185,12 @@ class AbstractEncoder(SentenceEncoder):
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         check_sentences(texts)
         x = self._encode(texts, role, progress if show_progress_bar is None else show_progress_bar, batch_size)
+        if not (finite := np.isfinite(x).all(-1)).all():
+            row = int(np.argmin(finite))
+            raise DataError(
+                f"Embeddings must be finite, but that of sentence {row}, {shown(texts[row])}, is not. "
+                "Leave the sentence out, or look for an overflow in the encoder."
+            )
         x = unit_rows(x).astype(np.float32) if normalize_embeddings and len(x) else x
         return x[0] if one else x
 

@@ -91,8 +91,8 @@ class Broken(ToyEncoder):
     [
         (
             np.nan,
-            "The system it gives an embedding that is not finite for {first!r} (task toy). "
-            "Look for a half-precision overflow, or a calibrator that was fitted on other embeddings.",
+            "Embeddings must be finite, but that of sentence 0, {first!r}, is not. "
+            "Leave the sentence out, or look for an overflow in the encoder.",
         ),
         (
             0,
