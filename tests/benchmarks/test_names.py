@@ -14,7 +14,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").r
 SPANS = re.compile(r"```.*?```|`[^`\n]+`", re.DOTALL)
 NAME = re.compile(r"(?<![\w./-])bertflow(?:\.[A-Za-z_]\w*)+")
 FROM = re.compile(r"^from (bertflow[\w.]*) import (?:\(([^)]*)\)|(.+))$", re.MULTILINE)
-FILES = re.compile(r"\.(index|json|log|md|npy|py|txt|yaml|yml)$")
+FILES = re.compile(r"\.(index|json|log|md|npy|py|sif|txt|yaml|yml)$")
 """What is the name of a file, as bertflow.json."""
 
 

@@ -107,7 +107,7 @@ def require_equal(folder, whole):
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path):
-    kill(command, tiny_bert, tmp_path, kills=6)
+    kill(command, tiny_bert, tmp_path, kills=4)
 
 
 if __name__ == "__main__":
