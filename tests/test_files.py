@@ -27,6 +27,33 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path):
     assert list(tmp_path.iterdir()) == [tmp_path / "a.txt"]
 
 
+@pytest.fixture
+def synced(monkeypatch):
+    """What was given to fsync, in order: the number of the file, and whether its final name was there."""
+    seen = []
+
+    def fsync(number):
+        seen.append((os.fstat(number).st_ino, fsync.final.exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    fsync.seen = seen
+    return fsync
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_then_the_name(synced, tmp_path):
+    synced.final = tmp_path / "a.txt"
+    write_text(synced.final, "new")
+    assert synced.seen == [(synced.final.stat().st_ino, False), (tmp_path.stat().st_ino, True)]
+
+
+def test_a_folder_is_on_the_disk_before_it_has_its_name_and_then_the_name(synced, tmp_path):
+    synced.final = folder = tmp_path / "f"
+    with atomic_folder(folder) as aside:
+        (aside / "a").write_text("new")
+    assert synced.seen[:-1] == [(path.stat().st_ino, False) for path in (folder, folder / "a")]
+    assert synced.seen[-1] == (tmp_path.stat().st_ino, True)
+
+
 def test_a_folder_that_fails_half_way_leaves_the_old_one(tmp_path):
     with atomic_folder(tmp_path / "f") as aside:
         (aside / "a").write_text("old")
