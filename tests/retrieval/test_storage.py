@@ -1,5 +1,8 @@
 """Exactness: over blocks, over ties, over more answers than one statement of SQL takes."""
 
+import sqlite3
+from contextlib import closing
+
 import numpy as np
 import pytest
 
@@ -47,3 +50,21 @@ def test_candidates_are_few(many, encoder):
     search.refresh(many._storage)
     unit = storage.unit_rows(encoder.encode(["something new"]))
     assert 5 <= len(search.candidates(unit, 5)[0]) < 20
+
+
+def test_a_write_holds_the_file_from_its_beginning(many):
+    # Or two processes that read, then write, would each work from what the other is about to change.
+    other = sqlite3.connect(many._storage.path, timeout=0)
+    with closing(other), many._storage.transaction(), pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("BEGIN IMMEDIATE")
+
+
+def test_what_fails_half_way_changes_nothing(many):
+    def fail():
+        many._storage.delete(["000", "001"])
+        raise RuntimeError
+
+    before = list(many.answers())
+    with pytest.raises(RuntimeError), many._storage.transaction():
+        fail()
+    assert list(many.answers()) == before

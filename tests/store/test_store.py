@@ -51,6 +51,18 @@ def built(request, tmp_path):
     return EmbeddingStore.build(CountingEncoder(), CORPUS, tmp_path / "store", shards=request.param)
 
 
+def test_a_shard_that_is_written_again_is_missing_until_it_is_whole(built):
+    shard = built._shards[0]
+
+    def blocks():
+        yield np.zeros((1, built.dim), dtype=np.float32)
+        raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        shard.write(blocks(), built.dim, np.dtype(np.float32))
+    assert not shard.is_done()
+
+
 def test_every_sentence_of_the_corpus_has_its_row(built):
     assert len(built) == built.n == len(SENTENCES)
     np.testing.assert_array_equal(built.rows(built.row_ids), CountingEncoder().encode(CORPUS))
