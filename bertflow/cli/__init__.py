@@ -164,7 +164,9 @@ def notes_on_stderr() -> Iterator[None]:
 
 def _help() -> str:
     rows = listed(COMMANDS)
-    return f"usage: bertflow COMMAND [options]\n\n{rows}\n\n`bertflow COMMAND --help` lists the options of one."
+    codes = "0 done, 1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself"
+    more = f"`bertflow COMMAND --help` lists the options of one.\nExit codes: {codes}."
+    return f"usage: bertflow COMMAND [options]\n\n{rows}\n\n{more}"
 
 
 def listed(summaries: Mapping[str, str]) -> str:

@@ -50,6 +50,7 @@ def test_help_lists_every_command(capsys):
     assert main(["--help"]) == 0
     printed = capsys.readouterr().out
     assert all(f"  {name} " in printed for name in COMMANDS)
+    assert "3 data or disk" in printed
 
 
 def test_an_unknown_command_is_one_line(capsys):
