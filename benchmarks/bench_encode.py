@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from bertflow.calibration.calibrators import Whitening
 from bertflow.correlation import spearman
-from bertflow.encoder.folders import quiet_transformers
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.model import TOKEN_BUDGETS
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.similarity import SIMILARITIES

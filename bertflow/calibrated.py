@@ -22,8 +22,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import write_json
-from bertflow.records import read_record
+from bertflow.records import read_record, write_record
 
 logger = logging.getLogger("bertflow")
 
@@ -138,7 +137,7 @@ class CalibratedEncoder(AbstractEncoder):
             (folder / part).mkdir()
         self.encoder.write(folder / "encoder")
         self.calibrator.write(folder / "calibrator")
-        write_json(folder / RECORD, {"format": 1, "describe": self.describe()})
+        write_record(folder / RECORD, {"format": 1, "describe": self.describe()})
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", force: bool = False, **options: Any) -> Self:

@@ -11,9 +11,10 @@ Two clouds merge exactly (Chan, Golub & LeVeque 1979): with d = mean_b - mean_a,
 so moments stream over batches and add up over machines.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,24 @@ class Moments:
         """What is written to disk."""
         return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter}
 
+    ARRAYS: ClassVar[Mapping[str, tuple[str, int]]] = {
+        "n": ("int64", 1),
+        "mean": ("float64", 1),
+        "scatter": ("float64", 2),
+    }
+    """Type and number of dimensions of each array that is written to disk."""
+
     @classmethod
-    def from_arrays(cls, arrays: dict[str, NDArray[np.float64]]) -> "Moments":
-        """The inverse of ``arrays``."""
-        return cls(int(arrays["n"][0]), arrays["mean"], arrays["scatter"])
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Moments":
+        """The inverse of ``arrays``.
+
+        Raises:
+            DataError: If their shapes do not belong together, or ``n`` is negative.
+        """
+        n, mean, scatter = (arrays[name] for name in cls.ARRAYS)
+        if n.shape != (1,) or n[0] < 0 or scatter.shape != 2 * mean.shape or not len(mean):
+            raise DataError(
+                f"Moments need a count, a mean (dim,) and a scatter matrix (dim, dim), got {n}, {mean.shape} and "
+                f"{scatter.shape}. Fit again."
+            )
+        return cls(int(n[0]), mean, scatter)

@@ -6,10 +6,11 @@ means the same embeddings everywhere.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NotRequired
 
 from typing_extensions import TypedDict, Unpack
 
@@ -58,10 +59,23 @@ class LoadOptions(TypedDict, total=False):
     chunks: str | None
 
 
+class RunEncoder(TypedDict):
+    """How the encoder of a run is opened."""
+
+    model: str
+    pooling: NotRequired[str | None]
+    max_length: NotRequired[int | None]
+    dtype: NotRequired[str | None]
+    device: NotRequired[str | None]
+    revision: NotRequired[str | None]
+    prompt: NotRequired[str | dict[str, str] | None]
+    chunks: NotRequired[str | None]
+
+
 class FittedRun(TypedDict):
     """What the record of a run tells of its encoder."""
 
-    encoder: dict[str, Any]
+    encoder: RunEncoder
 
 
 @dataclass(frozen=True)
@@ -191,18 +205,20 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
     from bertflow.calibration.base import load_calibrator
     from bertflow.encoder.folders import open_model, recorded_prompts, shown_prompts
     from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.records import read_record
+    from bertflow.records import check_record, read_record
 
     if not (place / CALIBRATOR).is_dir():
         raise UsageError(f"The run {name} has no calibrator yet. Finish it with --resume auto.")
-    record = read_record(place / "run.json", FittedRun, "training run", "Train again.")
+    run = read_record(place / "run.json", FittedRun, "training run", "Train again.")["encoder"]
     calibrator = load_calibrator(place / CALIBRATOR)
     known = calibrator.provenance.encoder if calibrator.provenance else {}
-    recipe = {key: known[key] for key in ("pooling", "max_length", "dtype") if key in known}
+    recipe: dict[str, Any] = {key: known[key] for key in ("pooling", "max_length", "dtype") if key in known}
     if "prompt" in known:
         recipe["prompt"] = recorded_prompts(known)
-    given = {key: value for key, value in {**record["encoder"], "device": None, **options}.items() if value is not None}
+    kept = {key: value for key, value in run.items() if key in RunEncoder.__annotations__}
+    given = {key: value for key, value in {**kept, "device": None, **options}.items() if value is not None}
     recipe |= given
+    check_record(recipe, RunEncoder, str(place / CALIBRATOR), "training run", "Train again.")
     if "prompt" in known and "prompt" not in given:
         own = open_model(recipe["model"], recipe.get("revision")).prompts()
         if own != recipe["prompt"]:
@@ -214,7 +230,7 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
 
 
 def _holds(*files: str) -> Callable[[Path], bool]:
-    return lambda place: all((place / file).exists() for file in files)
+    return lambda place: all(os.path.lexists(place / file) for file in files)
 
 
 KINDS = (

@@ -10,6 +10,9 @@ _.embed_with_ray  # docs/cluster.md
 _.fit_siamese  # docs/finetune.md
 _.mteb_model  # README.md
 
+# pydantic: keys of schemas that are read by ``get``.
+_.pooling_mode
+
 # LangChain.
 _.embed_documents
 _.embed_query

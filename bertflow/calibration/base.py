@@ -19,7 +19,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
@@ -28,9 +27,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
-from safetensors.torch import load_file as load_tensors
+from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
@@ -39,11 +36,20 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
+from bertflow.calibration.maps import SAVE, MapSpec, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
-from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, file_sha256, write_json
+from bertflow.errors import DataError, UsageError, first_line
+from bertflow.files import atomic_folder
 from bertflow.moments import Moments, require_finite
-from bertflow.records import FileName, read_record
+from bertflow.records import (
+    Checksums,
+    Size,
+    checksums,
+    read_arrays,
+    read_record,
+    require_whole,
+    write_record,
+)
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
 
@@ -59,13 +65,13 @@ CalibratorRecord = TypedDict(
         "format": Literal[1],
         "class": str,
         "parameters": dict[str, Any],
-        "map": dict[str, Any],
-        "dim_in": int,
+        "map": MapSpec,
+        "dim_in": Size,
         "encoder": dict[str, Any] | None,
         "labels": list[str],
         "text_keys": str | None,
         "facts": dict[str, Any],
-        "sha256": dict[FileName, str],
+        "sha256": Checksums,
     },
 )
 """What ``calibrator.json`` cannot be read without."""
@@ -247,9 +253,9 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             "text_keys": None if hashes is None else digest(hashes),
             "facts": self.facts_,
             "versions": {name: version(name) for name in VERSIONED},
-            "sha256": {path.name: file_sha256(path) for path in sorted(folder.glob("*.safetensors"))},
+            "sha256": checksums(folder, "*.safetensors"),
         }
-        write_json(folder / RECORD, record)
+        write_record(folder / RECORD, record)
 
     @property
     def _n_features_out(self) -> int:
@@ -275,28 +281,6 @@ def _not_finite(mapped: NDArray[np.floating]) -> NDArray[np.int64]:
     return np.flatnonzero(~np.isfinite(mapped).reshape(len(mapped), -1).all(1))
 
 
-def _require_whole(folder: Path, record: CalibratorRecord) -> None:
-    """Compare the files of a calibrator with the checksums in its record: exactly those that belong to it.
-
-    Raises:
-        DataError: If a file or its checksum is missing, or a file is not what was written.
-    """
-    expected = {TENSORS, MOMENTS, *([TEXT] if record["text_keys"] else [])}
-    if odd := sorted(expected ^ record["sha256"].keys()):
-        raise DataError(
-            f"{folder / RECORD} should hold the checksums of {', '.join(sorted(expected))}, but {odd[0]} is "
-            f"{'missing' if odd[0] in expected else 'not one of them'}. Save the calibrator again."
-        )
-    for name, checksum in record["sha256"].items():
-        path = folder / name
-        if not path.is_file():
-            raise DataError(
-                f"{path} is missing from the calibrator folder. Save the calibrator again, or copy it whole."
-            )
-        if file_sha256(path) != checksum:
-            raise DataError(f"{path} is damaged: its checksum is not the one in {RECORD}. Save the calibrator again.")
-
-
 def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     """Read a calibrator folder.
 
@@ -308,36 +292,23 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
         raise DataError(
             f"A calibrator folder was expected at {folder}, but there is none. Give the folder that save() wrote."
         )
-    record = read_record(folder / RECORD, CalibratorRecord, "calibrator", "Save the calibrator again.")
-    _require_whole(folder, record)
+    record = read_record(folder / RECORD, CalibratorRecord, "calibrator", SAVE)
+    belong = {TENSORS, MOMENTS, *([TEXT] if record["text_keys"] else [])}
+    require_whole(folder / RECORD, record["sha256"], belong, "calibrator")
+    from bertflow.calibration.spelling import CALIBRATORS
+
+    by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
+    hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
-        from bertflow.calibration.spelling import CALIBRATORS
-
-        by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
         calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
-        calibrator.map_ = empty_map(record["map"])
-        tensors = load_tensors(folder / TENSORS)
-        if odd := [name for name, tensor in tensors.items() if not tensor.isfinite().all()]:
-            raise DataError(f"{folder / TENSORS} is damaged: {odd[0]} is not finite. Fit the calibrator again.")
-        calibrator.map_.load_state_dict(tensors)
-        calibrator.map_.eval()
-        calibrator.moments_ = Moments.from_arrays(load_file(folder / MOMENTS))
-        calibrator.n_features_in_ = record["dim_in"]
-        calibrator.facts_ = record["facts"]
-        hashes = load_file(folder / TEXT)["hashes"] if record["text_keys"] else None
-        made_by, labels = record["encoder"], tuple(record["labels"])
-        calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
-    except (KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"The calibrator folder {folder} is damaged ({error}). Save the calibrator again.") from None
+        calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
+        calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, do=SAVE))
+    except (TypeError, RuntimeError, UsageError) as error:
+        raise DataError(f"The calibrator folder {folder} is damaged ({first_line(error)}). {SAVE}") from None
+    widths = record["dim_in"], calibrator.map_.dim_in, calibrator.moments_.dim
+    if len(set(widths)) > 1 or (hashes is not None and digest(hashes) != record["text_keys"]):
+        raise DataError(f"The calibrator folder {folder} is damaged (its files do not belong together). {SAVE}")
+    calibrator.n_features_in_, calibrator.facts_ = record["dim_in"], record["facts"]
+    made_by, labels = record["encoder"], tuple(record["labels"])
+    calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
     return calibrator
-
-
-MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
-"""Where each class of map lives: those of closed forms need no nflows."""
-
-
-def empty_map(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
-    """The map that a record describes, with the numbers to be loaded."""
-    module = import_module(lookup("map", MAPS, spec["class"]))
-    made: AffineMap | FlowMap = getattr(module, spec["class"]).from_spec(spec)
-    return made

@@ -15,9 +15,9 @@ Nothing in a folder is executed: code that comes with a model is refused.
 
 import functools
 import logging
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NotRequired
@@ -25,26 +25,31 @@ from typing import Any, Literal, NotRequired
 from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import model_class
+from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.pooling import Pooling
-from bertflow.errors import DataError, UsageError, first_line
+from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_modules, st_pooling, st_transformer
+from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256
-from bertflow.records import FileName, read_record
+from bertflow.records import (
+    Checksums,
+    Size,
+    checksums,
+    read_record,
+    require_export,
+    require_file,
+    require_whole,
+    write_record,
+)
 
 logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
-DOWNLOAD = "Download or copy the whole folder again."
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Patterns of weight files; the first that matches is what transformers loads."""
-
-ST_PACKAGE = "sentence_transformers."
-ST_POOLINGS: Mapping[str, str] = {"cls": "cls", "mean": "mean", "max": "max", "lasttoken": "last-token"}
-"""sentence-transformers' pooling mode -> ours."""
 
 Prompts = Mapping[Role, str]
 """What is put before a sentence, by what the sentence is."""
@@ -58,30 +63,16 @@ class EncoderRecord(TypedDict):
     format: Literal[1]
     encoder: str
     weights: str
-    blocks: int
+    blocks: Size
     pooling: str
-    max_length: int
+    max_length: Size
     dtype: str
     prompt: str
     query_prompt: NotRequired[str]
     chunks: NotRequired[str]
-
-
-@dataclass(frozen=True)
-class StModuleRow:
-    """One module in ``modules.json`` of a sentence-transformers folder."""
-
-    type: str
-    path: FileName
-    name: str
-
-
-@dataclass(frozen=True)
-class StConfig:
-    """What matters to us in ``config_sentence_transformers.json``."""
-
-    prompts: dict[str, str | None] | None = None
-    default_prompt_name: str | None = None
+    labels: NotRequired[list[str]]
+    tuned: NotRequired[dict[str, Any]]
+    sha256: NotRequired[Checksums]
 
 
 def recorded_prompts(description: Mapping[str, Any]) -> Prompts:
@@ -94,22 +85,12 @@ def shown_prompts(prompts: Prompts) -> str:
     return " and ".join(f"{text!r} before each {role}" for role, text in prompts.items() if text) or "none"
 
 
+LONGEST_NAME = 255
+"""Characters that the name of a folder may have."""
+MOST = 2**20
+"""Blocks, width and tokens that a model may have: beyond that its config is damaged."""
 LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
 """For everything that is read. Left unsaid, transformers asks on the terminal whether to run a folder's own code."""
-
-
-@contextmanager
-def quiet_transformers() -> Iterator[None]:
-    """No report about the weights that are left out on purpose, no progress bar for a file on disk."""
-    verbosity, bar = transformers_logging.get_verbosity(), transformers_logging.is_progress_bar_enabled()
-    transformers_logging.set_verbosity_error()
-    transformers_logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bar:
-            transformers_logging.enable_progress_bar()
 
 
 @dataclass(frozen=True)
@@ -140,6 +121,10 @@ class ModelFolder:
         """
         config: PreTrainedConfig = self._read(AutoConfig, "config")
         model_class(config, self.path)
+        for name in ("num_hidden_layers", "hidden_size", "vocab_size"):
+            value = getattr(config, name, 1)
+            if not isinstance(value, int) or not 0 <= value <= MOST:
+                raise DataError(f"{self.path}: config.json gives {name} as {value!r}. {DOWNLOAD}")
         return config
 
     @functools.cached_property
@@ -150,6 +135,8 @@ class ModelFolder:
             DataError: If it cannot be read, or has no vocabulary.
         """
         tokenizer: PreTrainedTokenizerBase = self._read(AutoTokenizer, "tokenizer")
+        if not isinstance(tokenizer.model_max_length, int | float):
+            raise DataError(f"{self.path}: tokenizer_config.json gives no number as model_max_length. {DOWNLOAD}")
         # Without its files a tokenizer is made up, to which every word is unknown.
         if tokenizer.get_vocab().keys() <= set(tokenizer.all_special_tokens):
             raise DataError(
@@ -158,11 +145,8 @@ class ModelFolder:
         return tokenizer
 
     def _read(self, kind: Any, what: str) -> Any:
-        try:
-            with quiet_transformers():
-                return kind.from_pretrained(self.path, **LOCALLY)
-        except (OSError, ValueError, KeyError) as error:
-            raise DataError(f"{self.path} holds no {what} that transformers can read: {first_line(error)}") from error
+        with OneLine(f"{self.path} holds no {what} that transformers can read"):
+            return kind.from_pretrained(self.path, **LOCALLY)
 
     @property
     def blocks(self) -> int:
@@ -223,7 +207,7 @@ class ModelFolder:
         pooling = str(self.record.get("pooling", "mean"))
         for kind, path in self.modules:
             if kind == ST_PACKAGE + "Pooling":
-                pooling = _st_pooling(path / "config.json")
+                pooling = st_pooling(path / "config.json")
             elif kind == ST_PACKAGE + "Normalize":
                 logger.warning(
                     "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", self.name
@@ -247,6 +231,8 @@ class ModelFolder:
         files = next((found for pattern in WEIGHTS if (found := sorted(self.path.glob(pattern)))), [])
         if not files:
             raise DataError(f"{self.path} holds no weights ({' or '.join(WEIGHTS)}). Is it a complete model folder?")
+        for path in files:
+            require_file(path)
         return file_sha256(*files)
 
 
@@ -263,16 +249,18 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
     """
     place = locate(model, revision)
     name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
-    if (place / RECORD_FILE).exists():
+    if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
+        _require_whole(place, record.get("sha256"))
         return ModelFolder(place, record["encoder"], dict(record))
-    if (place / "modules.json").exists():
+    if os.path.lexists(place / "modules.json"):
+        require_export(place)
         # The classes of sentence-transformers have moved, so theirs are known by package and name.
         moved = re.compile(r"^sentence_transformers\..*\.")
         modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
         file = place / "config_sentence_transformers.json"
-        settings = read_record(file, StConfig, "configuration", DOWNLOAD) if file.is_file() else StConfig()
-        return ModelFolder(_st_transformer(place, dict(modules)), name, modules=modules, settings=settings)
+        settings = read_record(file, StConfig, "configuration", DOWNLOAD) if os.path.lexists(file) else StConfig()
+        return ModelFolder(st_transformer(place, dict(modules)), name, modules=modules, settings=settings)
     if not (place / "config.json").exists():
         raise DataError(f"{place} is not a model folder: it holds no config.json. Give the folder with the weights.")
     return ModelFolder(place, name)
@@ -286,6 +274,8 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
         UsageError: If the hub does not give the model, or a folder was given together with a revision.
     """
     given = Path(model).expanduser()
+    if max(map(len, given.parts), default=0) > LONGEST_NAME:
+        raise UsageError(f"The name of a model should be short, got {str(model)[:40]!r}... Give a folder, or a hub id.")
     if given.is_dir():
         if revision is not None:
             raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
@@ -309,39 +299,16 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
     return folder
 
 
-def read_modules(folder: Path) -> list[StModuleRow]:
-    """The modules of a sentence-transformers folder, in order.
-
-    Raises:
-        DataError: If ``modules.json`` is missing or damaged.
-    """
-    return read_record(folder / "modules.json", list[StModuleRow], "list of modules", DOWNLOAD)
+def write_facts(folder: Path, description: Mapping[str, Any]) -> None:
+    """Write the ``describe()`` of an encoder beside its files, with their checksums."""
+    (folder / RECORD_FILE).unlink(missing_ok=True)
+    write_record(folder / RECORD_FILE, {"format": 1, **description, "sha256": checksums(folder)})
 
 
-def _st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
-    """Where a sentence-transformers folder keeps its transformer."""
-    path = modules.get(ST_PACKAGE + "Transformer")
-    if path is None:
-        raise DataError(
-            f"{folder / 'modules.json'} names no Transformer, but {', '.join(modules)}. Give another encoder."
-        )
-    settings = path / "sentence_bert_config.json"
-    if settings.exists() and read_record(settings, dict[str, Any], "configuration", DOWNLOAD).get("do_lower_case"):
-        raise DataError(
-            f"{settings} asks for do_lower_case. Set it in tokenizer_config.json, where the tokenizer reads it."
-        )
-    return path
-
-
-def _st_pooling(path: Path) -> str:
-    """The pooling in a sentence-transformers ``1_Pooling/config.json``, of either schema."""
-    config = read_record(path, dict[str, Any], "pooling", DOWNLOAD)
-    legacy = [re.sub("^pooling_mode_|_tokens?$", "", key) for key, on in config.items() if on and "_mode_" in key]
-    named = config.get("pooling_mode") or legacy
-    modes = [named] if isinstance(named, str) else list(named)
-    if len(modes) != 1 or modes[0] not in ST_POOLINGS:
-        raise DataError(
-            f"{path} asks for the pooling {' + '.join(modes) or 'none'}, but one of {', '.join(ST_POOLINGS)} is "
-            "wanted. Give a pooling of your own."
-        )
-    return ST_POOLINGS[modes[0]]
+def _require_whole(folder: Path, listed: Checksums | None) -> None:
+    """Compare a saved encoder with its checksums; of weights beside them, nobody knows whose they are."""
+    if listed is None:
+        logger.info("%s was saved by an earlier bertflow, without checksums, so its files are not checked.", folder)
+        return
+    weights = {path.name for path in folder.glob(WEIGHTS[0])}
+    require_whole(folder / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")

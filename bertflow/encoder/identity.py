@@ -15,12 +15,13 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
 from bertflow.errors import DataError
 from bertflow.files import to_json
+from bertflow.records import Checked
 
 if TYPE_CHECKING:
     from torch import nn
@@ -88,7 +89,8 @@ class Identity:
         """The inverse of ``as_dict``; also reads an encoder's ``describe()`` and records of the first edition."""
         if "recipe" not in record:
             return cls(str(record.get("encoder", "")), _facts(record), str(record.get("calibrator", "")))
-        recipe = record["recipe"] or {}
+        if not isinstance(recipe := record["recipe"] or {}, Mapping):
+            raise DataError(f"recipe should be an object that describes an encoder, got {recipe!r}. Write it again.")
         name, calibrator = str(recipe.get("encoder", "")), str(record.get("calibrator") or "")
         if "digest" in record:
             return cls(name, _facts(recipe), calibrator, str(record["digest"]))
@@ -184,6 +186,15 @@ class Identity:
         named = {key: self.facts[key] for key in ("pooling",) if key in self.facts}
         shown = (f"{key} {value if key == 'calibrator' else repr(value)}" for key, value in {**named, **facts}.items())
         return f"{self.name or 'an encoder'} with {', '.join(shown)}"
+
+
+def _known(record: dict[str, Any]) -> dict[str, Any]:
+    Identity.from_record(record)
+    return record
+
+
+MadeBy = Annotated[dict[str, Any], Checked(_known)]
+"""What ``Identity.from_record`` reads, in a record."""
 
 
 def _facts(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,26 +15,26 @@ Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence emb
 
 import functools
 import hashlib
+import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
-from bertflow.encoder.folders import RECORD_FILE
+from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
 from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
-from bertflow.files import atomic_folder, file_sha256, write_json
-from bertflow.records import read_record
+from bertflow.files import atomic_folder, file_sha256
+from bertflow.records import read_arrays, read_record
 from bertflow.text_keys import hash_texts
 
 COUNTS_FILE = "token_counts.safetensors"
@@ -125,20 +125,17 @@ class TokenCounts:
         save_file({"counts": self.counts} | hashes, folder / COUNTS_FILE)
 
     @classmethod
-    def read(cls, folder: Path) -> "TokenCounts | None":
+    def read(cls, folder: ModelFolder) -> "TokenCounts | None":
         """What ``write`` wrote; None if it wrote nothing.
 
         Raises:
-            DataError: If the file is damaged.
+            DataError: If the file is damaged, or does not fit the tokenizer.
         """
-        path = folder / COUNTS_FILE
-        if not path.exists():
+        if not os.path.lexists(path := folder.path / COUNTS_FILE):
             return None
-        try:
-            arrays = load_file(path)
-        except SafetensorError as error:
-            raise DataError(f"{path} is damaged: {error}. Save the encoder again.") from error
-        return cls(arrays["counts"], arrays.get("text_hashes"))
+        wanted = {"counts": ("int64", 1), "text_hashes": ("uint64", 1)}
+        arrays = read_arrays(path, wanted, ("text_hashes",), "Save the encoder again.")
+        return replace(cls.given(arrays["counts"], folder.tokenizer), text_hashes=arrays.get("text_hashes"))
 
 
 @dataclass(frozen=True)
@@ -212,15 +209,9 @@ class Supervision:
         """
         if not {"labels", "tuned"} <= record.keys():
             return None
-        path = folder / HASHES_FILE
-        try:
-            hashes = load_file(path)["text_hashes"]
-        except (OSError, SafetensorError, KeyError) as error:
-            raise DataError(
-                f"{path} should hold the text of the labels {', '.join(record['labels'])}, but: {error}. "
-                "Copy the whole folder, or fine-tune again."
-            ) from error
-        return cls(tuple(record["labels"]), record["tuned"], hashes)
+        do = f"It holds the text of {', '.join(record['labels'])}: copy the whole folder, or fine-tune again."
+        arrays = read_arrays(folder / HASHES_FILE, {"text_hashes": ("uint64", 1)}, do=do)
+        return cls(tuple(record["labels"]), record["tuned"], arrays["text_hashes"])
 
 
 class AbstractLearner(AbstractEncoder):
@@ -283,4 +274,4 @@ def save_tuned(encoder: AbstractLearner, folder: str | Path, stage: Supervision)
         weights = file_sha256(*sorted(aside.glob("model*.safetensors")))  # other safetensors lie beside them
         # A folder called "encoder" is part of a run, which is what people will know it by.
         record["encoder"] = name.parent.name if name.name == "encoder" else name.name
-        write_json(aside / RECORD_FILE, {**record, "weights": weights, **supervision.describe()})
+        write_facts(aside, {**record, "weights": weights, **supervision.describe()})

@@ -19,12 +19,12 @@ from typing import Any, Self, cast
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors import SafetensorError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertflow.encoder.architecture import FAMILIES, model_class, some_ids, switch_off, truncate, try_padding
-from bertflow.encoder.folders import LOCALLY, ModelFolder, quiet_transformers
+from bertflow.encoder.folders import LOCALLY, ModelFolder
+from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.onednn import use_onednn
@@ -337,11 +337,8 @@ class WordEmbeddings(BlockStack):
 
 def _load_exactly(kind: Any, folder: Path, **options: Any) -> PreTrainedModel:
     """Load a model, and refuse one of which a part would be random."""
-    try:
-        with quiet_transformers():
-            model, info = kind.from_pretrained(folder, output_loading_info=True, **LOCALLY, **options)
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise DataError(f"The weights in {folder} cannot be loaded: {first_line(error)}") from error
+    with OneLine(f"The weights in {folder} cannot be loaded"):
+        model, info = kind.from_pretrained(folder, output_loading_info=True, **LOCALLY, **options)
     if missing := sorted(info["missing_keys"]):
         raise DataError(
             f"The weights in {folder} lack {len(missing)} tensors, {missing[0]} the first, which would be random. "

@@ -19,12 +19,12 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import Float32, Role, check_sentences
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
-from bertflow.encoder.folders import RECORD_FILE, ModelFolder, Prompts, open_model, quiet_transformers, shown_prompts
+from bertflow.encoder.folders import ModelFolder, Prompts, open_model, shown_prompts, write_facts
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
-from bertflow.files import write_json
 from bertflow.progress import bar
 
 logger = logging.getLogger("bertflow")
@@ -129,6 +129,10 @@ class AbstractTokenEncoder(AbstractLearner):
         owners: NDArray[np.int64] | None = None,
     ) -> list[NDArray[np.float32]]:
         """The embeddings of tokens by each of some poolings; ``owners`` are the sentences that they are from."""
+        if text.ids.max(initial=0) >= (known := getattr(self._folder.config, "vocab_size", np.inf)):
+            raise DataError(
+                f"{self._folder.path} has a tokenizer with more tokens than its model, {known}. Copy it again."
+            )
         depth, pooler = self._folder.needed(rows)
         stack = self._stack
         if depth > stack.depth or pooler > stack.pooler:
@@ -228,7 +232,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         if spelling := saved.get("chunks", "") if chunks is None else chunks:
             fitted = self.fitted_chunks(spelling)
             self._chunks = replace(fitted, pool=fitted.pool or "mean")
-        self._counts = TokenCounts.read(folder.path) if folder.record else None
+        self._counts = TokenCounts.read(folder) if folder.record else None
         self.supervision = Supervision.read(folder.path, folder.record)
         self._may_change = False
         if token_counts is not None:
@@ -329,7 +333,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             self._counts.write(folder)
         if self.supervision is not None:
             self.supervision.write(folder)
-        write_json(folder / RECORD_FILE, {"format": 1} | self.describe())
+        write_facts(folder, self.describe())
 
     def _choose_length(self, wanted: int | None, default: int) -> int:
         longest = min(self._stack.longest_input(), self._folder.tokenizer.model_max_length)

@@ -25,8 +25,9 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
 from bertflow.evaluation.report import score_sets
-from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, write_int8
+from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export, write_int8
 from bertflow.files import write_json
+from bertflow.records import write_export_record
 from bertflow.similarity import SIMILARITIES
 
 HELD_OUT = 0.2
@@ -154,6 +155,7 @@ def add_int8(folder: Path, sets: Sequence[Pairs] = (), progress: bool | None = N
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
     write_int8(folder)
+    write_export_record(folder, read_export(folder))
     systems = {"float32": OnnxEncoder(folder, GRAPH), "int8": OnnxEncoder(folder, INT8)}
     if sets:
         found = {f"{task} Spearman": pair for task, pair in _spearman(systems, sets, progress).items()}

@@ -19,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.abstract import Float32
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.export.client import Answers, embed_remotely, listed_model
-from bertflow.files import write_json
 from bertflow.opening import load
-from bertflow.records import read_record
+from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
 
 GOLDEN = "golden.json"
@@ -61,9 +60,16 @@ class Golden:
     tolerance: float
     describe: dict[str, Any]
 
+    def __post_init__(self) -> None:
+        widths = [{len(row) for row in rows} for rows in (self.vectors, *self.suspects.values())]
+        if not len(self.sentences) == len(self.tokens) == len(self.vectors) or any(len(one) != 1 for one in widths):
+            raise DataError("its vectors should be one for each sentence, all of one width. Export the encoder again.")
+        if missing := {"encoder", "pooling", "max_length"} - self.describe.keys():
+            raise DataError(f"its description has no {min(missing)}. Export the encoder again.")
+
     def write(self, folder: Path) -> None:
         """Write ``golden.json`` into a folder."""
-        write_json(folder / GOLDEN, asdict(self))
+        write_record(folder / GOLDEN, asdict(self))
 
     @classmethod
     def read(cls, path: str | Path) -> "Golden":

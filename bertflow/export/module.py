@@ -14,7 +14,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from bertflow.calibration.base import empty_map
+from bertflow.calibration.maps import empty_map
 from bertflow.encoder.architecture import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs

@@ -20,7 +20,7 @@ import warnings
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal, NotRequired, cast
 
 import numpy as np
 import torch
@@ -30,14 +30,14 @@ from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.folders import recorded_prompts
+from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.model import POOLER, chunks
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts
 from bertflow.progress import at_level
-from bertflow.records import read_record
+from bertflow.records import EXPORT, ExportFiles, Size, read_record, require_export, require_file
 
-RECORD = "bertflow_export.json"
 GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
 OUTPUT = "sentence_embedding"
@@ -57,12 +57,21 @@ PRODUCT = "_MatMul"
 """Suffix that the quantizer adds to the name of a Gemm that it splits, before it looks for names to leave alone."""
 
 
-class ExportRecord(TypedDict):
+class ExportedEncoder(TypedDict):
+    """What of an encoder's ``describe()`` is read."""
+
+    encoder: str
+    pooling: str
+    prompt: str
+    query_prompt: NotRequired[str]
+
+
+class ExportRecord(ExportFiles):
     """What is read of the record of an export."""
 
     format: Literal[1]
-    describe: dict[str, Any]
-    dim: int
+    describe: ExportedEncoder
+    dim: Size
 
 
 def read_export(folder: Path) -> ExportRecord:
@@ -71,9 +80,9 @@ def read_export(folder: Path) -> ExportRecord:
     Raises:
         DataError: If the folder holds none, or one of a later format.
     """
-    if not (folder / RECORD).is_file():
-        raise DataError(f"{folder} is not an exported encoder: it holds no {RECORD}. Write one with `bertflow export`.")
-    return read_record(folder / RECORD, ExportRecord, "record of an export", "Export the encoder again.")
+    if not (folder / EXPORT).is_file():
+        raise DataError(f"{folder} is not an exported encoder: it holds no {EXPORT}. Write one with `bertflow export`.")
+    return read_record(folder / EXPORT, ExportRecord, "record of an export", "Export the encoder again.")
 
 
 class OnnxEncoder(AbstractEncoder):
@@ -94,11 +103,13 @@ class OnnxEncoder(AbstractEncoder):
         folder = Path(folder)
         self._record = read_export(folder)
         for path in (folder / graph, folder / "tokenizer.json"):
-            if not path.is_file():
-                raise DataError(f"{path} is missing from the ONNX folder. Export it again.")
+            require_file(path)
+        require_export(folder)
         self._graph = graph
-        self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
-        self._session = _session(folder / graph)
+        with OneLine(f"{folder / 'tokenizer.json'} is not a tokenizer"):
+            self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        with OneLine(f"{folder / graph} is not a graph that onnxruntime can run"):
+            self._session = _session(folder / graph)
         self._prompts = recorded_prompts(self._record["describe"])
         self.dim = int(self._record["dim"])
 
@@ -116,7 +127,14 @@ class OnnxEncoder(AbstractEncoder):
             "input_ids": np.array([row.ids for row in encoded], np.int64),
             "attention_mask": np.array([row.attention_mask for row in encoded], np.int64),
         }
-        return cast(Float32, self._session.run([OUTPUT], inputs)[0])
+        with OneLine(f"The graph {self._graph} cannot be run"):
+            found = cast(Float32, self._session.run([OUTPUT], inputs)[0])
+        if found.shape != (len(texts), self.dim):
+            raise DataError(
+                f"The graph {self._graph} should give {(len(texts), self.dim)} numbers, but gave {found.shape}. "
+                "Export the encoder again."
+            )
+        return found
 
     def describe(self) -> dict[str, Any]:
         """The exported encoder's description, and which graph computes it."""

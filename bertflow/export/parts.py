@@ -22,7 +22,8 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES
-from bertflow.encoder.folders import open_model, quiet_transformers
+from bertflow.encoder.folders import open_model
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import TokenCounts
 from bertflow.encoder.model import DTYPES, BlockStack
 from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
@@ -132,7 +133,7 @@ class Parts:
         self.final_norm = family.final_norm if family and self.depth < self.checkpoint.blocks else None
         asked = parse_pooling(str(self.description["pooling"]))
         self.pooling = replace(asked, layers=asked.resolve(self.checkpoint.blocks))
-        counts = TokenCounts.read(files) if asked.counted else None
+        counts = TokenCounts.read(self.checkpoint) if asked.counted else None
         self.token_weights = torch.from_numpy(counts.weights[asked.tokens]) if counts else None
         self.map = deepcopy(system.calibrator.map).float().eval() if system.calibrator else None
         tokenizer = self.checkpoint.tokenizer

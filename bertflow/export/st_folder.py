@@ -36,21 +36,14 @@ from torch import Tensor
 from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
-from bertflow.encoder.folders import (
-    DOWNLOAD,
-    RECORD_FILE,
-    ST_PACKAGE,
-    ST_POOLINGS,
-    StConfig,
-    quiet_transformers,
-    read_modules,
-    recorded_prompts,
-)
+from bertflow.encoder.folders import RECORD_FILE, recorded_prompts
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import COUNTS_FILE
+from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.parts import FORMAT, Parts
 from bertflow.files import to_json
-from bertflow.records import read_record
+from bertflow.records import read_record, require_export
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -247,6 +240,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
     with needs("sentence-transformers", "st"):
         from sentence_transformers import SentenceTransformer
     folder = _folder(path)
+    require_export(folder)
     config = read_record(folder / "config_sentence_transformers.json", StConfig, "configuration", DOWNLOAD)
     modules: Any = OrderedDict()  # the constructor takes one, though its signature says list
     with quiet_transformers():

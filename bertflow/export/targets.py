@@ -30,11 +30,11 @@ from bertflow.evaluation.rows import interval, number
 from bertflow.export import Exported
 from bertflow.export.approximation import Int8Loss
 from bertflow.export.golden import Golden, distances, embed_locally
-from bertflow.export.onnx_encoder import RECORD, read_export, write_onnx
+from bertflow.export.onnx_encoder import read_export, write_onnx
 from bertflow.export.parts import Parts, make_golden
 from bertflow.export.st_folder import OURS, write_sentence_transformer
-from bertflow.files import atomic_folder, write_json
-from bertflow.records import read_record
+from bertflow.files import atomic_folder
+from bertflow.records import EXPORT, read_record, write_export_record
 from bertflow.registry import lookup
 
 IDENTITY = (
@@ -82,7 +82,7 @@ def write_export(
         golden.write(aside)
         versions = {package: version(package) for package in ("bertflow", "torch", "transformers")}
         record = {"format": 1, "target": target, "describe": describe, "dim": system.dim, "facts": facts}
-        write_json(aside / RECORD, {**record, "versions": versions})
+        write_export_record(aside, {**record, "versions": versions})
         ours = tuple(module for module in facts.get("modules", ()) if module in OURS)
         written = Exported(folder, target, describe, ours, facts, int8=int8(aside) if int8 else None)
         make_card(system, written, **card).save(aside / "README.md")
@@ -103,7 +103,7 @@ def require_replaceable(folder: Path) -> None:
     Raises:
         UsageError: If the folder holds something else.
     """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / RECORD).is_file():
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / EXPORT).is_file():
         raise UsageError(f"{folder} holds something that is not an earlier export. Choose another --output.")
 
 

@@ -36,7 +36,8 @@ from transformers import AutoModelForMaskedLM
 
 from bertflow.correlation import pearson
 from bertflow.encoder.abstract import check_sentences
-from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model, quiet_transformers
+from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError

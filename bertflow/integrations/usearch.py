@@ -33,7 +33,7 @@ MORE = 4
 
 
 class UsearchSearch:
-    """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.storage.Search``."""
+    """Approximate neighbors, for ``AnswerIndex``; see ``bertflow.retrieval.ranking.Search``."""
 
     def refresh(self, storage: Storage) -> None:
         """Bring the graph up to date with what is stored.

@@ -21,7 +21,7 @@ from bertflow.tables import write_rows
 
 if TYPE_CHECKING:
     from bertflow.retrieval.index import AnswerIndex
-    from bertflow.retrieval.storage import Search
+    from bertflow.retrieval.ranking import Search
 
 Index: TypeAlias = "str | Path | AnswerIndex"
 """The file of an index; from Python also one that is open."""
@@ -227,8 +227,8 @@ def _info(path: Path, brief: bool = True) -> IndexInfo:
     from bertflow.retrieval.storage import Storage
 
     with closing(Storage(path)) as storage:
-        facts, counts = storage.facts(), (storage.count("answers"), storage.count("phrases"))
-    kept = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
+        counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
+    kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
     return IndexInfo(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)
 
 

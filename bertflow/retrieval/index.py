@@ -26,7 +26,8 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, require_place
-from bertflow.retrieval.storage import ExactSearch, Hit, Phrase, Phrases, Search, Storage, rank
+from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
+from bertflow.retrieval.storage import Phrase, Storage
 from bertflow.similarity import unit_rows
 
 ROWS = 8192

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bertflow.retrieval.storage import Hit
+    from bertflow.retrieval.ranking import Hit
 
 ENGINES: Mapping[str, str] = {
-    "exact": "bertflow.retrieval.storage.ExactSearch",
+    "exact": "bertflow.retrieval.ranking.ExactSearch",
     "usearch": "bertflow.integrations.usearch.UsearchSearch",
 }
 """What finds the candidates, by the name that command lines use: the class of a ``Search``."""

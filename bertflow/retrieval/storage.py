@@ -1,4 +1,4 @@
-"""An index as one SQLite file, and the best answers in it for a question, exactly.
+"""An index of answers as one SQLite file.
 
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
@@ -9,13 +9,6 @@ A write is one transaction of SQLite: a process that is killed during one leaves
 read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
 to date by comparing numbers.
 
-An answer has several phrases; its score is the largest cosine of the question with one of them. Scores are computed in
-float32, a block of questions at a time, and the k-th largest is found without sorting. Phrases within the rounding
-error of float32 of it are candidates; they are scored again in float64, where equal embeddings have equal scores, and
-sorted by score, then by id.
-
-    float32 (q, n) --> best phrase of each answer (q, answers) --> candidates --> float64, sorted
-
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """
 
@@ -24,18 +17,18 @@ import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, NotRequired, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import TypedDict
 
 from bertflow.data.corpus import Answer
 from bertflow.errors import DataError
-from bertflow.similarity import unit_rows
+from bertflow.records import FileName, Size, parse_record
 
 FORMAT, CHUNKED = 1, 2
 """Of an index that keeps its answers whole, and of one that keeps their chunks."""
@@ -70,15 +63,22 @@ SELECT phrases.number, answer, id, text, raw, chunk, start, stop,
 FROM phrases JOIN answers ON answer = answers.number LEFT JOIN chunks ON phrase = phrases.number
 """
 """A row a phrase: its number, the id of its answer, its text, embedding and chunk, and the text of the answer."""
-CELLS = 2**25
-"""Scores computed at a time: 128 MB."""
-ROUNDING = 4 * float(np.finfo(np.float32).eps)
-"""A cosine of d coordinates in float32 has an error of less than d times this."""
 Phrase: TypeAlias = tuple[str, int, tuple[int, int, int, str | None] | None]
 """A text and the row of its embedding; of a chunk its number, start and stop, and for the first one the whole text."""
 Float32 = NDArray[np.float32]
-Float64 = NDArray[np.float64]
-Floats = NDArray[np.floating]
+
+
+class Facts(TypedDict):
+    """What is known about an index."""
+
+    name: FileName
+    revision: int
+    dim: Size
+    recipe: dict[str, Any] | None
+    calibrator: str
+    digest: FileName
+    source: dict[str, Any]
+    chunks: NotRequired[str]
 
 
 class Storage:
@@ -97,17 +97,16 @@ class Storage:
         self.path = path
         self._connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
         try:
-            self._connection.execute("PRAGMA foreign_keys = ON")
+            self._read("PRAGMA foreign_keys = ON")
             marks = tuple(self._value(f"PRAGMA {name}") for name in ("application_id", "user_version"))
-        except sqlite3.DatabaseError as error:
+            if marks not in ((APPLICATION, FORMAT), (APPLICATION, CHUNKED)):
+                raise DataError(f"{path} is not an index of format {FORMAT} or {CHUNKED}. Is it by a later bertflow?")
+            if marks[1] == FORMAT:
+                self._read(f"CREATE TEMP {CHUNKS}")
+            self._read(VIEW)
+        except DataError:
             self.close()
-            raise DataError(f"{path} is not an index of answers, or is damaged: {error}. Build it again.") from None
-        if marks not in ((APPLICATION, FORMAT), (APPLICATION, CHUNKED)):
-            self.close()
-            raise DataError(f"{path} is not an index of format {FORMAT} or {CHUNKED}. Is it by a later bertflow?")
-        if marks[1] == FORMAT:
-            self._connection.execute(f"CREATE TEMP {CHUNKS}")
-        self._connection.execute(VIEW)
+            raise
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
@@ -134,7 +133,7 @@ class Storage:
             self._connection.execute(begin)
             yield
             self._connection.execute("COMMIT")
-        except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
+        except sqlite3.DatabaseError as error:
             raise DataError(f"{self.path} could not be {what}: {error}. It is as it was; try again.") from None
         finally:
             if self._connection.in_transaction:
@@ -148,9 +147,14 @@ class Storage:
         """
         return self.transaction("BEGIN", "read")
 
-    def facts(self) -> dict[str, Any]:
-        """All facts about the index."""
-        return {key: json.loads(value) for key, value in self._connection.execute("SELECT key, value FROM facts")}
+    def facts(self) -> Facts:
+        """All facts about the index.
+
+        Raises:
+            DataError: If they are damaged.
+        """
+        facts = ", ".join(f"{json.dumps(key)}: {value}" for key, value in self._read("SELECT key, value FROM facts"))
+        return parse_record(f"{{{facts}}}", Facts, str(self.path), "index of answers", "Build it again.")
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
         """Change some facts, and increase the revision."""
@@ -160,7 +164,7 @@ class Storage:
 
     def revision(self) -> int:
         """A number that every write by any process changes."""
-        return self._value("SELECT value FROM facts WHERE key = 'revision'")
+        return self.facts()["revision"]
 
     def insert(self, name: str, phrases: Iterable[Phrase], raw: Float32, calibrated: Float32 | None) -> None:
         """Add an answer with its phrases, whose embeddings are rows of ``raw`` and ``calibrated``."""
@@ -192,7 +196,7 @@ class Storage:
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
         rows = self._connection.execute("SELECT id, own_text, text, chunk FROM known ORDER BY answer, number")
-        for (name, own), group in groupby(rows, key=itemgetter(0, 1)):
+        for (name, own), group in groupby(map(self._spelled, rows), key=itemgetter(0, 1)):
             yield Answer(name, own, tuple(text for *_, text, chunk in group if chunk is None and text != own))
 
     def raw_of(self, names: Sequence[str]) -> dict[str, Float32]:
@@ -209,142 +213,48 @@ class Storage:
         """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``."""
         column = "raw" if raw else "coalesce(calibrated, raw)"
         found = dict(self._among(f"SELECT number, {column} FROM phrases WHERE number IN", numbers))
-        return np.stack([np.frombuffer(found[number], dtype="<f4") for number in numbers])
+        rows = [found.get(number) for number in numbers]
+        widths = {len(row) / 4 if isinstance(row, bytes) else 0 for row in rows}
+        if len(widths) != 1 or not min(widths) or min(widths) % 1:
+            raise self._damaged("its embeddings are not all of one width")
+        x = np.frombuffer(b"".join(found[number] for number in numbers), dtype="<f4").reshape(len(rows), -1)
+        if not np.isfinite(x).all():
+            raise self._damaged("an embedding is not finite")
+        return x
 
     def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         """What a ``Hit`` says of some phrases, by their number, without the score."""
         rows = self._among("SELECT number, id, own_text, text, chunk, start, stop FROM known WHERE number IN", numbers)
-        return {row[0]: row[1:] for row in rows}
+        return {row[0]: self._spelled(row[1:]) for row in rows}
 
     def owners(self) -> Iterator[tuple[int, str]]:
         """The number of each phrase and the id of its answer, in order of the ids."""
-        yield from self._connection.execute("SELECT number, id FROM known ORDER BY id, number")
+        for number, name in self._connection.execute("SELECT number, id FROM known ORDER BY id, number"):
+            yield number, self._spelled((name,))[0]
 
     def _value(self, query: str) -> int:
-        return int(self._connection.execute(query).fetchone()[0])
+        return int(self._read(query)[0][0])
 
-    def _among(self, query: str, values: Iterable[Any]) -> sqlite3.Cursor:
+    def _among(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
         """Rows of a query that ends in IN, for any number of values."""
-        return self._connection.execute(f"{query} (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
+        return self._read(f"{query} (SELECT value FROM json_each(?))", json.dumps(list(values)))
+
+    def _read(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(query, values).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from None
+
+    def _spelled(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The id of an answer and what follows it; SQLite keeps bytes in a column of text, too."""
+        if any(isinstance(value, bytes) for value in row) or not isinstance(row[0], str):
+            raise self._damaged("an id or a text is none")
+        return row
+
+    def _damaged(self, why: str) -> DataError:
+        return DataError(f"{self.path} is not an index of answers, or is damaged: {why}. Build it again.")
 
 
 def _blob(row: Float32 | None) -> bytes | None:
     """An embedding as it is stored in the file."""
     return None if row is None else row.astype("<f4").tobytes()
-
-
-@dataclass(frozen=True)
-class Phrases:
-    """All phrases of an index, the answers in order of their ids.
-
-    Attributes:
-        numbers: The number of each phrase; (n,).
-        starts: Where the phrases of each answer start; (answers,).
-        names: The ids of the answers, rising.
-        unit: The embeddings, of length one; (n, dim).
-    """
-
-    numbers: NDArray[np.int64]
-    starts: NDArray[np.intp]
-    names: tuple[str, ...]
-    unit: Floats
-
-    @classmethod
-    def read(cls, storage: Storage, raw: bool = False, dtype: type[np.floating] = np.float32) -> "Phrases":
-        """Read all of them into memory.
-
-        Args:
-            storage: The index.
-            raw: Whether to read the embeddings without the calibrator.
-            dtype: Data type of ``unit``.
-        """
-        numbers, owners = zip(*storage.owners(), strict=True) if storage.count("phrases") else ((), ())
-        names, starts = np.unique(np.array(owners, dtype=object), return_index=True)
-        unit = unit_rows(storage.vectors(numbers, raw)).astype(dtype) if numbers else np.empty((0, 0), dtype)
-        return cls(np.array(numbers, dtype=np.int64), starts, tuple(names), unit)
-
-    def scores(self, questions: Floats) -> Iterator[tuple[slice, Floats, Floats]]:
-        """Which questions (q, dim), their cosines with all phrases (q, n), and the best of each answer (q, answers)."""
-        size = max(1, CELLS // max(1, len(self.numbers)))
-        for start in range(0, len(questions), size):
-            block = slice(start, min(start + size, len(questions)))
-            cosines = questions[block].astype(self.unit.dtype) @ self.unit.T
-            yield block, cosines, np.maximum.reduceat(cosines, self.starts, axis=1)
-
-    def ranks(self, questions: Floats, right: Sequence[frozenset[str]]) -> list[NDArray[np.int64]]:
-        """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first."""
-        place = {name: at for at, name in enumerate(self.names)}
-        found = []
-        for block, _, best in self.scores(unit_rows(questions)):
-            for row, names in zip(best, right[block], strict=True):
-                mine = np.array([place[name] for name in names])
-                wrong, falling = np.sort(np.delete(row, mine)), np.sort(row[mine])[::-1]
-                found.append(len(wrong) - np.searchsorted(wrong, falling) + np.arange(1, len(mine) + 1))
-        return found
-
-
-class Search(Protocol):
-    """Finds the phrases that the best answers may have; the rows of ``searching.ENGINES`` are such."""
-
-    def refresh(self, storage: Storage) -> None:
-        """Read what is stored now."""
-        ...
-
-    def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
-        """For each question (q, dim) of length one the numbers of phrases, among them those of the best k answers."""
-        ...
-
-
-class ExactSearch:
-    """All cosines, in memory: exact, and fast enough for tens of thousands of phrases."""
-
-    _phrases: Phrases
-
-    def refresh(self, storage: Storage) -> None:
-        """Read all embeddings again."""
-        self._phrases = Phrases.read(storage)
-
-    def candidates(self, questions: Float64, k: int) -> list[Sequence[int]]:
-        """The phrases that come within rounding of the k-th best answer."""
-        phrases, found = self._phrases, list[Sequence[int]]()
-        for _, cosines, best in phrases.scores(questions):
-            last = -min(k, best.shape[1])
-            thresholds = np.partition(best, last, axis=1)[:, last] - phrases.unit.shape[1] * ROUNDING
-            found += [phrases.numbers[row >= least].tolist() for row, least in zip(cosines, thresholds, strict=True)]
-        return found
-
-
-@dataclass(frozen=True)
-class Hit:
-    """An answer that was found.
-
-    Attributes:
-        id: Id of the answer.
-        score: Cosine of the question with the phrase that matched best, in [-1, 1].
-        text: The answer.
-        matched: The phrase: the answer's own text or a chunk of it, or one of its past questions.
-        chunk: Number of that chunk, from 0; None if it is none.
-        start, stop: Where the chunk stands in the text: ``text[start:stop]``.
-    """
-
-    id: str
-    score: float
-    text: str
-    matched: str
-    chunk: int | None = None
-    start: int | None = None
-    stop: int | None = None
-
-
-def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:
-    """The best k answers among some candidates, by score, then by id; ``question`` (dim,) has length one."""
-    unit = unit_rows(storage.vectors(candidates))
-    # Row by row, not as a matrix product, whose rounding depends on where a row stands.
-    scores = (unit * question).sum(1)
-    about = storage.phrases(candidates)
-    best: dict[str, tuple[float, int]] = {}
-    for number, score in zip(candidates, scores.tolist(), strict=True):
-        name = about[number][0]
-        best[name] = max(best.get(name, (-np.inf, 0)), (score, -number))
-    hits = [Hit(name, score, *about[-number][1:]) for name, (score, number) in best.items()]
-    return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]

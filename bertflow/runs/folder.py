@@ -35,7 +35,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_folder, remove_unfinished, write_json, write_text
+from bertflow.files import atomic_folder, remove_unfinished, write_text
+from bertflow.records import write_record
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
@@ -216,7 +217,7 @@ class RunFolder:
             )
 
     def _write_facts(self, **more: Any) -> None:
-        write_json(self.path / RUN, {**self.facts, **more})
+        write_record(self.path / RUN, {**self.facts, **more})
 
 
 def _plain(value: Any) -> Any:

@@ -19,7 +19,7 @@ from bertflow.errors import BertflowError, UsageError, require_seed
 from bertflow.files import require_place, write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
-from bertflow.records import read_record
+from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
 from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
@@ -319,7 +319,7 @@ def _write_result(
     write_text(run / "report" / "fit.md", fitted.record.to_markdown())
     write_json(run / "report" / "fit.json", figures)
     if (run / "encoder").is_dir():  # then the run is a calibrated encoder by itself
-        write_json(run / RECORD, {"format": 1, "describe": CalibratedEncoder(encoder, calibrator).describe()})
+        write_record(run / RECORD, {"format": 1, "describe": CalibratedEncoder(encoder, calibrator).describe()})
     return figures
 
 

@@ -152,8 +152,9 @@ def score(
     from bertflow.data.pairs import load_pairs
     from bertflow.evaluation.systems import pair_cosines
     from bertflow.scoring.domain import DOMAIN, DomainCheck
+    from bertflow.scoring.probability import CURVES
     from bertflow.scoring.random_pairs import unseen_sample
-    from bertflow.scoring.scores import CURVES, SCORES, ScoreCalibrator
+    from bertflow.scoring.scores import SCORES, ScoreCalibrator
 
     lookup("method", {"auto": None, **CURVES}, method)
     DomainCheck(parse_calibrator(density or "gaussian"))

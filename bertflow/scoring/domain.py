@@ -25,10 +25,10 @@ from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.calibrators import AbstractDensity, Whitening
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.identity import Identity
+from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
-from bertflow.files import atomic_folder, write_json
-from bertflow.records import read_record
+from bertflow.files import atomic_folder
+from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
 from bertflow.scoring.scores import require_same_encoder
 from bertflow.similarity import unit_rows
@@ -129,7 +129,11 @@ class DomainRecord:
     format: Literal[1]
     unit: bool
     held_out: list[float]
-    made_by: dict[str, Any]
+    made_by: MadeBy
+
+    def __post_init__(self) -> None:
+        if len(self.held_out) < FEWEST_HELD_OUT or np.any(np.diff(self.held_out) < 0):
+            raise DataError(f"held_out should be {FEWEST_HELD_OUT} numbers or more that do not fall. Fit again.")
 
 
 class DomainCheck:
@@ -260,7 +264,7 @@ class DomainCheck:
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
             self.density.write(aside / DENSITY)
-            write_json(aside / RECORD, asdict(record))
+            write_record(aside / RECORD, asdict(record))
 
     @classmethod
     def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:

@@ -11,24 +11,21 @@ All rise with s, so no ranking changes: an encoder that ranks well may need noth
 one by one, since thresholds lie there; of the others every thousandth part.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import expit
 from scipy.stats import beta, binom
-from sklearn.isotonic import IsotonicRegression
-from sklearn.linear_model import LogisticRegression
 
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.identity import Identity
+from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError
-from bertflow.files import write_json
-from bertflow.records import read_record
+from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
+from bertflow.scoring.probability import CURVES, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
 Float64 = NDArray[np.float64]
@@ -47,82 +44,26 @@ FEWEST_LABELS = 20
 
 
 @dataclass(frozen=True)
-class Isotonic:
-    """A rising line through knots, flat outside them; assumes no shape, needs about a thousand pairs."""
-
-    cosines: tuple[float, ...]
-    values: tuple[float, ...]
-
-    def __call__(self, cosines: Float64) -> Float64:
-        """Probabilities, in [0, 1]."""
-        return np.interp(cosines, self.cosines, self.values)
-
-    @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Isotonic":
-        """Fit to labelled pairs (n,)."""
-        edge = 1 / (len(labels) + 2)  # n pairs cannot show a probability of 0 or 1
-        fitted = IsotonicRegression(y_min=edge, y_max=1 - edge, out_of_bounds="clip").fit(cosines, labels)
-        return cls(tuple(fitted.X_thresholds_.tolist()), tuple(fitted.y_thresholds_.tolist()))
-
-
-@dataclass(frozen=True)
-class Logistic:
-    """The logistic function of ``slope * cosine + intercept``; for fewer pairs."""
-
-    slope: float
-    intercept: float
-
-    def __call__(self, cosines: Float64) -> Float64:
-        """Probabilities, in (0, 1)."""
-        return expit(self.slope * cosines + self.intercept)
-
-    @classmethod
-    def fit(cls, cosines: Float64, labels: NDArray[np.int64]) -> "Logistic":
-        """Fit to labelled pairs (n,)."""
-        # Standardized, so that the mild penalty, which keeps the slope finite where labels can be separated, means the
-        # same for cosines between 0 and 1 and for those between 0.90 and 0.95.
-        mean, deviation = cosines.mean(), cosines.std()
-        fitted = LogisticRegression().fit(((cosines - mean) / deviation)[:, None], labels)
-        slope = float(fitted.coef_[0, 0]) / deviation
-        return cls(slope, float(fitted.intercept_[0]) - slope * mean)
-
-
-CURVES: Mapping[str, type[Isotonic] | type[Logistic]] = {"isotonic": Isotonic, "logistic": Logistic}
-
-
-@dataclass(frozen=True)
-class Probability:
-    """Cosines -> probability of a match, among pairs as they were labelled: where matches are rarer, it is too high.
-
-    Attributes:
-        method: A row of ``CURVES``.
-        curve: Cosines -> probabilities.
-        n: Number of labelled pairs.
-        matches: How many of them are labelled 1.
-
-    Source: Zadrozny & Elkan 2002 (isotonic); Platt 1999 (logistic).
-    """
-
-    method: str
-    curve: Isotonic | Logistic
-    n: int
-    matches: int
-
-
-@dataclass(frozen=True)
 class ScoresRecord:
     """The form of ``scores.json``; the names are those of ``ScoreCalibrator``."""
 
     format: Literal[1]
     method: str
     random_state: int
-    n: int
-    pairs: int
+    n: Size
+    pairs: Size
     cosines: list[float]
     at_least: list[int]
     independent: list[tuple[float, float]]
-    made_by: dict[str, Any]
+    made_by: MadeBy
     probability: Probability | None
+
+    def __post_init__(self) -> None:
+        rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)
+        fits = self.at_least[:1] == [self.pairs] and len(self.cosines) == len(self.at_least)
+        rates = [0 < rate < 1 for rate, _ in self.independent]
+        if not (rises and fits and rates and all(rates)):
+            raise DataError("its cosines and their counts do not belong together. Fit the scores again.")
 
 
 class ScoreCalibrator:
@@ -285,7 +226,7 @@ class ScoreCalibrator:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
         self._require_fitted()
         record = replace(self._held, made_by=self.made_by_.as_dict(), probability=self.probability_)
-        write_json(Path(folder) / SCORES, asdict(record))
+        write_record(Path(folder) / SCORES, asdict(record))
 
     @classmethod
     def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:

@@ -12,9 +12,8 @@ from sklearn.base import clone
 from bertflow.calibration.base import load_calibrator
 from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Standardize, Whitening
 from bertflow.errors import BertflowError, DataError, UsageError
-from bertflow.files import write_json
 from bertflow.moments import Moments
-from bertflow.records import read_record
+from bertflow.records import read_record, write_record
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 8)) @ RNG.normal(size=(8, 8)) + 3
@@ -196,7 +195,7 @@ def test_a_row_that_comes_out_infinite_is_named():
 def test_the_checksums_are_those_of_exactly_its_files(change, message, tmp_path):
     Whitening().fit(X).save(tmp_path / "c")
     record = read_record(tmp_path / "c" / "calibrator.json", dict[str, object])
-    write_json(tmp_path / "c" / "calibrator.json", {**record, "sha256": change(record["sha256"])})
+    write_record(tmp_path / "c" / "calibrator.json", {**record, "sha256": change(record["sha256"])})
     with pytest.raises(DataError, match=message):
         load_calibrator(tmp_path / "c")
 

@@ -11,6 +11,7 @@ from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import run
 from bertflow.cli.score import main
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.records import write_record
 from bertflow.scoring.scores import ScoreCalibrator
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
@@ -172,7 +173,7 @@ def test_scores_of_another_encoder_are_refused(saved, files, capsys):
     (files / "whitened" / "scores.json").write_bytes((saved / "scores.json").read_bytes())
     record = json.loads((saved / "scores.json").read_text())
     record["made_by"]["recipe"]["pooling"] = "cls"
-    (files / "whitened" / "scores.json").write_text(json.dumps(record))
+    write_record(files / "whitened" / "scores.json", record)
     assert run(main, [str(files / "whitened"), str(files / "pairs.tsv"), "--device", "cpu"]) == 3
     (files / "whitened" / "scores.json").unlink()
     assert (

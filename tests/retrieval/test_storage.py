@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.data.corpus import Answer
-from bertflow.retrieval import storage
+from bertflow.retrieval import ranking
 from bertflow.retrieval.index import AnswerIndex
 
 
@@ -40,15 +40,15 @@ def test_all_is_sorted_as_by_hand(many, encoder, question, k):
 def test_blocks_do_not_change_the_ranking(many, monkeypatch):
     questions = [f"question {number}" for number in range(9)]
     whole = many.search_many(questions, 20)
-    monkeypatch.setattr(storage, "CELLS", 3000)
+    monkeypatch.setattr(ranking, "CELLS", 3000)
     assert many.search_many(questions, 20) == whole
 
 
 def test_candidates_are_few(many, encoder):
     # The first rounds of float32 leave the best few, not half of the index.
-    search = storage.ExactSearch()
+    search = ranking.ExactSearch()
     search.refresh(many._storage)
-    unit = storage.unit_rows(encoder.encode(["something new"]))
+    unit = ranking.unit_rows(encoder.encode(["something new"]))
     assert 5 <= len(search.candidates(unit, 5)[0]) < 20
 
 

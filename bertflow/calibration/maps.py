@@ -1,0 +1,89 @@
+"""A fitted map as it is kept: its class and sizes in a record, its numbers as tensors.
+
+The sizes are compared with the tensors before a map is built, so that a damaged record costs neither memory nor time.
+"""
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from typing_extensions import TypedDict
+
+from bertflow.errors import UsageError
+from bertflow.flow import GlowConfig
+from bertflow.records import KnownBy, Size, check_record
+from bertflow.registry import flat_options
+
+if TYPE_CHECKING:
+    from bertflow.affine import AffineMap
+    from bertflow.flow.glow import FlowMap
+
+SAVE = "Save the calibrator again."
+
+
+class AffineSpec(TypedDict):
+    """Widths of a closed form."""
+
+    dim_in: Size
+    dim_out: Size
+
+
+class GlowSpec(TypedDict):
+    """Width and shape of a flow."""
+
+    dim: Size
+    config: GlowConfig
+
+
+AffineRecord = TypedDict("AffineRecord", {"class": Literal["AffineMap"], "dim_in": Size, "dim_out": Size})
+FlowRecord = TypedDict(
+    "FlowRecord", {"class": Literal["FlowMap"], "affine": AffineSpec, "glow": GlowSpec, "dim_out": Size}
+)
+MapSpec = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
+"""Class and ``spec()`` of a map."""
+
+
+class KeptMap(TypedDict):
+    """What holds a map."""
+
+    map: MapSpec
+
+
+MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
+"""Where each class of map lives: those of closed forms need no nflows."""
+
+
+def empty_map(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
+    """The map that a record describes, with the numbers to be loaded.
+
+    Raises:
+        DataError: If the record is of another form.
+    """
+    check_record({"map": spec}, KeptMap, "The calibrator", "calibrator", SAVE)
+    module = import_module(MAPS[spec["class"]])
+    made: AffineMap | FlowMap = getattr(module, spec["class"]).from_spec(spec)
+    return made
+
+
+def filled_map(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> "AffineMap | FlowMap":
+    """The map that a record describes, with its numbers.
+
+    Raises:
+        UsageError: If the record describes a larger map: it is not even built, which would take memory and time.
+        RuntimeError: If it describes another one.
+    """
+    largest = max((size for array in arrays.values() for size in array.shape), default=0)
+    for name, value in flat_options(spec):
+        most = len(arrays) if name.endswith(("levels", "depth")) else largest
+        if type(value) is int and value > most:
+            raise UsageError(f"map.{name} is {value}, but the tensors are made for {most} at most")
+    module, tensors = empty_map(spec), {name: torch.tensor(array) for name, array in arrays.items()}
+    for name, wanted in module.state_dict().items():  # else numbers would be rounded without a word
+        taken = {wanted.dtype, torch.float64 if wanted.is_floating_point() else wanted.dtype}
+        if name in tensors and tensors[name].dtype not in taken:
+            raise UsageError(f"{name} should be {wanted.dtype}, but is {tensors[name].dtype}")
+    module.load_state_dict(tensors)
+    return module.eval()
