@@ -68,8 +68,8 @@ CHANGING = ("search add", "search update", "search remove")
 PARSED_SLOWLY = ("train", "finetune")
 """Their parsers know all options of Lightning's Trainer."""
 QUICK = ("fit", "transform", "transform to parquet", "search build", "search example", "score", "embed", "words")
-FILES_KEPT = {"run.json", "config.yaml"}
-"""What a run keeps that could not be finished: they say so."""
+FILES_KEPT = {"run.json", "config.yaml", "words.json"}
+"""What is whole and stays: a run that could not be finished says so, and numbers stay without their pictures."""
 
 
 def marked(rows, slow):
