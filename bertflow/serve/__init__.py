@@ -26,6 +26,8 @@ BACKLOG = 128
 """Connections that the system keeps until they are accepted; as many may be accepted at once."""
 OTHERS = 64
 """Files that are open besides."""
+CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
+"""oneDNN and PyTorch keep code for each shape of a matrix, 1,024 of them by default: nearly 1 GB for texts as they come."""
 KEY = "BERTFLOW_API_KEY"
 """The environment variable that holds the key."""
 
@@ -86,6 +88,7 @@ def serve_encoder(
         max_texts, max_characters, max_body, batch, batch_tokens, waiting, timeout, connections, client_timeout
     )
     key = _key(api_key)
+    os.environ.update({name: os.environ.get(name, kept) for name, kept in CACHES.items()})  # read when first used
     _require_files(connections + 2 * BACKLOG + OTHERS)
     with _bound(host, port) as listener:
         from bertflow.serve.model import ServedModel, no_prefix
