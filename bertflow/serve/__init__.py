@@ -27,7 +27,7 @@ BACKLOG = 128
 OTHERS = 64
 """Files that are open besides."""
 CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
-"""oneDNN and PyTorch keep code for each shape of a matrix, 1,024 of them by default: nearly 1 GB for texts as they come."""
+"""oneDNN and PyTorch keep code for each shape of a matrix, by default for 1,024: nearly 1 GB for texts as they come."""
 KEY = "BERTFLOW_API_KEY"
 """The environment variable that holds the key."""
 
