@@ -6,6 +6,7 @@
 Numbers are float16, float32 or float64 (float16 is read as float32); rows are counted from 0.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -137,7 +138,8 @@ def _npy(path: Path, column: str | None) -> Vectors:
     if column is not None:
         raise UsageError(f"{path} is one matrix, without columns, but column {column!r} is asked for. Leave it out.")
     try:
-        with np.errstate(over="raise"):  # of a size that a head made up
+        # A size that a head made up overflows; a head by Python 2 is read with a warning.
+        with np.errstate(over="raise"), warnings.catch_warnings(action="ignore"):
             matrix = np.lib.format.open_memmap(path, mode="r")
     except HEADER_ERRORS as error:
         raise DataError(
