@@ -160,13 +160,13 @@ def test_checkpoints_of_earlier_versions_between_the_last_step_and_the_end_of_an
     """Their validation is left out, but the weights are the same, also after a second kill."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(checkpoints, "is_between_steps", lambda trainer, batch_idx: True)
-        whole = copied("finetune, held out", tiny_bert, tmp_path, every_write=False)
+        whole = copied("finetune, logged now and then", tiny_bert, tmp_path, every_write=False)
     for each in sorted(tmp_path.glob("copy-*")):
         (again := tmp_path / f"again-{each.name}").mkdir()
         each.rename(again / "whole")
-        copied("finetune, held out", tiny_bert, again, every_write=False)
+        copied("finetune, logged now and then", tiny_bert, again, every_write=False)
         for copy in sorted(again.glob("copy-*")):
-            run("finetune, held out", tiny_bert, copy)
+            run("finetune, logged now and then", tiny_bert, copy)
             tensors, expected = results(copy)[0], results(whole)[0]
             assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items()), (each.name, copy.name)
 
