@@ -11,7 +11,7 @@ from bertflow.errors import BertflowError, DataError, first_line
 
 FOREIGN = (*WANTS_MORE, EOFError, MemoryError, OSError)
 """What other libraries raise about damaged files, beside errors of their own."""
-LIBRARIES = ("_pickle", "huggingface_hub", "onnxruntime", "safetensors", "zipfile", "zlib")
+LIBRARIES = ("_pickle", "huggingface_hub", "onnxruntime", "pyo3_runtime", "safetensors", "zipfile", "zlib")
 """The libraries that have errors of their own."""
 
 

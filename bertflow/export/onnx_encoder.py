@@ -122,7 +122,8 @@ class OnnxEncoder(AbstractEncoder):
 
     def run(self, texts: list[str]) -> Float32:
         """One batch, without the prompt and in the order given."""
-        encoded = self._tokenizer.encode_batch(texts)
+        with OneLine("The tokenizer of the graph cannot be run"):
+            encoded = self._tokenizer.encode_batch(texts)
         inputs = {
             "input_ids": np.array([row.ids for row in encoded], np.int64),
             "attention_mask": np.array([row.attention_mask for row in encoded], np.int64),
