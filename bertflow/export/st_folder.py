@@ -37,7 +37,7 @@ from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
 from bertflow.encoder.folders import RECORD_FILE, recorded_prompts
-from bertflow.encoder.foreign import quiet_transformers
+from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.learned import COUNTS_FILE
 from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
 from bertflow.errors import DataError, UsageError, needs
@@ -243,7 +243,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
     require_export(folder)
     config = read_record(folder / "config_sentence_transformers.json", StConfig, "configuration", DOWNLOAD)
     modules: Any = OrderedDict()  # the constructor takes one, though its signature says list
-    with quiet_transformers():
+    with OneLine(f"{folder} cannot be loaded"):
         for row in read_modules(folder):
             kind = _class(row.type, folder)
             where = {"subfolder": row.path, "local_files_only": True}
