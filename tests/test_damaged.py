@@ -420,6 +420,8 @@ def test_what_is_damaged_is_one_line_or_changes_nothing(written, name, found, mo
     artefact = ARTEFACTS[name]
     fast, slow = artefact.inputs
     inputs = slow if request.config.getoption("--slow") else fast
+    if artefact.opened is exported and not found:
+        pytest.skip("without checksums: what is loaded is computed by sentence-transformers alone")
     if not inputs:
         pytest.skip("slow: runs with --slow")
     monkeypatch.chdir(EDITION)

@@ -248,7 +248,7 @@ def load_sentence_transformer(path: str | Path, device: str | None = None, **opt
             kind = _class(row.type, folder)
             where = {"subfolder": row.path, "local_files_only": True}
             modules[row.name] = kind.load(str(folder), **where, **(options if not modules else {}))
-    return SentenceTransformer(modules=modules, device=device, **vars(config))
+        return SentenceTransformer(modules=modules, device=device, **vars(config))
 
 
 def _folder(path: str | Path) -> Path:
