@@ -211,7 +211,7 @@ def test_a_row_out_of_range_gives_the_range(built, indices, got):
     ("sentences", "shards", "message"),
     [
         ([], 8, "A store needs sentences, got none. Give text."),
-        (["a"], 0, "A store needs shards, got 0. Give one at least."),
+        (["a"], 0, "shards should be from 1 to 99,999, got 0."),
     ],
 )
 def test_a_store_of_nothing_is_refused(tmp_path, sentences, shards, message):
