@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 # OpenMP threads spin at barriers by default: on a busy machine that is 8 times slower than waiting.
 export OMP_WAIT_POLICY ?= passive
 export TOKENIZERS_PARALLELISM ?= false
+# One process a core, four at most, each with the tests of whole files: their fixtures are made once.
+PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
 .PHONY: help demo test test-slow check bench claims clean
 
@@ -27,10 +29,10 @@ demo: $(VENV)/.demo
 	$(BIN)/bertflow demo
 
 test: $(VENV)/.test
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+	HF_HUB_OFFLINE=1 $(PYTEST)
 
 test-slow: $(VENV)/.test
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest --slow
+	HF_HUB_OFFLINE=1 $(PYTEST) --slow
 
 check: $(VENV)/.test
 	$(BIN)/ruff check .

@@ -77,7 +77,7 @@ def test_pairs_are_taken_with_all_that_belongs_to_them(write):
          + "".join(f"{k}\t{a}\t{b}\tneutral\t{c}\n" for k, (a, b, c) in enumerate(ROWS))),
         ("a.jsonl", "".join(f'{{"gold_label": "{c}", "sentence1": "{a}", "sentence2": "{b}", "annotator_labels": []}}\n'
          for a, b, c in ROWS)),
-        ("bom.tsv.gz", gzip.compress(("\ufeff" + TSV.replace("premise", "Premise")).encode())),
+        ("bom.tsv.gz", gzip.compress(("\ufeff" + TSV.replace("premise", "Premise")).encode(), mtime=0)),
         ("SICK.txt", "pair_ID\tsentence_A\tsentence_B\tentailment_judgment\n"
          + "".join(f"{k}\t{a}\t{b}\t{c.upper()}\n" for k, (a, b, c) in enumerate(ROWS))),
     ],

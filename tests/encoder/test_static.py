@@ -58,7 +58,7 @@ def by_hand(sentence, counts=None):
         ("word2vec.txt", f"7 3\n{lines()}"),
         ("fasttext.vec", f"7 3\n{lines()}".replace("\n", " \n").replace("7 3 ", "7 3")),
         ("windows.txt", lines().replace("\n", "\r\n")),
-        ("packed.txt.gz", gzip.compress(lines().encode())),
+        ("packed.txt.gz", gzip.compress(lines().encode(), mtime=0)),
         ("unfinished.txt", lines().rstrip("\n")),
     ],
 )
