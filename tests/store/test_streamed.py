@@ -115,7 +115,7 @@ def test_who_wants_to_is_told_what_is_done(tmp_path):
     ("options", "message"),
     [
         ({"text": []}, "A store needs sentences, got none. Give text."),
-        ({"shards": 0}, "A store has 1 to 1,000,000 shards, got 0. Give such a number."),
+        ({"shards": 0}, "shards should be from 1 to 99,999, got 0."),
     ],
 )
 def test_a_store_of_nothing_is_refused(tmp_path, options, message):
