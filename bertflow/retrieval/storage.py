@@ -6,8 +6,8 @@
     chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 2
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
-read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
-to date by comparing numbers.
+read while one writes. Every write names the content anew (``state``), so that what is derived from it knows whether it
+is of this content; the numbers of phrases are never used twice, but in copies of the file.
 
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """
@@ -86,6 +86,7 @@ class Facts(TypedDict):
     digest: FileName
     source: dict[str, Any]
     chunks: NotRequired[str | None]
+    state: NotRequired[FileName]
 
 
 class Storage:
@@ -171,8 +172,8 @@ class Storage:
         return dict(parse_record(f"{{{content}}}", Facts, f"{self.path}, table facts", "index of answers", RESTORE))
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Change some facts, and increase the revision."""
-        rows = [(key, json.dumps(value, sort_keys=True)) for key, value in facts.items()]
+        """Change some facts, increase the revision, and give the content a name of its own."""
+        rows = [(key, json.dumps(value, sort_keys=True)) for key, value in {**facts, "state": uuid.uuid4().hex}.items()]
         self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
         self._connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'revision'")
 
