@@ -185,7 +185,7 @@ def write_calibrated(
 def _calibrated(
     source: Source, calibrator: AbstractCalibrator, start: int
 ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating], dict[int, str]]]:
-    """Rows in blocks, from a first one on, raw and calibrated; where a calibrator refuses some, these by their row, and why."""
+    """Rows from a first one on, in blocks, raw and calibrated; those that a calibrator refuses by row, and why."""
     for block in source.blocks(start=start):
         bad: dict[int, str] = {}
         try:
