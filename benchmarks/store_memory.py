@@ -10,6 +10,8 @@ seconds by the clock, which other work on the machine makes longer, and of the p
                  what is measured is the store
     fit          whitening, one pass over the store; and the same over parquet
     transform    whitening and a flow, store to .npy; beside a plain copy of as many bytes, just before and just after
+    checksum     XXH3, by which a shard is compared when it is first read, CRC-32 and SHA-256, in MB of shards a second
+                 of the processor, reading included; and what share that is of the processor time of fitting whitening
     read         random batches of 256 from the store, beside the steps of the default flow on them
 
 Linux only.
@@ -24,6 +26,7 @@ import sys
 import tempfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from itertools import count
@@ -178,6 +181,28 @@ def copy(folder: Path) -> float:
     return seconds
 
 
+def checksum(folder: Path, n: int, dim: int) -> dict[str, Any]:
+    """Speed of checksums over the shards, and the share of a fit; the shards are in memory."""
+    import_module("bertflow.runs.rows")
+    from bertflow import fit as fit_calibrator
+    from bertflow.files import file_sha256, file_xxh3
+
+    shards = sorted((folder / "store" / "shards").iterdir())
+    kinds = {"xxh3": file_xxh3, "crc32": lambda path: zlib.crc32(path.read_bytes()), "sha256": file_sha256}
+    seconds = {}
+    for name, kind in kinds.items():
+        begin = time.process_time()
+        for shard in shards:
+            kind(shard)
+        seconds[name] = time.process_time() - begin
+    size = sum(shard.stat().st_size for shard in shards) / 1e6
+    begin = time.process_time()
+    fit_calibrator(calibrator="whitening", output=folder / "by-checksum", store=folder / "store")
+    whole = time.process_time() - begin
+    share = {f"{name}_share_of_fit": round(one / whole, 4) for name, one in seconds.items()}
+    return {f"{name}_mb_per_cpu_s": round(size / one) for name, one in seconds.items()} | share
+
+
 def read(folder: Path, n: int, dim: int) -> dict[str, Any]:
     """Rows a second from the store in random batches, and rows a second that the default flow trains on."""
     import torch
@@ -243,6 +268,7 @@ PARTS: dict[str, Callable[[Path, int, int], dict[str, Any]]] = {
     "embed": embed,
     "fit": fit,
     "transform": transform,
+    "checksum": checksum,
     "read": read,
 }
 

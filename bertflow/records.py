@@ -48,6 +48,8 @@ Checksums = dict[FileName, str]
 """SHA-256 of files in the folder of the record, by their names."""
 Size = Annotated[int, Field(ge=1, le=2**31)]
 """A width, a length or a number of parts."""
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+"""A number of rows, of bytes and the like."""
 _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 

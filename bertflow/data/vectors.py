@@ -137,14 +137,7 @@ def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
 def _npy(path: Path, column: str | None) -> Vectors:
     if column is not None:
         raise UsageError(f"{path} is one matrix, without columns, but column {column!r} is asked for. Leave it out.")
-    try:
-        # A size that a head made up overflows; a head by Python 2 is read with a warning.
-        with np.errstate(over="raise"), warnings.catch_warnings(action="ignore"):
-            matrix = np.lib.format.open_memmap(path, mode="r")
-    except HEADER_ERRORS as error:
-        raise DataError(
-            f"{path} cannot be read as a matrix: {reason_of(error)}. Save it again with numpy.save."
-        ) from None
+    matrix = map_array(path)
     if matrix.ndim != 2:
         raise DataError(f"{path} should hold a matrix (n, dim), but its shape is {matrix.shape}. Reshape it.")
     if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
@@ -155,6 +148,24 @@ def _npy(path: Path, column: str | None) -> Vectors:
         return ((np.array(matrix[row : min(row + size, stop)]), {}) for row in range(start, stop, size))
 
     return Vectors(path, len(matrix), matrix.shape[1], matrix.dtype, None, read)
+
+
+def map_array(path: Path, do: str = "Save it again with numpy.save.") -> NDArray[Any]:
+    """Map a .npy file into memory, read-only.
+
+    Raises:
+        DataError: If it is missing, damaged, or holds objects; ``do`` says what the user can do about it.
+    """
+    if not path.is_file():
+        raise DataError(f"{path} is missing. {do}")
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            np.errstate(over="raise"),
+        ):  # of headers by Python 2, made up sizes
+            return np.lib.format.open_memmap(path, mode="r")
+    except HEADER_ERRORS as error:
+        raise DataError(f"{path} cannot be read as a matrix: {reason_of(error)}. {do}") from None
 
 
 def _parquet(path: Path, column: str | None) -> Vectors:

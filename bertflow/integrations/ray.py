@@ -2,12 +2,13 @@
 
     manifest.json                      what is embedded, and by which encoder
     vectors/00000-of-00042.parquet     ``row`` of the text, counted over all files, and its ``vector`` (float32)
-    done/00000-of-00042.safetensors    written last: the moments of that file's vectors
+    done/00000-of-00042.safetensors    written last: the moments of that file's vectors, and the XXH3 of its text
     moments.safetensors                the moments of all vectors, from which every closed form can be fitted
 
 The text is cut into pieces before anything runs: row groups of a parquet file, ranges of bytes of a text file. A piece
 is one task and one file, whichever worker computes it and however often, so every row is written once even if workers
-die. A second call computes only the pieces that are missing.
+die. A second call computes only the pieces that are missing; it reads the text of the others again, and refuses text
+that has changed.
 
     from functools import partial
     from bertflow import TransformerEncoder, Whitening
@@ -18,27 +19,33 @@ die. A second call computes only the pieces that are missing.
     whitening = Whitening().fit_moments(moments)
 """
 
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import starmap
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.files import atomic_file, write_json
+from bertflow.files import atomic_file
 from bertflow.moments import Moments
-from bertflow.records import read_record
+from bertflow.records import Count, read_record, write_record
 
 with needs("ray", "ray"):
     import ray
     import ray.data
+
+logger = logging.getLogger("bertflow")
 
 PIECE = 100_000
 """Rows of a piece, approximately: the work that is lost when a worker dies."""
@@ -59,9 +66,9 @@ class Piece:
     """
 
     path: str
-    row: int
-    start: int
-    stop: int
+    row: Count
+    start: Count
+    stop: Count
     name: str = ""
 
     def read(self, column: str) -> Iterator[tuple[int, str]]:
@@ -70,6 +77,13 @@ class Piece:
         for row, text in enumerate(texts, start=self.row):
             if sentence := " ".join((text or "").split()):
                 yield row, sentence
+
+    def digest(self, column: str) -> str:
+        """XXH3 of its text, with the numbers of the rows."""
+        digest = xxhash.xxh3_64()
+        for row, sentence in self.read(column):
+            digest.update(_line(row, sentence))
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -96,7 +110,7 @@ class RayManifest:
                 what = f"{', '.join(changed)} differ{'s' if len(changed) == 1 else ''}"
                 raise DataError(f"{output} holds vectors of something else: {what}. Choose another folder.")
         else:
-            write_json(path, asdict(self))
+            write_record(path, asdict(self))
         for folder in (output / "vectors", output / "done"):
             folder.mkdir(parents=True, exist_ok=True)
 
@@ -126,7 +140,7 @@ def embed_with_ray(
         The moments of all vectors.
 
     Raises:
-        DataError: If a file cannot be read, or ``output`` holds something else.
+        DataError: If a file cannot be read, or holds other text than it did, or ``output`` holds something else.
         UsageError: If there are no files, workers or rows of a piece.
     """
     if not files or workers < 1 or piece < 1:
@@ -136,7 +150,12 @@ def embed_with_ray(
     output = Path(output).absolute()
     pieces = cut(files, piece)
     RayManifest(make().describe(), column, pieces).begin(output)
-    left = [each for each in pieces if not _done(output, each).exists()]
+    found = {each: _facts(output, each) for each in pieces}
+    if any(facts and "text" not in facts for facts in found.values()):
+        logger.info(
+            "%s was begun by an earlier version, which kept no fingerprint of the text: it is not compared.", output
+        )
+    left = [each for each, facts in found.items() if not _is_done(output, each, column, facts)]
     if left:
         rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
         embedded = rows.map(
@@ -147,8 +166,10 @@ def embed_with_ray(
         )
         for _ in embedded.iter_rows():
             pass  # a worker returns the name of the file that it has written
-    parts = [load_file(_done(output, each)) for each in pieces]
-    moments = Moments.merged(Moments.from_arrays(part) for part in parts if part["n"][0])
+    parts = [Moments.from_arrays(load_file(_done(output, each))) for each in pieces]
+    if not any(part.n for part in parts):
+        raise DataError(f"{', '.join(map(str, files))} should hold text, but all rows are blank. Give text.")
+    moments = Moments.merged(part for part in parts if part.n)
     with atomic_file(output / "moments.safetensors") as aside:
         save_file(moments.arrays(), aside)
     return moments
@@ -163,19 +184,21 @@ class _Worker:
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
         piece, dim = Piece(**row), self.encoder.dim
         schema = pa.schema([("row", pa.int64()), ("vector", pa.list_(pa.float32(), dim))])
-        moments = Moments(0, np.zeros(dim), np.zeros((dim, dim)))
+        moments, digest = Moments(0, np.zeros(dim), np.zeros((dim, dim))), xxhash.xxh3_64()
         # The numbers of a vector do not repeat, so a dictionary of them would take more space.
         options = {"use_dictionary": False, "compression": "zstd"}
-        vectors = self.output / "vectors" / f"{piece.name}.parquet"
+        vectors = _vectors(self.output, piece)
         with atomic_file(vectors) as aside, pq.ParquetWriter(aside, schema, **options) as writer:
             for chunk in chunks(piece.read(self.column), BLOCK):
                 numbers, sentences = zip(*chunk, strict=True)
+                digest.update(b"".join(starmap(_line, chunk)))
                 x = self.encoder.encode(sentences, progress=False)
                 moments = moments.merge(Moments.of(x))
                 columns = [pa.array(numbers, pa.int64()), pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)]
                 writer.write_table(pa.table(columns, schema=schema))
+        facts = {"text": digest.hexdigest(), "bytes": str(vectors.stat().st_size)}
         with atomic_file(_done(self.output, piece)) as aside:
-            save_file(moments.arrays(), aside)
+            save_file(moments.arrays(), aside, facts)
         return {"name": piece.name}
 
 
@@ -203,7 +226,7 @@ def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
     """First row group, the one after the last, and number of rows, of each piece."""
     try:
         metadata = pq.ParquetFile(path).metadata
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} is not a parquet file: {error}. Fetch it again.") from None
     start = rows = 0
     for group in range(metadata.num_row_groups):
@@ -236,8 +259,48 @@ def _lines(piece: Piece) -> Iterator[str]:
     with Path(piece.path).open("rb") as file:
         file.seek(piece.start)
         while file.tell() < piece.stop:
-            yield file.readline().decode()
+            start = file.tell()
+            try:
+                yield file.readline().decode()
+            except UnicodeDecodeError as error:
+                what = f"the line at byte {start:,} is not: {error.reason}"
+                raise DataError(f"{piece.path} should be UTF-8, but {what}. Convert it.") from None
+
+
+def _line(row: int, sentence: str) -> bytes:
+    return f"{row} {sentence}\n".encode()
 
 
 def _done(output: Path, piece: Piece) -> Path:
     return output / "done" / f"{piece.name}.safetensors"
+
+
+def _facts(output: Path, piece: Piece) -> dict[str, str]:
+    """What is known of the vectors of a piece; nothing where they are missing or damaged."""
+    if not _vectors(output, piece).is_file():
+        return {}
+    try:
+        with safe_open(_done(output, piece), "numpy") as file:
+            return {"name": piece.name, **(file.metadata() or {})}
+    except (SafetensorError, OSError):
+        return {}
+
+
+def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) -> bool:
+    """Whether the vectors of a piece are there.
+
+    Raises:
+        DataError: If they are of other text than the piece holds now.
+    """
+    if "text" not in facts:
+        return bool(facts)  # by an earlier version
+    if facts["text"] != piece.digest(column):
+        raise DataError(
+            f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
+            "since. Choose another folder."
+        )
+    return facts.get("bytes") == str(_vectors(output, piece).stat().st_size)
+
+
+def _vectors(output: Path, piece: Piece) -> Path:
+    return output / "vectors" / f"{piece.name}.parquet"

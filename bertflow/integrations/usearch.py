@@ -1,15 +1,16 @@
 """An index of answers that is searched through a graph of neighbors (HNSW) of the library usearch.
 
 For so many phrases that comparing a question with all of them takes too long. The graph is derived from the index file
-and lies beside it as ``<index>.<name>-<calibrator>.usearch``. When the index was changed, the graph is brought up to
-date by the numbers of its phrases, written aside, and renamed; a graph that is missing is built again. Its candidates
+and lies beside it as ``<index>.<name>-<calibrator>-<state>.usearch``. When the index was changed, the graph is brought
+up to date by the numbers of its phrases and their embeddings, written aside, and renamed; a graph that is missing is
+built again. Its candidates
 are scored again exactly, so scores are exact and only an answer may be missed. Of few phrases, or when nearly all are
 wanted, every one is compared and none is missed.
 
     AnswerIndex.open("faq.index", encoder, search=UsearchSearch())
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,22 +44,27 @@ class UsearchSearch:
         """
         facts = storage.facts()
         stem = f"{storage.path.name}.{facts['name'][:8]}-"
-        path = storage.path.with_name(f"{stem}{facts['digest'][:8] or 'raw'}.usearch")
+        kind = f"{stem}{facts['digest'][:8] or 'raw'}"
+        path = storage.path.with_name(f"{kind}-{facts.get('state', '')[:8]}.usearch")
         graph = Index(ndim=facts["dim"], metric="cos", dtype="f32", expansion_search=LOOK)
-        if path.exists():
+        found = [path] if path.exists() else sorted(path.parent.glob(f"{kind}*.usearch"))
+        if found:
             try:
-                graph.load(str(path))
+                graph.load(str(found[0]))
             except (RuntimeError, ValueError) as error:
-                raise DataError(f"{path} is damaged: {error}. Delete it; it will be built again.") from None
+                raise DataError(f"{found[0]} is damaged: {error}. Delete it; it will be built again.") from None
         held, stored = np.sort(graph.keys[: len(graph)].astype(np.int64)), storage.numbers()
-        gone, new = np.setdiff1d(held, stored), np.setdiff1d(stored, held)
+        current = found == [path] and "state" in facts
+        same = np.intersect1d(held, stored)
+        if not current:  # of an earlier content, or of a copy of the index that went another way
+            same = np.concatenate([same[:0], *(_equal(graph, storage, part) for part in _parts(same))])
+        gone, new = np.setdiff1d(held, same), np.setdiff1d(stored, same)
         if len(gone):
             graph.remove(gone.astype(np.uint64))
-        for start in range(0, len(new), ROWS):
-            part = new[start : start + ROWS]
+        for part in _parts(new):
             threads = 1 if len(graph) < FEW else 0
             graph.add(part.astype(np.uint64), storage.vectors(part.tolist()), threads=threads)
-        if len(gone) or len(new):
+        if not current:
             with atomic_file(path) as aside:
                 graph.save(str(aside))
             for old in set(path.parent.glob(f"{stem}*.usearch")) - {path}:
@@ -79,3 +85,12 @@ class UsearchSearch:
             if len(answers) >= k or count >= len(self._graph):
                 return numbers
             count = min(4 * count, len(self._graph))
+
+
+def _parts(numbers: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
+    return (numbers[start : start + ROWS] for start in range(0, len(numbers), ROWS))
+
+
+def _equal(graph: Index, storage: Storage, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The phrases whose embeddings in the graph are those of the index."""
+    return numbers[(np.array(graph.get(numbers.astype(np.uint64))) == storage.vectors(numbers.tolist())).all(1)]

@@ -7,6 +7,7 @@ Since the raw embeddings are kept, a better calibrator needs no second pass of t
 encoder has a prompt for queries, questions are embedded with it; what is kept is embedded as documents.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +30,8 @@ from bertflow.files import atomic_file, require_place
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
 from bertflow.retrieval.storage import Phrase, Storage
 from bertflow.similarity import unit_rows
+
+logger = logging.getLogger("bertflow")
 
 ROWS = 8192
 """Phrases that are calibrated at a time."""
@@ -161,10 +164,10 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             return list(self._storage.answers())
 
     def add(self, answers: Iterable[Answer], progress: bool | None = None) -> None:
-        """Add answers under new ids; all of them or none.
+        """Add answers under new ids; all of them or none. What was added already, as it is now, is not added again.
 
         Raises:
-            DataError: If an id is there already, occurs twice, or an embedding has length zero.
+            DataError: If an id is there already with another text, occurs twice, or an embedding has length zero.
         """
         self._put(answers, progress)
 
@@ -254,13 +257,18 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         names = [answer.id for answer in answers]
         twice = [name for name, times in Counter(names).items() if times > 1]
         _refuse(twice, "given twice. Give each answer an id of its own.")
+        known = self._storage.known(names)
         if replace:
             self._require_known(names)
-        else:
-            _refuse(self._storage.known(names), "there already. Update it, or give the new answer another id.")
+        elif known:
+            held = {answer.id: answer.phrases for answer in self.answers()}
+            if all(held.get(answer.id) == answer.phrases for answer in answers):
+                logger.info("%s holds these %d answers already: there is nothing to add.", self.path, len(answers))
+                return
+            _refuse(known, "there already. Update it, or give the new answer another id.")
         split = self._chunks is not None
         texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases[split:]))
-        raw = self._storage.raw_of(names)
+        raw = self._storage.raw_of(names, self.encoder.raw.dim)
         new = [text for text in texts if text not in raw]
         raw |= zip(new, self.encoder.raw.encode_document(new, progress=progress), strict=True)
         x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), self.encoder.raw.dim)

@@ -1,4 +1,4 @@
-"""An index of answers as one SQLite file.
+"""An index as one SQLite file.
 
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
@@ -6,8 +6,8 @@
     chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 2
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
-read while one writes. The numbers of phrases are never used twice, so that what is derived from them can be brought up
-to date by comparing numbers.
+read while one writes. Every write names the content anew (``state``), so that what is derived from it knows whether it
+is of this content; the numbers of phrases are never used twice, but in copies of the file.
 
 Source: https://www.sqlite.org/atomiccommit.html for what happens when a write is cut off.
 """
@@ -16,10 +16,11 @@ import json
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from types import UnionType
 from typing import Any, NotRequired, Self, TypeAlias
 
 import numpy as np
@@ -28,12 +29,16 @@ from typing_extensions import TypedDict
 
 from bertflow.data.corpus import Answer
 from bertflow.errors import DataError
-from bertflow.records import FileName, Size, parse_record
+from bertflow.records import Count, FileName, Size, parse_record
 
 FORMAT, CHUNKED = 1, 2
 """Of an index that keeps its answers whole, and of one that keeps their chunks."""
 APPLICATION = 0x62666169
 """Marks the file as an index of answers: "bfai"."""
+CAREFUL = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
+"""As SQLite advises for files that others made: https://www.sqlite.org/security.html."""
+MARKS = ("application_id", "user_version")
+RESTORE = "Restore a copy, or build it again."
 WAIT = 60
 """Seconds that one process waits for another to finish its write."""
 SCHEMA = f"""
@@ -66,19 +71,22 @@ FROM phrases JOIN answers ON answer = answers.number LEFT JOIN chunks ON phrase 
 Phrase: TypeAlias = tuple[str, int, tuple[int, int, int, str | None] | None]
 """A text and the row of its embedding; of a chunk its number, start and stop, and for the first one the whole text."""
 Float32 = NDArray[np.float32]
+Kinds: TypeAlias = tuple[type | UnionType, ...]
+MAYBE = int | None
 
 
 class Facts(TypedDict):
-    """What is known about an index."""
+    """What the table ``facts`` holds."""
 
     name: FileName
-    revision: int
+    revision: Count
     dim: Size
     recipe: dict[str, Any] | None
     calibrator: str
     digest: FileName
     source: dict[str, Any]
-    chunks: NotRequired[str]
+    chunks: NotRequired[str | None]
+    state: NotRequired[FileName]
 
 
 class Storage:
@@ -97,16 +105,19 @@ class Storage:
         self.path = path
         self._connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
         try:
-            self._read("PRAGMA foreign_keys = ON")
-            marks = tuple(self._value(f"PRAGMA {name}") for name in ("application_id", "user_version"))
+            self._connection.executescript(CAREFUL)
+            marks = tuple(self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in MARKS)
             if marks not in ((APPLICATION, FORMAT), (APPLICATION, CHUNKED)):
                 raise DataError(f"{path} is not an index of format {FORMAT} or {CHUNKED}. Is it by a later bertflow?")
             if marks[1] == FORMAT:
-                self._read(f"CREATE TEMP {CHUNKS}")
-            self._read(VIEW)
+                self._connection.execute(f"CREATE TEMP {CHUNKS}")
+            self._connection.execute(VIEW)
         except DataError:
             self.close()
             raise
+        except sqlite3.DatabaseError as error:
+            self.close()
+            raise DataError(f"{path} is not an index of answers, or is damaged: {error}. {RESTORE}") from None
 
     @classmethod
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
@@ -133,11 +144,14 @@ class Storage:
             self._connection.execute(begin)
             yield
             self._connection.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
             raise DataError(f"{self.path} could not be {what}: {error}. It is as it was; try again.") from None
+        except sqlite3.DatabaseError as error:
+            raise DataError(f"{self.path} is damaged: {error}. {RESTORE}") from None
         finally:
             if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+                with suppress(sqlite3.DatabaseError):  # of a damaged file, which was said
+                    self._connection.execute("ROLLBACK")
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Everything that is read inside is of one moment, whatever others write.
@@ -147,24 +161,25 @@ class Storage:
         """
         return self.transaction("BEGIN", "read")
 
-    def facts(self) -> Facts:
+    def facts(self) -> dict[str, Any]:
         """All facts about the index.
 
         Raises:
             DataError: If they are damaged.
         """
-        facts = ", ".join(f"{json.dumps(key)}: {value}" for key, value in self._read("SELECT key, value FROM facts"))
-        return parse_record(f"{{{facts}}}", Facts, str(self.path), "index of answers", "Build it again.")
+        rows = self._rows((str, str), "SELECT key, value FROM facts")
+        content = ", ".join(f"{json.dumps(key)}: {value}" for key, value in rows)
+        return dict(parse_record(f"{{{content}}}", Facts, f"{self.path}, table facts", "index of answers", RESTORE))
 
     def set_facts(self, facts: Mapping[str, Any]) -> None:
-        """Change some facts, and increase the revision."""
-        rows = [(key, json.dumps(value, sort_keys=True)) for key, value in facts.items()]
+        """Change some facts, increase the revision, and give the content a name of its own."""
+        rows = [(key, json.dumps(value, sort_keys=True)) for key, value in {**facts, "state": uuid.uuid4().hex}.items()]
         self._connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
         self._connection.execute("UPDATE facts SET value = value + 1 WHERE key = 'revision'")
 
     def revision(self) -> int:
         """A number that every write by any process changes."""
-        return self.facts()["revision"]
+        return int(self.facts()["revision"])
 
     def insert(self, name: str, phrases: Iterable[Phrase], raw: Float32, calibrated: Float32 | None) -> None:
         """Add an answer with its phrases, whose embeddings are rows of ``raw`` and ``calibrated``."""
@@ -186,73 +201,85 @@ class Storage:
 
     def count(self, table: str) -> int:
         """Rows of ``answers`` or ``phrases``."""
-        return self._value(f"SELECT count(*) FROM {table}")
+        return int(next(self._rows((int,), f"SELECT count(*) FROM {table}"))[0])
 
     def known(self, names: Sequence[str]) -> list[str]:
         """Those of some ids that exist."""
-        found = {name for (name,) in self._among("SELECT id FROM answers WHERE id IN", names)}
+        found = {name for (name,) in self._among((str,), "SELECT id FROM answers WHERE id IN", names)}
         return [name for name in names if name in found]
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
-        rows = self._connection.execute("SELECT id, own_text, text, chunk FROM known ORDER BY answer, number")
-        for (name, own), group in groupby(map(self._spelled, rows), key=itemgetter(0, 1)):
+        rows = self._rows((str, str, str, MAYBE), "SELECT id, own_text, text, chunk FROM known ORDER BY answer, number")
+        for (name, own), group in groupby(rows, key=itemgetter(0, 1)):
             yield Answer(name, own, tuple(text for *_, text, chunk in group if chunk is None and text != own))
 
-    def raw_of(self, names: Sequence[str]) -> dict[str, Float32]:
-        """Each phrase of some answers, chunks left out, and its raw embedding."""
-        rows = self._among("SELECT text, raw FROM known WHERE chunk IS NULL AND id IN", names)
-        return {text: np.frombuffer(data, dtype="<f4") for text, data in rows}
+    def raw_of(self, names: Sequence[str], dim: int) -> dict[str, Float32]:
+        """Each phrase of some answers, chunks left out, and its raw embedding (dim,)."""
+        query = "SELECT text, raw FROM known WHERE chunk IS NULL AND id IN"
+        found = dict(self._among((str, bytes), query, names))
+        return dict(zip(found, self._matrix(list(found.values()), dim), strict=True))
 
     def numbers(self) -> NDArray[np.int64]:
         """The numbers of all phrases, rising."""
-        rows = self._connection.execute("SELECT number FROM phrases ORDER BY number")
+        rows = self._rows((int,), "SELECT number FROM phrases ORDER BY number")
         return np.fromiter((number for (number,) in rows), np.int64)
 
     def vectors(self, numbers: Sequence[int], raw: bool = False) -> Float32:
-        """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``."""
-        column = "raw" if raw else "coalesce(calibrated, raw)"
-        found = dict(self._among(f"SELECT number, {column} FROM phrases WHERE number IN", numbers))
-        rows = [found.get(number) for number in numbers]
-        widths = {len(row) / 4 if isinstance(row, bytes) else 0 for row in rows}
-        if len(widths) != 1 or not min(widths) or min(widths) % 1:
-            raise self._damaged("its embeddings are not all of one width")
-        x = np.frombuffer(b"".join(found[number] for number in numbers), dtype="<f4").reshape(len(rows), -1)
-        if not np.isfinite(x).all():
-            raise self._damaged("an embedding is not finite")
-        return x
+        """Embeddings (n, dim) of some phrases, in the order given; calibrated ones if there are any and not ``raw``.
+
+        Raises:
+            DataError: If one is missing or damaged.
+        """
+        query = f"SELECT number, {'raw' if raw else 'coalesce(calibrated, raw)'} FROM phrases WHERE number IN"
+        found = self._found(numbers, self._among((int, bytes), query, numbers))
+        rows = [found[number][0] for number in numbers]
+        return self._matrix(rows, len(rows[0]) // 4 if raw else self.facts()["dim"])
 
     def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         """What a ``Hit`` says of some phrases, by their number, without the score."""
-        rows = self._among("SELECT number, id, own_text, text, chunk, start, stop FROM known WHERE number IN", numbers)
-        return {row[0]: self._spelled(row[1:]) for row in rows}
+        query = "SELECT number, id, own_text, text, chunk, start, stop FROM known WHERE number IN"
+        return self._found(numbers, self._among((int, str, str, str, MAYBE, MAYBE, MAYBE), query, numbers))
 
     def owners(self) -> Iterator[tuple[int, str]]:
         """The number of each phrase and the id of its answer, in order of the ids."""
-        for number, name in self._connection.execute("SELECT number, id FROM known ORDER BY id, number"):
-            yield number, self._spelled((name,))[0]
+        return (
+            (number, name)
+            for number, name in self._rows((int, str), "SELECT number, id FROM known ORDER BY id, number")
+        )
 
-    def _value(self, query: str) -> int:
-        return int(self._read(query)[0][0])
+    def _rows(self, kinds: Kinds, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The rows of a query, whose values should be of these kinds.
 
-    def _among(self, query: str, values: Iterable[Any]) -> list[tuple[Any, ...]]:
-        """Rows of a query that ends in IN, for any number of values."""
-        return self._read(f"{query} (SELECT value FROM json_each(?))", json.dumps(list(values)))
-
-    def _read(self, query: str, *values: str) -> list[tuple[Any, ...]]:
+        Raises:
+            DataError: If the file is damaged, or another process keeps writing.
+        """
         try:
-            return self._connection.execute(query, values).fetchall()
+            for row in self._connection.execute(query, values):
+                if not all(map(isinstance, row, kinds)):
+                    raise DataError(f"{self.path} is damaged: a value is not of its kind ({query}). {RESTORE}")
+                yield row
         except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from None
+            raise DataError(f"{self.path} could not be read: {error}. {RESTORE}") from None
 
-    def _spelled(self, row: tuple[Any, ...]) -> tuple[Any, ...]:
-        """The id of an answer and what follows it; SQLite keeps bytes in a column of text, too."""
-        if any(isinstance(value, bytes) for value in row) or not isinstance(row[0], str):
-            raise self._damaged("an id or a text is none")
-        return row
+    def _among(self, kinds: Kinds, query: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
+        """Rows of a query that ends in IN, for any number of values."""
+        return self._rows(kinds, f"{query} (SELECT value FROM json_each(?))", (json.dumps(list(values)),))
 
-    def _damaged(self, why: str) -> DataError:
-        return DataError(f"{self.path} is not an index of answers, or is damaged: {why}. Build it again.")
+    def _found(self, numbers: Sequence[int], rows: Iterable[tuple[Any, ...]]) -> dict[int, tuple[Any, ...]]:
+        """Rows by their first value, one for each of these numbers."""
+        found = {number: tuple(rest) for number, *rest in rows}
+        if missing := set(numbers) - found.keys():
+            raise DataError(f"{self.path} is damaged: phrase {min(missing)} is not whole. {RESTORE}")
+        return found
+
+    def _matrix(self, rows: Sequence[bytes], dim: int) -> Float32:
+        """Embeddings (n, dim), as they are kept in the file."""
+        if {len(row) for row in rows} <= {4 * dim}:
+            x = np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), dim)
+            if np.isfinite(x).all():
+                return x
+        raise DataError(f"{self.path} is damaged: an embedding is not {dim} finite numbers. {RESTORE}")
 
 
 def _blob(row: Float32 | None) -> bytes | None:

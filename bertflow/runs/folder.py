@@ -15,6 +15,7 @@ A run is continued with its own options, text and encoder. Options that only say
 
 import inspect
 import json
+import logging
 import platform
 import socket
 import sys
@@ -42,6 +43,8 @@ from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
 from bertflow.training.trainer import METRICS, PLACE, build_trainer, keep_metrics
+
+logger = logging.getLogger("bertflow")
 
 AUTO = "auto"
 FREE = (
@@ -292,7 +295,9 @@ def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: SentenceEnc
     then, do = read_run(run), "Use what it was made from, or choose another --output."
     before = then.get("text", {})
     for name, now in text.items():
-        if before.get(name) != now:
+        if name not in before:
+            logger.info("The run in %s was begun by an earlier version, which kept no text.%s to compare.", run, name)
+        elif before[name] != now:
             raise DataError(
                 f"The run in {run} was made with text.{name} {before.get(name)!r}, but now it is {now!r}. {do}"
             )

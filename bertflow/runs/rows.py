@@ -1,19 +1,9 @@
-"""Rows on disk: where they are read from, how several processes share them, and the file that calibrated rows go to.
-
-A file of rows is written block by block, and can be left at any moment and continued:
-
-    .OUT.npy.partial     the rows so far
-    .OUT.npy.journal     written after rows that are safely on disk: what is being written, and how many rows
-
-The next run of the same job cuts the file back to what the journal says, and continues. In the last step OUT.npy gets
-its name; OUT.parquet is made of it, by reading it once more.
-"""
+"""Rows on disk: where they are read from, how several processes share them, and what calibrated rows are made of."""
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -24,22 +14,17 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.data.skipping import skipping
-from bertflow.data.vectors import FORMATS, Vectors, open_vectors, write_parquet
+from bertflow.data.vectors import FORMATS, Vectors, open_vectors
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, RowError, UsageError
-from bertflow.files import atomic_file, file_sha256, require_room, scratch_folder, write_json
+from bertflow.files import file_sha256, scratch_folder
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
-from bertflow.records import read_record
-from bertflow.store.build import MANIFEST, counted, locked
+from bertflow.runs.matrix import Source, write_matrix
+from bertflow.store.build import counted
 from bertflow.store.store import EmbeddingStore
 
-Source = EmbeddingStore | Vectors
-"""Both have n, dim and blocks(size, start, stop)."""
 logger = logging.getLogger("bertflow")
-
-EVERY = 256 * 2**20
-"""Bytes between two entries of the journal."""
 
 
 def open_source(store: str | Path | None, vectors: str | Path | None, column: str | None) -> Source:
@@ -70,11 +55,6 @@ def provenance_of(source: Source) -> Provenance | None:
     return Provenance.of(source.recipe, source.text_hashes)
 
 
-def dtype_of(source: Source) -> np.dtype[Any]:
-    """The precision that rows are written in: as they are, but float16 as float32."""
-    return np.dtype("<f8" if isinstance(source, Vectors) and source.dtype.itemsize == 8 else "<f4")
-
-
 @contextmanager
 def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray[Any]]:
     """The same rows, to be read in any order: those of a parquet file are copied into a scratch file for that.
@@ -90,7 +70,7 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     else:
         with scratch_folder(beside) as folder:
             path = folder / "rows.npy"
-            write_matrix(path, (source.n, source.dim), dtype_of(source), {}, lambda start: source.blocks(start=start))
+            write_matrix(path, source, lambda start: ((x, x) for x in source.blocks(start=start)), source.dim, {})
             yield np.load(path, mmap_mode="r")
 
 
@@ -184,32 +164,28 @@ def write_calibrated(
     output: Path, source: Source, calibrator: AbstractCalibrator, folder: Path, advance: Advance
 ) -> int:
     """Write calibrated rows into a file; returns how many an interrupted run had written already."""
-    path = path_of(source) / MANIFEST if isinstance(source, EmbeddingStore) else source.path
-    facts = path.stat()
-    rows = {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
-    job = {"calibrator": file_sha256(folder / RECORD), "rows": rows}
+    job = {"calibrator": file_sha256(folder / RECORD)}
     beside = source if isinstance(source, Vectors) and source.column is not None else None
-    shape, dtype = (source.n, calibrator.dim_out), dtype_of(source)
 
-    def blocks(start: int) -> Iterator[NDArray[np.floating]]:
-        for block, bad in _calibrated(source, calibrator, start):
+    def blocks(start: int) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]:
+        for x, z, bad in _calibrated(source, calibrator, start):
             for row, reason in bad.items():
                 raise RowError(str(path_of(source)), row, reason, "row")
-            yield block
+            yield x, z
 
     try:
-        return write_matrix(output, shape, dtype, job, blocks, advance, beside)
+        return write_matrix(output, source, blocks, calibrator.dim_out, job, advance, beside)
     except RowError:
         if (skipped := skipping()) is None or isinstance(source, EmbeddingStore):
             raise
-    bad = {row: reason for _, found in _calibrated(source, calibrator, 0) for row, reason in found.items()}
+    bad = {row: reason for *_, found in _calibrated(source, calibrator, 0) for row, reason in found.items()}
     return write_calibrated(output, source.without(bad, skipped), calibrator, folder, advance)
 
 
 def _calibrated(
     source: Source, calibrator: AbstractCalibrator, start: int
-) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
-    """Calibrated rows in blocks, from a first one on; where a calibrator refuses some, these by their row, and why."""
+) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating], dict[int, str]]]:
+    """Rows from a first one on, in blocks, raw and calibrated; those that a calibrator refuses by row, and why."""
     for block in source.blocks(start=start):
         bad: dict[int, str] = {}
         try:
@@ -224,7 +200,7 @@ def _calibrated(
                     bad[place] = str(error).removeprefix("Row 0 ")
             if not bad:
                 raise
-        yield z, bad
+        yield block, z, bad
         start += len(block)
 
 
@@ -236,88 +212,3 @@ def resumable(kept: str) -> Iterator[None]:
     except KeyboardInterrupt:
         logger.warning("%s: run the same command again to continue.", kept)
         raise
-
-
-@dataclass(frozen=True)
-class Journal:
-    """What is being written, and how many rows are safely on disk."""
-
-    job: dict[str, Any]
-    rows: int
-
-
-@contextmanager
-def _removed_where_it_fails(partial: Path, journal: Path) -> Iterator[None]:
-    """Leave nothing behind where the disk is full, or a row is bad; what is interrupted stays, and is continued."""
-    try:
-        yield
-    except (OSError, DataError) as error:
-        partial.unlink(missing_ok=True)
-        journal.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(partial)
-        raise
-
-
-def write_matrix(
-    output: Path,
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-    job: Mapping[str, Any],
-    blocks: Callable[[int], Iterator[NDArray[np.floating]]],
-    advance: Advance = lambda rows: None,
-    beside: Vectors | None = None,
-) -> int:
-    """Write a matrix into a file, the rows that are missing; returns how many were there.
-
-    Args:
-        output: Path of the file.
-        shape: Number of rows, and width of a row.
-        dtype: Type of the numbers.
-        job: What decides the rows, ready for JSON; a file that was begun for another job is begun again.
-        blocks: Gives the rows from a first one on, in blocks.
-        advance: Is told how many more rows are done.
-        beside: A parquet file whose other columns a parquet file keeps.
-
-    Raises:
-        DataError: If the file is there, or another process writes it.
-    """
-    partial, journal = (output.with_name(f".{output.name}.{part}") for part in ("partial", "journal"))
-    (n, dim), row_bytes = shape, shape[1] * dtype.itemsize
-    job = {**job, "n": n, "dim": dim, "dtype": dtype.str}
-    with locked(output.with_name(f".lock.{output.name}")) as held:
-        if not held:
-            raise DataError(f"{output} is being written by another process. Wait for it, or name another file.")
-        if output.exists():
-            raise DataError(f"{output} is there already. Delete it, or name another file.")
-        there = 0
-        if journal.exists() and partial.exists():
-            begun = read_record(journal, Journal, "journal", "Delete it.")
-            there = begun.rows if begun.job == job else 0
-        if not there:
-            journal.unlink(missing_ok=True)  # of another job, whose rows are overwritten now
-        advance(there)
-        require_room(output, (n - there) * row_bytes)
-        with _removed_where_it_fails(partial, journal), partial.open("r+b" if there else "wb") as file:
-            np.lib.format.write_array_header_1_0(file, {"descr": dtype.str, "fortran_order": False, "shape": shape})
-            file.seek(there * row_bytes, os.SEEK_CUR)
-            file.truncate()
-            rows = entered = there
-            for block in blocks(there):
-                file.write(np.ascontiguousarray(block).data)
-                rows += len(block)
-                if rows == n or (rows - entered) * row_bytes >= EVERY:
-                    file.flush()
-                    os.fsync(file.fileno())
-                    write_json(journal, {"job": job, "rows": rows})
-                    entered = rows
-                advance(len(block))
-        assert rows == n, "a file is given all of its rows"
-        if output.suffix == ".parquet":
-            with atomic_file(output) as aside:
-                write_parquet(aside, np.load(partial, mmap_mode="r"), beside)
-            partial.unlink()
-        else:
-            partial.replace(output)
-        journal.unlink()
-    return there

@@ -169,6 +169,7 @@ def train(
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.runs.folder import RunFolder, require_same_inputs
     from bertflow.store.store import embedded
+    from bertflow.store.text import exact_hashes, text_digest
     from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
 
@@ -202,7 +203,8 @@ def train(
         if parse_pooling(opened.describe()["pooling"]).counted:
             opened.count_tokens(sentences)
         hashes = hash_texts(sentences)
-        facts = {"sentences": len(sentences), "text_keys": digest(hashes), "source": source}
+        content = text_digest([exact_hashes(sentences)])
+        facts = {"sentences": len(sentences), "text_keys": digest(hashes), "content": content, "source": source}
         if run.begun:
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {len(sentences):,} sentences")

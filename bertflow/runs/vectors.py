@@ -51,7 +51,7 @@ class Embedded(AbstractResult):
         yield f"store     {store.folder}: {store.describe_rows()}"
         yield f"text      {len(store.row_ids):,} sentences, {store.n:,} distinct"
         chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
-        yield f"encoder   {store.recipe['encoder']}, {store.recipe['pooling']}{chunks}"
+        yield f"encoder   {store.recipe.get('encoder')}, {store.recipe.get('pooling')}{chunks}"
         yield f"took      {self.seconds:.1f} s"
         yield f"\nnext: bertflow fit --store {store.folder} --calibrator whitening --output calibrator"
 

@@ -1,11 +1,7 @@
 """How a store is made: begun by one process, compared with its plan by those that come later, filled by all of them.
 
-    shards/00000-of-00008.npy     consecutive rows, float32 or float16
-    done/00000-of-00008.json      written last: rows, bytes, checksum, and the center subtracted from float16 rows
-    .lock.0                       while a process computes the shard
-    .lock.text                    while a process begins the store, reads its text or tidies up
-
-A shard without its marker is missing. Both are written aside and renamed.
+    .lock.0         while a process computes the first shard (``bertflow.store.shards``)
+    .lock.text      while a process begins the store, reads its text or tidies up
 
 A process takes the lock of the shard that it computes, and no other process touches that shard until the lock is given
 back. The kernel gives back the locks of a process that ends, however it ends: ``kill -9`` leaves nothing behind but an
@@ -13,8 +9,6 @@ empty file that nobody holds. The locks hold between machines where their file s
 mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
 """
 
-import functools
-import hashlib
 import logging
 import shutil
 import time
@@ -22,7 +16,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,10 +25,11 @@ from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, require_between
-from bertflow.files import atomic_file, file_sha256, require_room, write_json
+from bertflow.files import file_xxh3, require_room
 from bertflow.progress import Advance, place
-from bertflow.records import read_record
+from bertflow.records import Count, read_record, write_record
 from bertflow.registry import lookup
+from bertflow.store.shards import DTYPES, Shard, layout
 from bertflow.store.text import HASHES, ROW_IDS, SPOOL
 
 logger = logging.getLogger("bertflow")
@@ -43,15 +37,15 @@ logger = logging.getLogger("bertflow")
 FORMAT = 2
 MANIFEST = "store.json"
 TEXT = ".lock.text"
-OWN = (SPOOL, ROW_IDS, HASHES)
+ARRAYS: Mapping[str, str] = {ROW_IDS: "int64", HASHES: "uint64"}
+"""Files beside ``store.json`` that say which text the rows are of, with the type of their numbers."""
+OWN = (SPOOL, *ARRAYS)
 """What a folder may hold before it has a ``store.json``."""
 VERSIONED = ("bertflow", "torch", "transformers")
 Blocks = Callable[[int, int], Iterable[NDArray[np.float32]]]
 """Gives rows ``start`` to ``stop`` of a new store, in blocks."""
 POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""
-DTYPES: Mapping[str, np.dtype[Any]] = {"float32": np.dtype("<f4"), "float16": np.dtype("<f2")}
-"""Precisions of rows on disk."""
 MOST_SHARDS = 99_999
 """Their names have five digits."""
 SHARD_ROWS = 65536
@@ -62,92 +56,7 @@ SHARDS_LEAST = 8
 
 def default_shards(n: int) -> int:
     """Number of shards for ``n`` rows; it does not depend on the number of processes."""
-    return max(SHARDS_LEAST, -(-n // SHARD_ROWS))
-
-
-@dataclass(frozen=True)
-class Marker:
-    """What the marker of a finished shard says about its file."""
-
-    bytes: int
-    sha256: str
-    center: list[float]
-
-
-@dataclass(frozen=True)
-class Shard:
-    """Rows ``start`` to ``stop`` of a store, in one file; it has a marker when it is finished."""
-
-    start: int
-    stop: int
-    path: Path
-    marker: Path
-
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return self.stop - self.start
-
-    def is_done(self) -> bool:
-        """Whether the file exists and has the length that its marker gives."""
-        if not (self.marker.exists() and self.path.exists()):
-            return False
-        return self._read_marker().bytes == self.path.stat().st_size
-
-    def is_whole(self) -> bool:
-        """Whether the file has the checksum that its marker gives; reads all of it."""
-        return self.is_done() and self._read_marker().sha256 == file_sha256(self.path)
-
-    @functools.cached_property
-    def _mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
-        return np.load(self.path, mmap_mode="r"), np.array(self._read_marker().center, dtype=np.float32)
-
-    def read(self, index: NDArray[np.int64] | slice) -> NDArray[np.float32]:
-        """Some rows, counted from the first of the shard; the file stays memory-mapped."""
-        stored, center = self._mapped
-        return stored[index].astype(np.float32) + center
-
-    def _read_marker(self) -> "Marker":
-        return read_record(self.marker, Marker, "marker of a shard", "Delete it and build the store again.")
-
-    def write(self, blocks: Iterable[NDArray[np.float32]], dim: int, dtype: np.dtype[Any]) -> None:
-        """Write file and marker; the caller holds the lock of the shard.
-
-        Raises:
-            DataError: If a row does not fit the dtype, or is not finite.
-        """
-        self.marker.unlink(missing_ok=True)  # until the new file is complete, the shard is missing
-        center, sha, written = np.zeros(dim, dtype=np.float32), hashlib.sha256(), 0
-        with atomic_file(self.path) as aside, aside.open("wb") as file:
-            header = {"descr": dtype.str, "fortran_order": False, "shape": (self.rows, dim)}
-            np.lib.format.write_array_header_1_0(file, header)
-            file.flush()
-            sha.update(aside.read_bytes())
-            for x in blocks:
-                if not written and dtype.itemsize == 2:
-                    center = x.mean(0)
-                largest = np.abs(x - center).max(initial=0)
-                if not largest <= np.finfo(dtype).max:
-                    raise DataError(
-                        f"Embeddings reach {largest:g}, more than {dtype.name} can hold. Use a store of float32."
-                    )
-                block = np.ascontiguousarray(x - center, dtype=dtype).data
-                sha.update(block)
-                file.write(block)
-                written += len(x)
-        assert written == self.rows, "a shard gets all of its rows"
-        facts = {"rows": self.rows, "bytes": self.path.stat().st_size, "sha256": sha.hexdigest()}
-        write_json(self.marker, facts | {"center": center.tolist()})
-
-
-def layout(folder: Path, n: int, count: int) -> list[Shard]:
-    """The shards of ``n`` rows in ``count`` files, of equal length or nearly."""
-    bounds = [n * number // count for number in range(count + 1)]
-    names = [f"{number:05d}-of-{count:05d}" for number in range(count)]
-    return [
-        Shard(start, stop, folder / "shards" / f"{name}.npy", folder / "done" / f"{name}.json")
-        for name, (start, stop) in zip(names, pairwise(bounds), strict=True)
-    ]
+    return min(MOST_SHARDS, max(SHARDS_LEAST, -(-n // SHARD_ROWS)))
 
 
 def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator[NDArray[np.float32]]:
@@ -166,10 +75,20 @@ class Manifest:
     versions: dict[str, str]
     text: str
     corpus: str
-    n: int
-    dim: int
-    shards: int
+    n: Count
+    dim: Count
+    shards: Count
     storage: str
+    xxh3: dict[str, str] | None = None
+    """Checksums of the arrays beside it; None if an earlier version wrote it."""
+
+    def __post_init__(self) -> None:
+        lookup("store dtype", DTYPES, self.storage)
+        require_between(1, MOST_SHARDS, shards=self.shards)
+
+    def layout(self, folder: Path) -> list[Shard]:
+        """The shards of the store in ``folder``."""
+        return layout(folder, self.n, self.shards, self.dim, self.storage)
 
 
 @dataclass(frozen=True)
@@ -199,11 +118,12 @@ class Plan:
             lookup("store dtype", DTYPES, self.storage)
         require_between(1, MOST_SHARDS, shards=self.shards)
 
-    def manifest(self) -> dict[str, Any]:
-        """The content of ``store.json`` of a new store."""
+    def manifest(self, folder: Path) -> dict[str, Any]:
+        """The content of ``store.json`` of a new store, whose text was read into ``folder``."""
         assert self.n is not None, "a store is begun when its text was read"
         chosen = {"shards": self.shards or default_shards(self.n), "storage": self.storage or "float32"}
-        return {**vars(self), **chosen, "format": FORMAT, "recipe": dict(self.recipe), "versions": _versions()}
+        made = {"format": FORMAT, "recipe": dict(self.recipe), "versions": _versions()}
+        return {**vars(self), **chosen, **made, "xxh3": {name: file_xxh3(folder / name) for name in ARRAYS}}
 
     def check(self, folder: Path) -> None:
         """Compare the store in ``folder`` with the plan.
@@ -212,7 +132,7 @@ class Plan:
             DataError: If they differ; the message gives both values of everything that differs.
         """
         old = read_manifest(folder)
-        finished = all(shard.is_done() for shard in layout(folder, old.n, old.shards))
+        finished = all(shard.is_done() for shard in old.layout(folder))
         wanted = {name: value for name, value in vars(self).items() if name != "recipe" and value is not None}
         others = Identity.from_record(old.recipe).differences(Identity.from_record(self.recipe))
         changed = [f"{one.key} {one.mine!r} (now {one.theirs!r})" for one in others]
@@ -245,12 +165,18 @@ def read_manifest(folder: Path) -> Manifest:
     return read_record(folder / MANIFEST, Manifest, "store", "Build it again.")
 
 
+def is_as_written(folder: Path, manifest: Manifest, name: str) -> bool:
+    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives if it gives any."""
+    path = folder / name
+    return path.is_file() and (manifest.xxh3 is None or manifest.xxh3.get(name) == file_xxh3(path))
+
+
 def begin(folder: Path, create: Callable[[], Plan], check: Callable[[], Plan]) -> None:
     """Begin a new store, or compare the existing one with its plan.
 
     Args:
         folder: Folder of the store.
-        create: Writes the corpus of a new store and returns its plan.
+        create: Writes the corpus of a new store and returns its plan; called again where a file of it is damaged.
         check: Returns the plan to compare an existing store with.
 
     Raises:
@@ -265,9 +191,13 @@ def begin(folder: Path, create: Callable[[], Plan], check: Callable[[], Plan]) -
                 raise DataError(
                     f"{folder} should be a store, new or begun, but holds {others[0]}. Name another folder."
                 )
-            write_json(folder / MANIFEST, create().manifest())
+            write_record(folder / MANIFEST, create().manifest(folder))
     if not new:
         check().check(folder)
+        with locked(folder / TEXT, "begins the store"):
+            manifest = read_manifest(folder)
+            if not all(is_as_written(folder, manifest, name) for name in ARRAYS):
+                create()
 
 
 def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
@@ -277,7 +207,7 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     computed again.
     """
     manifest = read_manifest(folder)
-    shards = layout(folder, manifest.n, manifest.shards)
+    shards = manifest.layout(folder)
     rank, world = place()
     missing = sum(shard.rows for shard in shards if not shard.is_done())
     require_room(folder / "shards", missing * manifest.dim * DTYPES[manifest.storage].itemsize)
@@ -292,7 +222,7 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
                 advance(shard.rows)
             elif held:
                 rows = counted(blocks(shard.start, shard.stop), advance)
-                shard.write(rows, manifest.dim, DTYPES[manifest.storage])
+                shard.write(rows)
         return held
 
     while left:

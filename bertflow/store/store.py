@@ -4,19 +4,20 @@
     row_ids.npy                    the corpus as rows of the store: row_ids[i] is the row of sentence i
     text_hashes.npy                hashes of the corpus, for provenance (``bertflow.text_keys``)
     shards/00000-of-00008.npy      the embeddings of distinct sentences, in order of first appearance
-    done/00000-of-00008.json       written last: number of rows, their checksum, and the center of a float16 shard
+    done/00000-of-00008.json       written last: number of rows, checksums, and the center of a float16 shard
     text/                          the sentences, until a store that is made of a stream is finished
 
 The number of shards is fixed when a store is begun. Building again continues a run that was killed: shards with a valid
 marker are kept, the others are computed. Any number of processes may build one store at the same time. Each takes
 shards that no other process holds (``bertflow.store.build``), those of its own share first if torchrun or SLURM gave
-it a rank. Reading maps the files into memory.
+it a rank. Reading maps the files into memory; each is compared with its checksum when it is first read.
 
 ``float16`` halves the size on disk. Each shard is then kept around its own center, so that the common mean of all
 embeddings, often most of their length, does not use up the precision of the differences between them.
 """
 
 import functools
+import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -26,12 +27,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.vectors import map_array
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import MANIFEST, TEXT, Blocks, Plan, Shard, begin, fill, layout, locked, read_manifest
+from bertflow.store.build import ARRAYS, MANIFEST, TEXT, Blocks, Plan, begin, fill, is_as_written, locked, read_manifest
+from bertflow.store.shards import AGAIN, Shard
 from bertflow.store.text import (
     HASHES,
     ROW_IDS,
@@ -39,14 +42,21 @@ from bertflow.store.text import (
     distinct_rows,
     exact_hashes,
     index_text,
+    rows_digest,
     save_array,
     text_digest,
     text_rows,
 )
 from bertflow.text_keys import hash_texts
 
+logger = logging.getLogger("bertflow")
+
 CHUNK = 8192
 """Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
+EARLIER = (
+    "%s was written by an earlier version, without quick checksums: each shard is compared with its SHA-256 when it is "
+    "first read, which takes longer, and row_ids.npy and text_hashes.npy have none."
+)
 NO_TEXT = "A store needs sentences, got none. Give text."
 
 
@@ -164,11 +174,19 @@ class EmbeddingStore:
         def check() -> Plan:
             return replace(plan, corpus=text_digest(exact_hashes(chunk) for chunk in chunks(read(), CHUNK)))
 
+        @functools.cache
+        def spooled() -> Path:
+            """The text in the folder, compared with that of the store; read again where it is not whole."""
+            kept = read_manifest(folder).text
+            if rows_digest(folder / SPOOL) != kept:
+                with locked(folder / TEXT, "reads the text"):
+                    if rows_digest(folder / SPOOL) != kept:
+                        n, text, corpus = spool()
+                        replace(plan, n=n, text=text, corpus=corpus).check(folder)
+            return folder / SPOOL
+
         def sentences(start: int, stop: int) -> Iterator[str]:
-            with locked(folder / TEXT, "reads the text"):
-                if not (folder / SPOOL).is_dir():
-                    spool()
-            return text_rows(folder / SPOOL, start, stop)
+            return text_rows(spooled(), start, stop)
 
         begin(folder, create, check)
         fill(folder, _encoded(encoder, sentences), begun(cls(folder)) if begun else lambda rows: None)
@@ -199,8 +217,8 @@ class EmbeddingStore:
         plan = Plan(recipe, dim, facts.text, facts.corpus, self.n, facts.shards, facts.storage)
 
         def create() -> Plan:
-            for name in (ROW_IDS, HASHES):
-                save_array(folder / name, np.load(self.folder / name, mmap_mode="r"))
+            for name in ARRAYS:
+                save_array(folder / name, self._array(name))
             return plan
 
         def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
@@ -219,26 +237,28 @@ class EmbeddingStore:
         """
         store = cls(folder)
         shards = store._shards
-        missing = [shard for shard in shards if not shard.is_done()]
-        if missing:
+        if missing := [shard for shard in shards if not shard.is_done()]:
             raise DataError(
                 f"{folder} is not finished: {len(missing)} of {len(shards)} shards are missing, {missing[0].path.name} "
                 "the first. Build it again with the same text and encoder; what is done is kept."
             )
+        if store._manifest.xxh3 is None:
+            logger.info(EARLIER, folder)
         return store
 
     def verify(self) -> None:
-        """Read every shard and compare it with its checksum.
+        """Read every file and compare it with its checksum.
 
         Raises:
             DataError: If one differs; the message names it.
         """
-        damaged = [shard.path.name for shard in self._shards if not shard.is_whole()]
-        if damaged:
+        if damaged := [shard.path.name for shard in self._shards if not shard.is_whole()]:
             raise DataError(
                 f"{self.folder} is damaged: {len(damaged)} of {len(self._shards)} shards are not what was written, "
-                f"{damaged[0]} the first. Build it again with the same text and encoder; what is whole is kept."
+                f"{damaged[0]} the first. {AGAIN}"
             )
+        for name in ARRAYS:
+            self._array(name)
 
     def describe_rows(self) -> str:
         """Sizes in one line: "1,000 x 384 float32 in 8 shards, 2 MB"."""
@@ -252,12 +272,19 @@ class EmbeddingStore:
     @functools.cached_property
     def row_ids(self) -> NDArray[np.int64]:
         """The row of each sentence of the corpus, in the order of the corpus."""
-        return np.load(self.folder / ROW_IDS, mmap_mode="r")
+        return self._array(ROW_IDS)
 
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64]:
         """Sorted hashes of the corpus."""
-        return np.load(self.folder / HASHES)
+        return np.array(self._array(HASHES))
+
+    def _array(self, name: str) -> NDArray[Any]:
+        """A file beside ``store.json``, compared with its checksum."""
+        array = map_array(self.folder / name, AGAIN)
+        if not is_as_written(self.folder, self._manifest, name) or (array.dtype.name, array.ndim) != (ARRAYS[name], 1):
+            raise DataError(f"{self.folder / name} is damaged: it is not what the store was begun with. {AGAIN}")
+        return array
 
     def rows(self, indices: NDArray[np.integer] | Sequence[int]) -> NDArray[np.float32]:
         """Some rows (len(indices), dim), in the order of ``indices``.
@@ -288,7 +315,7 @@ class EmbeddingStore:
 
     @functools.cached_property
     def _shards(self) -> list[Shard]:
-        return layout(self.folder, self.n, self._manifest.shards)
+        return self._manifest.layout(self.folder)
 
 
 def embedded(

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.vectors import map_array
 from bertflow.encoder.model import chunks
 from bertflow.errors import DataError
 from bertflow.files import allocate, atomic_file
@@ -79,12 +80,20 @@ def index_text(sentences: Iterable[str], folder: Path) -> tuple[int, str, str]:
     return n, text, corpus
 
 
-def text_rows(folder: Path, start: int, stop: int) -> Iterator[str]:
-    """Distinct sentences ``start`` to ``stop`` of a text that was read, one at a time."""
+def text_rows(folder: Path, start: int, stop: int | None) -> Iterator[str]:
+    """Distinct sentences ``start`` to ``stop`` (None: the last) of a text that was read, one at a time."""
     with (folder / SENTENCES).open("rb") as file:
-        for offset in np.load(folder / STARTS, mmap_mode="r")[start:stop]:
+        for offset in map_array(folder / STARTS)[start:stop]:
             file.seek(offset)
             yield file.readline().removesuffix(b"\n").decode()
+
+
+def rows_digest(folder: Path) -> str:
+    """The ``text_digest`` of all distinct sentences of a text that was read; empty if it is missing or damaged."""
+    try:
+        return text_digest(exact_hashes(chunk) for chunk in chunks(text_rows(folder, 0, None), CHUNK))
+    except (OSError, ValueError, TypeError, OverflowError):  # it is not text, or its starts are no places in it
+        return ""
 
 
 def first_appearances(hashes: NDArray[np.uint64], first: NDArray[np.int64]) -> None:

@@ -33,6 +33,7 @@ def lines(rows):
 def folder(tmp_path, monkeypatch, tiny_bert):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "answers.jsonl").write_text(lines(ANSWERS), encoding="utf-8")
+    (tmp_path / "others.jsonl").write_text(lines([row | {"text": "A cat."} for row in ANSWERS]), encoding="utf-8")
     (tmp_path / "labels.tsv").write_text(
         "question\tid\nthe cat\tcats\na bird\tbirds\nthe dog\tdogs\n", encoding="utf-8"
     )
@@ -112,7 +113,7 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
         (3, ["remove", "faq.index", "nope"], "The answer 'nope' is not in faq.index. Add it first."),
         (
             3,
-            ["add", "faq.index", "--answers", "answers.jsonl"],
+            ["add", "faq.index", "--answers", "others.jsonl"],
             "3 answers ('dogs' the first) are there already. Update it, or give the new answer another id.",
         ),
         (

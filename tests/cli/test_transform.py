@@ -1,6 +1,7 @@
 """Calibrated rows on disk; the second voice is the calibrator over the rows in memory."""
 
 import multiprocessing
+import os
 import shutil
 import time
 
@@ -14,7 +15,7 @@ from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder
-from bertflow.runs import rows as row_files
+from bertflow.runs import matrix
 from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 
@@ -66,7 +67,7 @@ def calibrator(tmp_path):
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """Sizes at which a few hundred rows are many blocks and many entries of the journal."""
-    monkeypatch.setattr(row_files, "EVERY", 20 * 5 * 4)
+    monkeypatch.setattr(matrix, "EVERY", 20 * 5 * 4)
     for function in (vectors.Vectors.blocks, EmbeddingStore.blocks):
         monkeypatch.setattr(function, "__defaults__", (7, *function.__defaults__[1:]))
     monkeypatch.setattr(store_module, "CHUNK", 7)
@@ -221,6 +222,55 @@ def test_what_was_begun_with_other_rows_or_another_calibrator_is_begun_again(npy
     )
 
 
+def test_other_rows_of_the_same_length_name_and_time_are_other_rows(npy, tmp_path, calibrator, capsys):
+    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
+    before = npy.stat()
+    np.save(npy, X[::-1])
+    os.utime(npy, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert npy.stat().st_size == before.st_size
+    assert transform(npy, tmp_path / "z.npy") == 0
+    printed = capsys.readouterr()
+    assert "there already" not in printed.out
+    assert "was begun from other rows, or by another calibrator. It is begun again." in printed.err
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X[::-1]), rtol=1e-5, atol=1e-6)
+
+
+def test_the_same_rows_under_another_name_and_time_are_gone_on_with(npy, tmp_path, calibrator, capsys):
+    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
+    moved = npy.rename(tmp_path / "y.npy")
+    os.utime(moved)
+    assert transform(moved, tmp_path / "z.npy") == 0
+    assert "there already" in capsys.readouterr().out
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+
+
+def test_rows_that_were_damaged_on_disk_are_made_again(npy, tmp_path, calibrator, capsys):
+    killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
+    partial = bytearray((tmp_path / ".z.npy.partial").read_bytes())
+    partial[200] ^= 64
+    (tmp_path / ".z.npy.partial").write_bytes(partial)
+    assert transform(npy, tmp_path / "z.npy") == 0
+    assert "there already" not in capsys.readouterr().out
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("output", ["z.npy", "z.parquet"])
+def test_a_run_that_was_killed_in_its_last_step_is_done(parquet, tmp_path, calibrator, capsys, monkeypatch, output):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(matrix, "_remove", killed)
+        assert transform(parquet, tmp_path / output) == 1
+    assert transform(parquet, tmp_path / output) == 0
+    assert "300 of them there already" in capsys.readouterr().out
+    assert hidden(tmp_path) == []
+    np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
+    assert refused(capsys, parquet, tmp_path / output) == (
+        f"{tmp_path / output} is there already. Delete it, or name another file."
+    )
+
+
 def test_rows_of_another_job_are_not_taken_for_ones_own(npy, tmp_path, calibrator, monkeypatch):
     killed(npy, tmp_path / "z.npy", (tmp_path / ".z.npy.journal").exists)
     Whitening(5).fit(X * 2).save(tmp_path / "other")
@@ -255,7 +305,7 @@ def test_an_interruption_says_how_to_go_on(npy, tmp_path, capsys, monkeypatch):
 
 def test_two_processes_do_not_write_one_file(npy, tmp_path, capsys):
     def hold(begun, go_on):
-        with row_files.locked(tmp_path / ".lock.z.npy") as held:
+        with matrix.locked(tmp_path / ".lock.z.npy") as held:
             assert held
             begun.set()
             go_on.wait(60)

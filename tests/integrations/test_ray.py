@@ -114,6 +114,66 @@ def test_a_folder_with_other_vectors_is_refused(files, tiny_bert, tmp_path):
     )
 
 
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """What the recipe asks of ``ray.data``, one piece after the other in this process; the names of these pieces."""
+    computed = []
+
+    class InProcess:
+        def __init__(self, rows, **_):
+            self.rows = rows
+
+        def map(self, kind, fn_constructor_args, **_):
+            self.worker = kind(*fn_constructor_args)
+            return self
+
+        def iter_rows(self):
+            computed.extend(row["name"] for row in self.rows)
+            return map(self.worker, self.rows)
+
+    monkeypatch.setattr(recipe.ray.data, "from_items", InProcess)
+    return computed
+
+
+def test_other_text_of_the_same_length_name_and_time_is_refused(tiny_bert, tmp_path, one_by_one):
+    path, encoder = tmp_path / "a.txt", TransformerEncoder(tiny_bert, device="cpu")
+    path.write_text("the big dog .\nthe red cat .\n")
+    before = path.stat().st_mtime_ns
+    recipe.embed_with_ray([path], tmp_path / "out", lambda: encoder)
+    recipe.embed_with_ray([path], tmp_path / "out", lambda: encoder)
+    assert len(one_by_one) == 1
+    path.write_text("the big cat .\nthe red dog .\n")
+    os.utime(path, ns=(before, before))
+    with pytest.raises(DataError) as caught:
+        recipe.embed_with_ray([path], tmp_path / "out", lambda: encoder)
+    assert str(caught.value) == (
+        f"{tmp_path / 'out'} holds vectors of something else: the text of {path} from row 0 on has changed since. "
+        "Choose another folder."
+    )
+
+
+@pytest.mark.parametrize("damage", ["vectors", "done"])
+def test_a_piece_that_is_damaged_is_computed_again(files, tiny_bert, tmp_path, one_by_one, damage):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    expected = recipe.embed_with_ray(files, tmp_path, lambda: encoder, piece=50)
+    one_by_one.clear()
+    path = sorted((tmp_path / damage).iterdir())[1]
+    path.write_bytes(path.read_bytes()[:-9])
+    moments = recipe.embed_with_ray(files, tmp_path, lambda: encoder, piece=50)
+    assert one_by_one == [path.stem]
+    np.testing.assert_array_equal(moments.scatter, expected.scatter)
+
+
+def test_text_that_is_all_blank_or_no_text_is_refused(tmp_path, tiny_bert, one_by_one):
+    path, encoder = tmp_path / "a.txt", TransformerEncoder(tiny_bert, device="cpu")
+    path.write_bytes(b" \n\n")
+    with pytest.raises(DataError, match="should hold text, but all rows are blank"):
+        recipe.embed_with_ray([path], tmp_path / "out", lambda: encoder)
+    path.write_bytes(b"dog\n\xff\n")
+    with pytest.raises(DataError, match="should be UTF-8, but the line at byte 4 is not: invalid start byte"):
+        recipe.embed_with_ray([path], tmp_path / "other", lambda: encoder)
+
+
 SCRIPT = """
 import os, sys, time
 from pathlib import Path

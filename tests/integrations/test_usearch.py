@@ -122,6 +122,21 @@ def test_another_index_of_that_name_does_not_take_the_old_graph(exact, graph):
         assert other.search("other 7 text", 1)[0].id == "other 7"
 
 
+def test_a_copy_that_went_another_way_does_not_take_the_graph(exact, graph):
+    """A backup is restored, and other answers are added: they have numbers that the graph knows with other content."""
+    backup = exact.path.read_bytes()
+    exact.add([Answer("one", "the first way")])
+    graph.search("new")
+    exact.close()
+    graph.close()
+    exact.path.write_bytes(backup)
+    with AnswerIndex.open(exact.path, FakeEncoder(), search=UsearchSearch()) as again:
+        again.add([Answer("other", "quite another way")])
+        assert again.search("quite another way", 1)[0].id == "other"
+        key = np.array([again._storage.numbers()[-1]], np.uint64)
+        np.testing.assert_array_equal(again._search._graph.get(key), again._storage.vectors(key.tolist()))
+
+
 def test_a_damaged_graph_is_refused(exact, graph):
     graph.search("new")
     path = exact.path.with_name(graphs(exact)[0])

@@ -103,6 +103,15 @@ def test_the_answers_come_back_as_they_were_given(index, encoder):
         assert next(answer.questions for answer in again.answers()) == ("How do I delete it?", "Can I remove it?")
 
 
+def test_adding_what_is_there_adds_nothing(index, caplog):
+    """As after a process that was killed when its change was complete."""
+    before = index.answers()
+    with caplog.at_level("INFO"):
+        index.add(before[:2])
+    assert caplog.messages == [f"{index.path} holds these 2 answers already: there is nothing to add."]
+    assert index.answers() == before
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -234,7 +243,8 @@ def test_an_embedding_without_direction_is_refused(tmp_path, encoder):
         (None, "An index was expected at {path}, but there is none. Build it first."),
         (
             b"id\ttext\n" * 200,
-            "{path} is not an index of answers, or is damaged: file is not a database. Build it again.",
+            "{path} is not an index of answers, or is damaged: file is not a database. Restore a copy, or build it "
+            "again.",
         ),
         (b"", "{path} is not an index of format 1 or 2. Is it by a later bertflow?"),
     ],

@@ -8,8 +8,7 @@ import pytest
 
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import write_json
-from bertflow.records import read_record
+from bertflow.records import read_record, write_record
 from bertflow.store import build as store_build
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
@@ -116,7 +115,7 @@ def test_who_wants_to_is_told_what_is_done(tmp_path):
     ("options", "message"),
     [
         ({"text": []}, "A store needs sentences, got none. Give text."),
-        ({"shards": 0}, "A store needs shards, got 0. Give one at least."),
+        ({"shards": 0}, "shards should be from 1 to 99,999, got 0."),
     ],
 )
 def test_a_store_of_nothing_is_refused(tmp_path, options, message):
@@ -151,7 +150,7 @@ def older(tmp_path):
     """A finished store that was made with another transformers."""
     streamed(tmp_path / "store")
     manifest = read_record(tmp_path / "store/store.json", dict)
-    write_json(tmp_path / "store/store.json", manifest | {"versions": manifest["versions"] | {"transformers": "5.0"}})
+    write_record(tmp_path / "store/store.json", manifest | {"versions": manifest["versions"] | {"transformers": "5.0"}})
     return tmp_path / "store", f"transformers '5.0' (now '{manifest['versions']['transformers']}')"
 
 
@@ -201,7 +200,7 @@ def test_verify_reads_every_byte(tmp_path):
         EmbeddingStore.open(tmp_path / "store").verify()
     assert str(caught.value) == (
         f"{tmp_path / 'store'} is damaged: 1 of 8 shards are not what was written, 00002-of-00008.npy the first. "
-        "Build it again with the same text and encoder; what is whole is kept."
+        "Build the store again with the same text and encoder; what is whole is kept."
     )
 
 
