@@ -128,6 +128,12 @@ class CalibratedEncoder(AbstractEncoder):
         encoder_text, text = self.encoder.fitted_hashes(), provenance.text_hashes if provenance else None
         return None if encoder_text is None or text is None else np.union1d(encoder_text, text)
 
+    def forget_text(self) -> Self:
+        """Forget the hashes of all text that encoder and calibrator were fitted on."""
+        self.encoder.forget_text()
+        self.calibrator.forget_text()
+        return self
+
     def __repr__(self) -> str:
         return f"CalibratedEncoder({self.encoder!r}, {self._spelling}, dim={self.dim})"
 

@@ -212,6 +212,7 @@ def fix(
     max_pairs: int = 1000,
     resamples: int = 1000,
     seed: int = 0,
+    without_text_hashes: bool = False,
     progress: bool | None = None,
     say: Callable[[str], None] | None = None,
     **options: Unpack[LoadOptions],
@@ -237,6 +238,7 @@ def fix(
         max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
         resamples: Number of resamples of the paired bootstrap.
         seed: Random seed for the samples, the flow and the bootstrap.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
         say: Called with lines that are worth reading before the result is there.
         options: ``LoadOptions``.
@@ -306,6 +308,8 @@ def fix(
     best = source.encoders[poolings.get(system, source.own_pooling)]
     if advised.calibrator is not None:
         best = CalibratedEncoder(best, advised.calibrator)
+    if without_text_hashes:
+        best.forget_text()
     notes = (*thresholds, *note)
     advice = Advice(
         name, verdict, system, reasons, geometry, judged, scores, domain, notes, split, systems, not_tried, best, seed

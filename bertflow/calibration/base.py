@@ -18,7 +18,7 @@ without the text; and, where the text is known, its provenance. As a folder it i
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
@@ -85,7 +85,7 @@ class Provenance:
 
     Attributes:
         encoder: The encoder's ``describe()``.
-        text_hashes: Sorted hashes of the fitting text (``bertflow.text_keys``); None where it is unknown.
+        text_hashes: Sorted hashes of the fitting text (``bertflow.text_keys``); None where it is unknown or forgotten.
         labels: Names of labelled data that the encoder or the calibrator was trained on.
     """
 
@@ -169,6 +169,12 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """What it was fitted on, or None when that is unknown."""
         check_is_fitted(self, "map_")
         return self.provenance_
+
+    def forget_text(self) -> Self:
+        """Forget the hashes of the text it was fitted on, which then no saved file holds; ``seen`` becomes unknown."""
+        if self.provenance is not None:
+            self.provenance_ = replace(self.provenance, text_hashes=None)
+        return self
 
     @property
     def dim_in(self) -> int:

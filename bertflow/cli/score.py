@@ -6,13 +6,17 @@ from bertflow.scoring import score
 EXAMPLES = """\
   bertflow score fixed/encoder pairs.tsv --output scored.tsv --false_match_rate 0.01
   bertflow score intfloat/e5-base pairs.csv --fit_on text.txt --labels labels.tsv --save scored-e5
+  bertflow score scored-e5 pairs.csv --precision 0.9
   bertflow score fixed/encoder --domain this_week.txt"""
 
 main = Command(
     "score",
     score,
     positionals=["encoder", "pairs"],
-    metavars={"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "false_match_rate": "X", "fit_on": "TEXT"},
+    metavars={
+        **{"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "fit_on": "TEXT"},
+        **{"false_match_rate": "X", "precision": "P", "recall": "R"},
+    },
     skips=True,
     examples=EXAMPLES,
 ).main

@@ -7,7 +7,7 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,6 +93,10 @@ class SentenceEncoder(Protocol):
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """Hashes (``bertflow.text_keys``) of the text it was fitted on; empty if none was, None if unknown."""
         return np.empty(0, dtype=np.uint64)
+
+    def forget_text(self) -> Self:
+        """Forget the hashes of the text it was fitted on, which then no saved file holds; ``seen`` becomes unknown."""
+        return self
 
     def save(self, folder: str | Path) -> None:
         """Write a folder that ``bertflow.load`` opens again, whole or not at all.

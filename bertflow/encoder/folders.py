@@ -284,7 +284,7 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
     nested = str(model).count("/") > 1 or (given.parent != Path() and given.parent.is_dir())
     if nested or given.is_absolute() or str(model).startswith((".", "~")):
         raise DataError(f"The model folder {model} does not exist. Give an existing folder, or a hub id.")
-    wanted = ["*.json", "*.txt", "*.model", "*.jinja"]
+    wanted = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
     try:
         folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[0]]))
         if not list(folder.rglob(WEIGHTS[0])):

@@ -169,6 +169,8 @@ class WordCounts:
 
 
 HASHES_FILE = "labelled_text.safetensors"
+LEFT_OUT = "left_out"
+"""Stands in that file where the hashes were left out on purpose: a file that is missing is damage."""
 
 
 @dataclass(frozen=True)
@@ -178,19 +180,19 @@ class Supervision:
     Attributes:
         labels: Names of the labelled data: tasks, or files; of all stages, where it was fine-tuned more than once.
         tuned: How, in the last stage; ready for JSON.
-        text_hashes: Hashes (``bertflow.text_keys``) of both sides of all labelled pairs.
+        text_hashes: Hashes (``bertflow.text_keys``) of both sides of all labelled pairs; None where they were left out.
     """
 
     labels: tuple[str, ...]
     tuned: Mapping[str, Any]
-    text_hashes: NDArray[np.uint64]
+    text_hashes: NDArray[np.uint64] | None
 
     def after(self, earlier: "Supervision | None") -> "Supervision":
         """This stage on top of an earlier one: nothing that was seen is forgotten."""
         if earlier is None:
             return self
         labels = tuple(dict.fromkeys((*earlier.labels, *self.labels)))
-        return Supervision(labels, self.tuned, np.union1d(earlier.text_hashes, self.text_hashes))
+        return Supervision(labels, self.tuned, _all_of([earlier.text_hashes, self.text_hashes]))
 
     def describe(self) -> dict[str, Any]:
         """What an encoder's ``describe()`` says of it."""
@@ -198,7 +200,8 @@ class Supervision:
 
     def write(self, folder: Path) -> None:
         """Write the hashes into a saved encoder's folder; the rest stands in its record."""
-        save_file({"text_hashes": self.text_hashes}, folder / HASHES_FILE)
+        hashes = self.text_hashes
+        save_file({LEFT_OUT: np.ones(1)} if hashes is None else {"text_hashes": hashes}, folder / HASHES_FILE)
 
     @classmethod
     def read(cls, folder: Path, record: Mapping[str, Any]) -> "Supervision | None":
@@ -210,8 +213,9 @@ class Supervision:
         if not {"labels", "tuned"} <= record.keys():
             return None
         do = f"It holds the text of {', '.join(record['labels'])}: copy the whole folder, or fine-tune again."
-        arrays = read_arrays(folder / HASHES_FILE, {"text_hashes": ("uint64", 1)}, do=do)
-        return cls(tuple(record["labels"]), record["tuned"], arrays["text_hashes"])
+        wanted = {"text_hashes": ("uint64", 1), LEFT_OUT: ("float64", 1)}
+        arrays = read_arrays(folder / HASHES_FILE, wanted, wanted, do)
+        return cls(tuple(record["labels"]), record["tuned"], arrays.get("text_hashes"))
 
 
 class AbstractLearner(AbstractEncoder):
@@ -249,12 +253,25 @@ class AbstractLearner(AbstractEncoder):
         return facts | (self.supervision.describe() if self.supervision else {})
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
-        """The text that ``sif`` counted and that of labels; None where counts came without their text."""
-        labelled = self.supervision.text_hashes if self.supervision else np.empty(0, dtype=np.uint64)
-        if not self._pooling.counted or self._counts is None:
-            return labelled
-        counted = self._counts.text_hashes
-        return None if counted is None else np.union1d(counted, labelled)
+        """The text that ``sif`` counted and that of labels; None where either came without it."""
+        parts = [self.supervision.text_hashes] if self.supervision else []
+        if self._pooling.counted and self._counts is not None:
+            parts.append(self._counts.text_hashes)
+        return _all_of(parts)
+
+    def forget_text(self) -> Self:
+        """Forget the hashes of the text that was counted and of that of labels."""
+        if self._counts is not None:
+            self._counts = replace(self._counts, text_hashes=None)
+        if self.supervision is not None:
+            self.supervision = replace(self.supervision, text_hashes=None)
+        return self
+
+
+def _all_of(parts: Sequence[NDArray[np.uint64] | None]) -> NDArray[np.uint64] | None:
+    """The hashes of some texts together; None where one of them is unknown."""
+    known = [part for part in parts if part is not None]
+    return np.unique(np.concatenate([np.empty(0, np.uint64), *known])) if len(known) == len(parts) else None
 
 
 def save_tuned(encoder: AbstractLearner, folder: str | Path, stage: Supervision) -> None:

@@ -22,6 +22,7 @@ from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.folders import ModelFolder, Prompts, open_model, shown_prompts, write_facts
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
+from bertflow.encoder.license import license_of
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
 from bertflow.errors import DataError, UsageError
@@ -329,11 +330,10 @@ class TransformerEncoder(AbstractTokenEncoder):
         with quiet_transformers():
             self._stack.model.save_pretrained(folder)
             self._folder.tokenizer.save_pretrained(folder)
-        if self._counts is not None:
-            self._counts.write(folder)
-        if self.supervision is not None:
-            self.supervision.write(folder)
-        write_facts(folder, self.describe())
+        for learned in (self._counts, self.supervision):
+            if learned is not None:
+                learned.write(folder)
+        write_facts(folder, self.describe() | {"license": license_of(self._folder)})
 
     def _choose_length(self, wanted: int | None, default: int) -> int:
         longest = min(self._stack.longest_input(), self._folder.tokenizer.model_max_length)

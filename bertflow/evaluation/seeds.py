@@ -40,7 +40,7 @@ from bertflow.evaluation.significance import Figure, generator
 from bertflow.evaluation.systems import SharedPass
 from bertflow.progress import bar
 from bertflow.records import read_record
-from bertflow.store.store import embedded
+from bertflow.store.embeddings import embedded
 from bertflow.tables import MISSING, Section, Table
 from bertflow.text_keys import digest, hash_texts
 
@@ -247,8 +247,11 @@ def _run_of(model: Any) -> RefittedRun | None:
 def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, given: list[str] | None) -> list[str]:
     """The text that the flow was fitted on, checked."""
     provenance, do = calibrator.provenance, "Give the text that it was fitted on with fit_on."
-    if provenance is None or provenance.text_hashes is None:
-        raise UsageError(f"The flow of {name} was fitted on bare arrays, so its text is not known. Leave seeds out.")
+    known: object = dict(run["text"]).get("text_keys") if run and "text" in run else None
+    if provenance is not None and provenance.text_hashes is not None:
+        known = digest(provenance.text_hashes)
+    if known is None:
+        raise UsageError(f"The flow of {name} does not record the text that it was fitted on. Leave seeds out.")
     if given is None:
         data = TextOptions(**run["options"]["data"]) if run else TextOptions()
         source = run["text"]["source"] if run and "text" in run else ""
@@ -259,7 +262,7 @@ def _text_of(name: str, calibrator: FlowCalibrator, run: RefittedRun | None, giv
         except BertflowError as error:
             raise DataError(f"The text of {name}, {source}, cannot be read again. {error} {do}") from None
     sentences = list(dict.fromkeys(given)) if calibrator.recipe.unit == 1 else given
-    if (len(sentences), digest(hash_texts(sentences))) != (calibrator.moments_.n, digest(provenance.text_hashes)):
+    if (len(sentences), digest(hash_texts(sentences))) != (calibrator.moments_.n, known):
         raise DataError(
             f"The flow of {name} was fitted on {calibrator.moments_.n:,} sentences, but this is other text, of "
             f"{len(sentences):,}. {do}"

@@ -94,6 +94,7 @@ def export_encoder(
     license: str | None = None,  # noqa: A002 - the hub's word
     push: str | None = None,
     private: bool = False,
+    without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> Exported:
@@ -113,9 +114,10 @@ def export_encoder(
         data_dir: Folder of the STS data (hub: download it).
         results: results.json of `bertflow evaluate`, for the model card.
         name: Name in the model card (default: the folder's name).
-        license: License for the model card, as the hub spells it; it depends on the encoder's own.
+        license: License for the model card, as the hub spells it (default: that of the encoder's own README.md).
         push: Repository OWNER/NAME on the hub to upload to afterwards.
         private: With push: make a new repository private.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``.
 
@@ -159,6 +161,8 @@ def export_encoder(
     if isinstance(model, str | Path):
         options["device"] = "cpu"
         model = load(model, **options)
+    if without_text_hashes:
+        model.forget_text()
     cost: list[str] = []
     if linearize:
         model, cost = approximation.linearize(model, text, sets, progress)

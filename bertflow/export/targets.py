@@ -9,6 +9,7 @@ text is the template ``card.md``. Its figures come only from a results.json of `
 of the exported system: same weights, pooling, length, prompt and calibrator.
 """
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,6 +25,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.license import license_of
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.evaluation.rows import interval, number
@@ -36,6 +38,8 @@ from bertflow.export.st_folder import OURS, write_sentence_transformer
 from bertflow.files import atomic_folder
 from bertflow.records import EXPORT, read_record, write_export_record
 from bertflow.registry import lookup
+
+logger = logging.getLogger("bertflow")
 
 IDENTITY = (
     "weights", "pooling", "max_length", "prompt", "query_prompt", "chunks", "token_counts", "calibrator", "fitted_rows"
@@ -149,13 +153,16 @@ def make_card(
         written: The export.
         name: Name in the card; by default the folder's.
         results: Measured rows (``read_results``).
-        license: License as the hub spells it; it follows from the encoder's, which bertflow does not know.
+        license: License as the hub spells it; by default what the encoder's own README.md says, if it says one.
         notes: Sentences at the end.
     """
     description, name = written.describe, name or written.folder.resolve().name
+    said = license_of(system.raw._folder) if isinstance(system.raw, TransformerEncoder) else {}
+    if not (said or license):
+        logger.warning("No license was found for %s, so the model card names none.", description["encoder"])
     data = ModelCardData(
         model_name=name,
-        license=license,
+        **({"license": license} if license else said),
         library_name="sentence-transformers" if written.target == "sentence-transformers" else "bertflow",
         pipeline_tag="sentence-similarity",
         tags=["bertflow", "sentence-embeddings", "feature-extraction"],
@@ -188,6 +195,8 @@ def make_card(
         fitted=_fitted(system),
         rows=[_cells(row) for row in results],
         notes=list(notes),
+        license=license,
+        said=" ".join(f"`{value}`" for value in said.values()),
     )
 
 

@@ -175,8 +175,15 @@ class SiameseFit:
             **{name: round(value, 4) for name, value in self.held_out.items()},
         }
 
-    def save(self, folder: str | Path) -> None:
-        """Write the fine-tuned encoder, which records what it was taught; ``bertflow.load(folder)`` opens it."""
+    def save(self, folder: str | Path, without_text_hashes: bool = False) -> None:
+        """Write the fine-tuned encoder, which records what it was taught; ``bertflow.load(folder)`` opens it.
+
+        Args:
+            folder: Where to.
+            without_text_hashes: Whether to leave out the hashes of all text that it was fitted on.
+        """
+        if without_text_hashes:
+            self.encoder.forget_text()
         tuned = {
             **self.start,
             "objective": self.recipe.objective,
@@ -184,7 +191,8 @@ class SiameseFit:
             "steps": self.steps,
             "text_keys": digest(self.data.text_hashes),
         }
-        save_tuned(self.encoder, folder, Supervision(self.pairs.tasks, tuned, self.data.text_hashes))
+        hashes = None if without_text_hashes else self.data.text_hashes
+        save_tuned(self.encoder, folder, Supervision(self.pairs.tasks, tuned, hashes))
 
 
 def fit_siamese(

@@ -277,6 +277,7 @@ def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
         UsageError: For the first option that differs.
     """
     left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
+    left_out["without_text_hashes"] = False  # an option that earlier versions had not
     then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):

@@ -131,6 +131,7 @@ def train(
     seed: int = 0,
     save_encoder: bool = True,
     report: bool = True,
+    without_text_hashes: bool = False,
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> "FlowRun | None":
@@ -152,6 +153,7 @@ def train(
         seed: Random seed for the held-out rows, the first weights, the order of the rows and dropout.
         save_encoder: Whether the run folder keeps the encoder, so that it works by itself.
         report: Whether to end with report/report.html, the geometry before and after.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         options: All options as a tree, for config.yaml; made from the arguments by default.
         say: Called with each line that is worth reading before the training is done.
 
@@ -168,7 +170,7 @@ def train(
     from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.runs.folder import RunFolder, require_same_inputs
-    from bertflow.store.store import embedded
+    from bertflow.store.embeddings import embedded
     from bertflow.store.text import exact_hashes, text_digest
     from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
@@ -182,8 +184,8 @@ def train(
     if text is None or isinstance(text, TextOptions | str | Path):
         require_text(data)
     named = ModelOptions.of(encoder)
-    made: dict[str, Any] = {"seed_everything": seed, "save_encoder": save_encoder, "report": report}
-    made |= {"data": data, "encoder": named, "flow": recipe, "trainer": trainer}
+    made = {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
+    made |= {"report": report, "data": data, "encoder": named, "flow": recipe, "trainer": trainer}
     run = RunFolder(output, resume, recipe.preset, options or made, say)
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
@@ -202,14 +204,15 @@ def train(
         run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
         if parse_pooling(opened.describe()["pooling"]).counted:
             opened.count_tokens(sentences)
-        hashes = hash_texts(sentences)
+        opened, hashes = opened.forget_text() if without_text_hashes else opened, hash_texts(sentences)
         content = text_digest([exact_hashes(sentences)])
         facts = {"sentences": len(sentences), "text_keys": digest(hashes), "content": content, "source": source}
         if run.begun:
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {len(sentences):,} sentences")
-        fit = FlowFit(embedded(opened, sentences, data.store), recipe, seed, sentences, opened)
-        provenance = Provenance.of(opened.describe(), hashes)
+        x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
+        fit = FlowFit(x, recipe, seed, sentences, opened)
+        provenance = Provenance.of(opened.describe(), None if without_text_hashes else hashes)
         finish = partial(_write_result, run.path, fit, opened, provenance)
         result = FlowRun(run.path, "done", raw=opened)
         last = partial(_write_report, run, fit, result, sentences) if report else None
@@ -225,6 +228,7 @@ def finetune(
     output: str | Path | None = None,
     resume: str | Path | None = None,
     seed: int = 0,
+    without_text_hashes: bool = False,
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> "EncoderRun | None":
@@ -245,6 +249,7 @@ def finetune(
         resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
             checkpoint of a run, to go on from in its own folder or in a new output folder.
         seed: Random seed for the order of the pairs, dropout and the held-out pairs.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         options: All options as a tree, for config.yaml; made from the arguments by default.
         say: Called with each line that is worth reading before the training is done.
 
@@ -274,7 +279,8 @@ def finetune(
     require_float32_weights((trainer or {}).get("precision", "32-true"))
     require_seed(seed)
     require_place(output, folder=True)
-    made = {"seed_everything": seed, "data": data, "encoder": named, "finetune": recipe, "trainer": trainer or {}}
+    made: dict[str, Any] = {"seed_everything": seed, "without_text_hashes": without_text_hashes, "data": data}
+    made |= {"encoder": named, "finetune": recipe, "trainer": trainer or {}}
     run = RunFolder(output, resume, recipe.objective, options or made, say)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
@@ -297,10 +303,10 @@ def finetune(
         def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:
             fit.run(engine, checkpoint)
             if engine.is_global_zero:
-                fit.save(run.path / "encoder")
+                fit.save(run.path / "encoder", without_text_hashes)
                 if isinstance(fit.module, Joint):
                     tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
-                    provenance = Provenance.of(tuned.describe(), fit.data.text_hashes)
+                    provenance = Provenance.of(tuned.describe(), None if without_text_hashes else fit.data.text_hashes)
                     _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, provenance)
 
         status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)

@@ -136,6 +136,7 @@ def embed(
     storage: str | None = None,
     shards: int | None = None,
     verify: bool = False,
+    without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> Embedded:
@@ -153,6 +154,7 @@ def embed(
         storage: Precision of the embeddings on disk: float32, or float16 around a center; float32 by default.
         shards: Number of files that hold the embeddings; one for 65,536 rows by default, and at least 8.
         verify: Only compare the store with its checksums.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``.
 
@@ -193,6 +195,8 @@ def embed(
             storage,
             lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
         )
+    if without_text_hashes:
+        made.forget_text()
     return Embedded(made, time.monotonic() - begin)
 
 
@@ -205,6 +209,7 @@ def fit(
     column: str | None = None,
     preset: str | None = None,
     seed: int | None = None,
+    without_text_hashes: bool = False,
     progress: bool | None = None,
 ) -> Fitted:
     """Fit a calibrator to a store, or to plain vectors.
@@ -221,6 +226,7 @@ def fit(
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         preset: Preset of a flow: default, paper-tf, ...
         seed: Random seed for a flow; 0 by default.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:
@@ -262,6 +268,8 @@ def fit(
             with rows.any_order(source, output) as x:
                 made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, None)
         made.provenance_ = rows.provenance_of(source)
+        if without_text_hashes:
+            made.forget_text()
         if not rank:
             made.save(output)
     return Fitted(made, calibrator, output, rows.path_of(source), store is not None, time.monotonic() - begin)

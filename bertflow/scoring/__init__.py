@@ -22,11 +22,14 @@ if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.scoring.domain import DomainReport
+    from bertflow.scoring.labelled import LabelledThreshold
     from bertflow.scoring.random_pairs import Threshold
     from bertflow.scoring.scores import ScoreCalibrator
 
 SHOWN = 20
 """Pairs that are shown; a file gets all of them."""
+MOST = 0.5
+"""Share of the labelled pairs that are no matches from which a threshold that they pass is useless for such pairs."""
 WIDTH = 40
 """Characters of a text that are shown."""
 Row = tuple[str | float, ...]
@@ -38,7 +41,7 @@ class ScoredPairs(AbstractResult):
 
     Attributes:
         scores: The calibrator of scores, fitted or opened; None if no pairs were scored.
-        threshold: The cosine from which a pair is a match.
+        threshold: The cosine from which a pair is a match, by random pairs or by labelled ones.
         pairs: The pairs that were scored; None if only a text was asked about.
         cosines: Their cosines (n,).
         percentiles: Percent of random pairs with a lower cosine, (n,).
@@ -48,7 +51,7 @@ class ScoredPairs(AbstractResult):
     """
 
     scores: "ScoreCalibrator | None" = None
-    threshold: "Threshold | None" = None
+    threshold: "Threshold | LabelledThreshold | None" = None
     pairs: "Pairs | None" = None
     cosines: "NDArray[np.float64] | Sequence[float]" = ()
     percentiles: "NDArray[np.float64] | Sequence[float]" = ()
@@ -81,8 +84,23 @@ class ScoredPairs(AbstractResult):
         if self.pairs is not None:
             yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
             yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match."
+        yield from self._by_labels()
         if self.domain is not None:
             yield from self.domain.parts()
+
+    def _by_labels(self) -> Iterator[str]:
+        """How the labelled pairs fare at a threshold that random pairs chose."""
+        if self.scores is None or self.scores.labelled_ is None or hasattr(self.threshold, "passing"):
+            return
+        assert self.threshold is not None, "scores have one"
+        passing = self.scores.labelled_.passing(self.threshold.value)
+        yield f"On the {len(self.scores.labelled_):,} labelled pairs: {passing}."
+        if passing.passed_others.value >= MOST:
+            yield (
+                f"This threshold is useless for such pairs: it tells random pairs from related ones, and "
+                f"{passing.others:,} of {len(self.scores.labelled_.others):,} pairs that are labelled 0 pass, too. "
+                "Choose one by the labels: --precision P or --recall R."
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -95,7 +113,9 @@ def score(
     *,
     columns: str | None = None,
     output: str | Path | None = None,
-    false_match_rate: float = 0.001,
+    false_match_rate: float | None = None,
+    precision: float | None = None,
+    recall: float | None = None,
     domain: "str | Path | Sequence[str] | None" = None,
     fit_on: "str | Path | Sequence[str] | None" = None,
     labels: str | Path | None = None,
@@ -104,20 +124,24 @@ def score(
     save: str | Path | None = None,
     max_sentences: int = 5000,
     seed: int = 0,
+    without_text_hashes: bool = False,
     progress: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> ScoredPairs:
     """Score pairs of sentences, or say how ordinary the sentences of a text are.
 
     A score is the cosine, its percentile among random pairs of your text, the probability of a match if labels were
-    given, and yes or no at a false-match rate that you choose. An encoder that has no scores.json yet needs fit_on.
+    given, and yes or no at a false-match rate, precision or recall that you choose. An encoder that has no scores.json
+    yet needs fit_on.
 
     Args:
         encoder: An encoder with its scores; or any encoder (hub id or folder), with fit_on.
         pairs: tsv, csv, jsonl or parquet with two columns of text.
         columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
         output: File to write the result to: .tsv, .csv or .jsonl.
-        false_match_rate: Share of random pairs that may pass as matches.
+        false_match_rate: Share of random pairs that may pass as matches (default: 0.001).
+        precision: Instead, with labels: share of matches wanted among the labelled pairs that pass.
+        recall: Instead, with labels: share wanted of the labelled matches that pass.
         domain: Text: how ordinary is each of its sentences, and has the whole drifted?
         fit_on: Text to fit the scores to, which no calibrator was fitted on.
         labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
@@ -126,11 +150,13 @@ def score(
         save: With fit_on: folder to write the encoder with its scores to.
         max_sentences: Size of the random sample of fit_on.
         seed: Random seed for the sample and the random pairs.
+        without_text_hashes: With save: leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``.
 
     Raises:
-        UsageError: If options contradict each other, or the text is too small for the false-match rate.
+        UsageError: If options contradict each other, the text is too small for the false-match rate, or no cosine has
+            the precision.
         DataError: If a file cannot be used, or the scores belong to another encoder.
     """
     if output:
@@ -145,6 +171,11 @@ def score(
             raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
     if pairs and domain and output:
         raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
+    chosen = {"false_match_rate": false_match_rate, "precision": precision, "recall": recall}
+    wanted = {name: value for name, value in chosen.items() if value is not None} or {"false_match_rate": 0.001}
+    if len(wanted) > 1:
+        raise UsageError(f"There is one threshold, but {' and '.join(wanted)} were given. Give one of them.")
+    ((name, target),) = wanted.items()
     if not (pairs or domain or save):
         raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
     require_files(pairs, domain, fit_on, labels)
@@ -175,7 +206,8 @@ def score(
             scores = ScoreCalibrator.load(_kept(home, SCORES, "Fit the scores to your text"), encoder)
         if labelled is not None:
             scores.fit_labels(pair_cosines(encoder, labelled, progress), labelled.target)
-        threshold = scores.threshold(false_match_rate)
+        by_rate = name == "false_match_rate"
+        threshold = scores.threshold(target) if by_rate else _by_label(scores, name, target)
         found = ScoredPairs(scores, threshold)
         if asked is not None:
             cosines = pair_cosines(encoder, asked, progress)
@@ -184,7 +216,7 @@ def score(
             found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
         if save:
             with atomic_folder(save) as aside:
-                encoder.write(aside)
+                (encoder.forget_text() if without_text_hashes else encoder).write(aside)
                 scores.save(aside)
     if strange is not None:
         if text is not None:
@@ -209,6 +241,12 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
         return load_pairs(given, "texts", columns)
     first, second = zip(*given, strict=True) if given else ((), ())
     return Pairs("pairs", tuple(first), tuple(second), kind="texts") if given else None
+
+
+def _by_label(scores: "ScoreCalibrator", wanted: str, target: float) -> "LabelledThreshold":
+    if scores.labelled_ is None:
+        raise UsageError(f"A {wanted} needs labelled pairs. Add --labels FILE, with --fit_on TEXT.")
+    return scores.labelled_.threshold(wanted, target, scores.random_state)
 
 
 def _kept(home: Path | None, name: str, do: str) -> Path:

@@ -11,6 +11,7 @@ a threshold, v its variance, and c the covariance of two pairs that share a sent
 which is never less than n / 2, since c <= v / 2 (Hoeffding 1948).
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,8 @@ from numpy.typing import NDArray
 from bertflow.errors import DataError
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import hash_text
+
+logger = logging.getLogger("bertflow")
 
 Float64 = NDArray[np.float64]
 PAIRS = 200_000
@@ -127,6 +130,8 @@ def unseen_sample(
     Raises:
         DataError: If fewer than ``FEWEST`` are left.
     """
+    if seen is None:
+        logger.warning("What the encoder was fitted on is not recorded, so %s may hold such sentences.", name)
     known = set() if seen is None else set(seen.tolist())
     left = [sentence for sentence in text if hash_text(sentence) not in known]
     if len(left) < FEWEST:

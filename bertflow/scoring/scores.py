@@ -25,6 +25,7 @@ from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError
 from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
+from bertflow.scoring.labelled import Labelled
 from bertflow.scoring.probability import CURVES, Probability
 from bertflow.scoring.random_pairs import RandomPairs, Threshold
 
@@ -57,6 +58,7 @@ class ScoresRecord:
     independent: list[tuple[float, float]]
     made_by: MadeBy
     probability: Probability | None
+    labelled: Labelled | None = None
 
     def __post_init__(self) -> None:
         rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)
@@ -75,6 +77,7 @@ class ScoreCalibrator:
 
     Attributes:
         probability_: The fitted ``Probability``; None without labels.
+        labelled_: The cosines that it was fitted to, by label; None without labels.
         n_: Number of embeddings that the random pairs are made of.
         pairs_: Number of random pairs.
         made_by_: Identity of the encoder.
@@ -85,6 +88,7 @@ class ScoreCalibrator:
     def __init__(self, method: str = "auto", random_state: int = 0) -> None:
         self.method, self.random_state = method, random_state
         self.probability_: Probability | None = None
+        self.labelled_: Labelled | None = None
         self.made_by_, self.n_, self.pairs_ = Identity(), 0, 0
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -112,6 +116,7 @@ class ScoreCalibrator:
                 independent=[(rate, pairs.independent(rate)) for rate in RATES if rate * len(pairs) >= 1],
                 made_by=Identity().as_dict(),
                 probability=self.probability_,
+                labelled=self.labelled_,
             )
         )
         return self
@@ -119,6 +124,7 @@ class ScoreCalibrator:
     def _hold(self, record: ScoresRecord) -> None:
         self._held, self.n_, self.pairs_ = record, record.n, record.pairs
         self.made_by_, self.probability_ = Identity.from_record(record.made_by), record.probability
+        self.labelled_ = record.labelled
 
     def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], progress: bool | None = None) -> Self:
         """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
@@ -149,6 +155,7 @@ class ScoreCalibrator:
         by_size = "isotonic" if len(s) >= ENOUGH else "logistic"
         method = by_size if self.method == "auto" else self.method
         self.probability_ = Probability(method, lookup("method", CURVES, method).fit(s, y), len(y), int(y.sum()))
+        self.labelled_ = Labelled.of(s, y)
         return self
 
     def share(self, cosines: ArrayLike) -> Float64:
@@ -225,7 +232,8 @@ class ScoreCalibrator:
     def save(self, folder: str | Path) -> None:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
         self._require_fitted()
-        record = replace(self._held, made_by=self.made_by_.as_dict(), probability=self.probability_)
+        learned = {"probability": self.probability_, "labelled": self.labelled_}
+        record = replace(self._held, made_by=self.made_by_.as_dict(), **learned)
         write_record(Path(folder) / SCORES, asdict(record))
 
     @classmethod

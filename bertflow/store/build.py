@@ -14,7 +14,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -90,6 +90,19 @@ class Manifest:
         """The shards of the store in ``folder``."""
         return layout(folder, self.n, self.shards, self.dim, self.storage)
 
+    def arrays(self, folder: Path) -> list[str]:
+        """Those of ``ARRAYS`` that the store in ``folder`` has: hashes may have been left out."""
+        return [name for name in ARRAYS if ((folder / name).exists() if self.xxh3 is None else name in self.xxh3)]
+
+    def without_hashes(self, folder: Path) -> "Manifest":
+        """Delete the hashes of the corpus in ``folder``, and their checksum in its ``store.json``."""
+        kept = self
+        if self.xxh3 is not None:
+            kept = replace(self, xxh3={name: value for name, value in self.xxh3.items() if name != HASHES})
+            write_record(folder / MANIFEST, asdict(kept))
+        (folder / HASHES).unlink(missing_ok=True)
+        return kept
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -123,7 +136,7 @@ class Plan:
         assert self.n is not None, "a store is begun when its text was read"
         chosen = {"shards": self.shards or default_shards(self.n), "storage": self.storage or "float32"}
         made = {"format": FORMAT, "recipe": dict(self.recipe), "versions": _versions()}
-        return {**vars(self), **chosen, **made, "xxh3": {name: file_xxh3(folder / name) for name in ARRAYS}}
+        return {**vars(self), **chosen, **made, "xxh3": _checksums(folder)}
 
     def check(self, folder: Path) -> None:
         """Compare the store in ``folder`` with the plan.
@@ -147,6 +160,10 @@ class Plan:
             logger.warning("%s was made by another version: %s.", folder, ", ".join(newer))
 
 
+def _checksums(folder: Path) -> dict[str, str]:
+    return {name: file_xxh3(folder / name) for name in ARRAYS if (folder / name).exists()}
+
+
 def _versions() -> dict[str, str]:
     return {name: version(name) for name in VERSIONED}
 
@@ -166,8 +183,10 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_as_written(folder: Path, manifest: Manifest, name: str) -> bool:
-    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives if it gives any."""
+    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives if it gives any; or was left out."""
     path = folder / name
+    if manifest.xxh3 is not None and name not in manifest.xxh3:
+        return not path.exists()
     return path.is_file() and (manifest.xxh3 is None or manifest.xxh3.get(name) == file_xxh3(path))
 
 

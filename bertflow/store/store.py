@@ -2,7 +2,7 @@
 
     store.json                     recipe (everything that decides the numbers), versions, sizes, digests of the text
     row_ids.npy                    the corpus as rows of the store: row_ids[i] is the row of sentence i
-    text_hashes.npy                hashes of the corpus, for provenance (``bertflow.text_keys``)
+    text_hashes.npy                hashes of the corpus, for provenance (``bertflow.text_keys``); may be left out
     shards/00000-of-00008.npy      the embeddings of distinct sentences, in order of first appearance
     done/00000-of-00008.json       written last: number of rows, checksums, and the center of a float16 shard
     text/                          the sentences, until a store that is made of a stream is finished
@@ -88,6 +88,7 @@ class EmbeddingStore:
         shards: int | None = None,
         dtype: str | None = None,
         progress: bool | None = None,
+        without_text_hashes: bool = False,
     ) -> Self:
         """Encode each distinct sentence once; what exists already is kept.
 
@@ -100,6 +101,7 @@ class EmbeddingStore:
             dtype: ``float32``, or ``float16`` around each shard's center. By default that of the existing store, else
                 float32.
             progress: Whether to show a progress bar (default: in a terminal or a notebook).
+            without_text_hashes: Whether a new store leaves the hashes of the corpus out.
 
         Returns:
             The finished store; its ``row_ids`` are those of ``sentences``.
@@ -117,7 +119,8 @@ class EmbeddingStore:
 
         def create() -> Plan:
             save_array(folder / ROW_IDS, row_ids)
-            save_array(folder / HASHES, hash_texts(distinct))
+            if not without_text_hashes:
+                save_array(folder / HASHES, hash_texts(distinct))
             return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
 
         if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
@@ -217,7 +220,7 @@ class EmbeddingStore:
         plan = Plan(recipe, dim, facts.text, facts.corpus, self.n, facts.shards, facts.storage)
 
         def create() -> Plan:
-            for name in ARRAYS:
+            for name in self._manifest.arrays(self.folder):
                 save_array(folder / name, self._array(name))
             return plan
 
@@ -257,7 +260,7 @@ class EmbeddingStore:
                 f"{self.folder} is damaged: {len(damaged)} of {len(self._shards)} shards are not what was written, "
                 f"{damaged[0]} the first. {AGAIN}"
             )
-        for name in ARRAYS:
+        for name in self._manifest.arrays(self.folder):
             self._array(name)
 
     def describe_rows(self) -> str:
@@ -275,9 +278,15 @@ class EmbeddingStore:
         return self._array(ROW_IDS)
 
     @functools.cached_property
-    def text_hashes(self) -> NDArray[np.uint64]:
-        """Sorted hashes of the corpus."""
-        return np.array(self._array(HASHES))
+    def text_hashes(self) -> NDArray[np.uint64] | None:
+        """Sorted hashes of the corpus; None where they were left out."""
+        return np.array(self._array(HASHES)) if HASHES in self._manifest.arrays(self.folder) else None
+
+    def forget_text(self) -> Self:
+        """Delete the hashes of the corpus; fingerprints of the whole text stay, so that other text is refused."""
+        self._manifest = self._manifest.without_hashes(self.folder)
+        self.__dict__.pop("text_hashes", None)
+        return self
 
     def _array(self, name: str) -> NDArray[Any]:
         """A file beside ``store.json``, compared with its checksum."""
@@ -316,22 +325,6 @@ class EmbeddingStore:
     @functools.cached_property
     def _shards(self) -> list[Shard]:
         return self._manifest.layout(self.folder)
-
-
-def embedded(
-    encoder: SentenceEncoder, sentences: Sequence[str], store: str | Path | None = None, progress: bool | None = None
-) -> EmbeddingStore | NDArray[np.float32]:
-    """Embeddings (n, dim) of all sentences, in memory or in a store; one that comes twice is encoded once.
-
-    Raises:
-        DataError: If the store holds embeddings of other text, or by another encoder.
-    """
-    if store is not None:
-        built = EmbeddingStore.build(encoder, sentences, store, progress=progress)
-        return built if len(built) == len(sentences) else built.rows(built.row_ids)
-    distinct, rows = distinct_rows(sentences)
-    x = encoder.encode(distinct, progress=progress)
-    return x if len(distinct) == len(sentences) else x[rows]
 
 
 def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:

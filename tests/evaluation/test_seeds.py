@@ -313,7 +313,7 @@ def test_what_has_no_seeds_is_refused(runs, folder, tiny_bert):
     )
     bare = FlowCalibrator(changes={"epochs": 1}, trainer={"accelerator": "cpu"}).fit(encoder.encode(text))
     assert refused(UsageError, CalibratedEncoder(encoder, bare), folder, fit_on=text) == (
-        "The flow of tiny-bert was fitted on bare arrays, so its text is not known. Leave seeds out."
+        "The flow of tiny-bert does not record the text that it was fitted on. Leave seeds out."
     )
     assert refused(UsageError, str(runs[0]), folder, seeds=0) == "seeds should be 1 or more, got 0."
 

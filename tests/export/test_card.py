@@ -1,11 +1,13 @@
 """The model card: read back by the hub's own library, with measured figures or none."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 from huggingface_hub import ModelCard
 
+import bertflow
 from bertflow.errors import DataError
 from bertflow.export import Exported
 from bertflow.export.targets import make_card, read_results
@@ -116,3 +118,47 @@ def test_a_file_that_holds_no_results_is_refused(system, tmp_path):
     path.write_text("[]")
     with pytest.raises(DataError, match=r"is not a complete results\.json of `bertflow evaluate`: it should be"):
         read_results(path, system.describe())
+
+
+def licensed(tmp_path, tiny_bert, front):
+    """The tiny model in the hub's format, with a README."""
+    folder = tmp_path / "models--its--owner" / "snapshots" / "1"
+    shutil.copytree(tiny_bert, folder)
+    (folder / "README.md").write_text(front + "\n# It\n", encoding="utf-8")
+    return folder
+
+
+SAID = "`1`, on which this is based, says "
+
+
+@pytest.mark.parametrize(
+    ("front", "expected", "text"),
+    [
+        ("---\nlanguage: en\nlicense: apache-2.0\n---", "apache-2.0", f"{SAID}`apache-2.0`."),
+        ("---\r\nlicense: other\r\nlicense_name: its-own\r\n---", "other", f"{SAID}`other` `its-own`."),
+        ("---\nlicense: [mit]\n---", None, "None was found for `1`"),
+        ("---\nlicense: 'a\n---", None, "None was found for `1`"),
+        ("no front matter", None, "None was found for `1`"),
+    ],
+)
+def test_the_license_is_that_of_the_base_model_or_it_is_said_that_none_was_found(
+    front, expected, text, tiny_bert, tmp_path, caplog
+):
+    folder = licensed(tmp_path, tiny_bert, front)
+    encoder = bertflow.TransformerEncoder(folder, device="cpu")
+    encoder.save(tmp_path / "saved")
+    again = bertflow.CalibratedEncoder.fit(
+        bertflow.TransformerEncoder(tmp_path / "saved", device="cpu"), bertflow.Center(), ["a man", "a dog runs"]
+    )
+    for system in (encoder, again):
+        card = card_of(system)
+        assert ModelCard(str(card)).data.license == expected
+        assert text in str(card)
+    assert ("No license was found for 1, so the model card names none." in caplog.text) == (expected is None)
+
+
+def test_a_license_that_is_given_stands_beside_what_the_base_says(tiny_bert, tmp_path):
+    folder = licensed(tmp_path, tiny_bert, "---\nlicense: mit\n---")
+    card = card_of(bertflow.TransformerEncoder(folder, device="cpu"), license="cc-by-4.0")
+    assert ModelCard(str(card)).data.license == "cc-by-4.0"
+    assert f"`cc-by-4.0`. {SAID}`mit`." in str(card)

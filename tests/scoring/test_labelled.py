@@ -1,0 +1,132 @@
+"""A threshold for a precision or recall, against scikit-learn's curve; and what is said of one by random pairs."""
+
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+from sklearn.metrics import precision_recall_curve
+
+import bertflow
+from bertflow.cli import load, run
+from bertflow.errors import UsageError
+from bertflow.scoring.labelled import Labelled
+
+WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
+
+
+def drawn(seed, n=300, digits=2):
+    """Cosines with ties, and labels."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, 2, n)
+    return np.round(rng.normal(size=n) / 5 + 0.2 * labels, digits), labels
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("target", [0.3, 0.7, 0.8, 0.95])
+def test_it_is_the_threshold_of_scikit_learn_s_curve(seed, target, monkeypatch):
+    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 2)
+    cosines, labels = drawn(seed)
+    precision, recall, thresholds = precision_recall_curve(labels, cosines)
+    by_precision = Labelled.of(cosines, labels).threshold("precision", min(target, precision[:-1].max()))
+    assert by_precision.value == thresholds[precision[:-1] >= min(target, precision[:-1].max())].min()
+    by_recall = Labelled.of(cosines, labels).threshold("recall", target)
+    assert by_recall.value == thresholds[recall[:-1] >= target].max()
+    for found in (by_precision, by_recall):
+        (at,) = np.flatnonzero(thresholds == found.value)
+        passing = found.passing
+        assert (passing.precision.value, passing.recall.value) == pytest.approx((precision[at], recall[at]))
+        exact = binomtest(passing.matches, passing.matches + passing.others).proportion_ci(0.95, "exact")
+        assert (passing.precision.low, passing.precision.high) == pytest.approx((exact.low, exact.high))
+
+
+def test_the_interval_of_the_cosine_is_that_of_a_plain_bootstrap(monkeypatch):
+    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 400)
+    cosines, labels = drawn(7, 200, 6)
+    found, rng, again = Labelled.of(cosines, labels).threshold("recall", 0.8), np.random.default_rng(1), []
+    for _ in range(400):
+        rows = rng.integers(0, 200, 200)
+        _, recall, thresholds = precision_recall_curve(labels[rows], cosines[rows])
+        again.append(thresholds[recall[:-1] >= 0.8].max())
+    assert (found.low, found.high) == pytest.approx(np.quantile(again, (0.025, 0.975)), abs=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("wanted", ["precision", "recall"])
+def test_the_intervals_hold_the_true_values(wanted, monkeypatch):
+    monkeypatch.setattr("bertflow.scoring.labelled.REDRAWN", 200)
+    covered, rng = [], np.random.default_rng(0)
+    for _ in range(200):
+        labels = rng.integers(0, 2, 500)
+        found = Labelled.of(rng.normal(size=500) + 1.5 * labels, labels).threshold(wanted, 0.9)
+        match, other = norm.sf(found.value - 1.5), norm.sf(found.value)
+        true, share = {"precision": match / (match + other), "recall": match}, vars(found.passing)
+        covered.append([share[name].low <= true[name] <= share[name].high for name in true])
+    assert np.mean(covered, axis=0).min() > 0.92
+
+
+@pytest.mark.parametrize(
+    ("wanted", "target", "message"),
+    [
+        ("recall", 1.5, "A recall lies above 0 and is at most 1, got 1.5."),
+        (
+            "precision",
+            0.9,
+            "No cosine has a precision of 0.9 on the 4 labelled pairs: the highest is 0.667 (0.094 to 0.992). "
+            "Ask for less.",
+        ),
+    ],
+)
+def test_what_no_cosine_reaches_is_refused(wanted, target, message):
+    with pytest.raises(UsageError) as refused:
+        Labelled.of(np.array([0.9, 0.8, 0.7, 0.6]), np.array([0, 1, 1, 0])).threshold(wanted, target)
+    assert str(refused.value) == message
+
+
+def test_without_labels_there_is_no_precision(files, tiny_bert):
+    with pytest.raises(UsageError) as refused:
+        bertflow.score(tiny_bert, files / "pairs.tsv", fit_on=files / "text.txt", precision=0.9, device="cpu")
+    assert str(refused.value) == "A precision needs labelled pairs. Add --labels FILE, with --fit_on TEXT."
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Text, and labelled pairs that are all alike: the matches only a little more."""
+    folder, rng = tmp_path_factory.mktemp("labelled"), np.random.default_rng(0)
+    lines = list(dict.fromkeys(" ".join(rng.choice(WORDS, 7)) for _ in range(300)))
+    (folder / "text.txt").write_text("\n".join(lines))
+    rows = ["a\tb\tlabel"]
+    for row, line in enumerate(lines[:200]):
+        words = line.split()
+        words[: 1 + row % 2] = rng.choice(WORDS, 1 + row % 2)
+        rows.append(f"{line}\t{' '.join(words)}\t{1 - row % 2}")
+    (folder / "labels.tsv").write_text("\n".join(rows))
+    (folder / "pairs.tsv").write_text("\n".join("\t".join(row.split("\t")[:2]) for row in rows))
+    return folder
+
+
+def test_a_useless_threshold_is_said_to_be_one_and_labels_choose_a_better(files, tiny_bert, capsys):
+    argv = [tiny_bert, files / "pairs.tsv", "--fit_on", files / "text.txt", "--labels", files / "labels.tsv"]
+    argv = [*map(str, argv), "--device", "cpu"]
+    assert run(load("score"), [*argv, "--false_match_rate", "0.3", "--save", str(files / "saved")]) == 0
+    printed = capsys.readouterr().out
+    assert "This threshold is useless for such pairs: it tells random pairs from related ones, and " in printed
+    assert "Choose one by the labels: --precision P or --recall R." in printed
+    by_both = []
+    for start in (argv, [str(files / "saved"), str(files / "pairs.tsv"), "--device", "cpu"]):
+        assert run(load("score"), [*start, "--precision", "0.6"]) == 0
+        by_both.append(capsys.readouterr().out)
+    assert by_both[0] == by_both[1]
+    assert "for a precision of 0.6 (on the labelled pairs precision 0." in by_both[0]
+    assert "useless" not in by_both[0]
+    assert run(load("score"), [*argv, "--precision", "0.6", "--recall", "0.5"]) == 2
+    assert capsys.readouterr().err == (
+        "error: There is one threshold, but precision and recall were given. Give one of them.\n"
+    )
+
+
+def test_the_threshold_is_in_the_json(files, tiny_bert):
+    found = bertflow.score(
+        tiny_bert, files / "pairs.tsv", fit_on=files / "text.txt", labels=files / "labels.tsv", recall=0.9, device="cpu"
+    )
+    threshold = found.as_dict()["threshold"]
+    assert (threshold["wanted"], threshold["target"]) == ("recall", 0.9)
+    assert threshold["passing"]["recall"]["value"] >= 0.9
