@@ -128,6 +128,7 @@ def only(file, source, target):
 
 def rewrite(source, target):
     shutil.copytree(source, target)
+    again_calibrator(source / "calibrator", target / "calibrator")
     if (target / "encoder").is_dir():
         again(source / "encoder", target / "encoder")
     write_record(target / "run.json", read_record(target / "run.json", dict))

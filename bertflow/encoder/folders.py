@@ -157,7 +157,8 @@ class ModelFolder:
     def pad_id(self) -> int:
         """What fills a batch: any token would do, since the mask hides it."""
         ids = (self.tokenizer.pad_token_id, self.tokenizer.eos_token_id, 0)
-        return next(pad_id for pad_id in ids if pad_id is not None)
+        known = getattr(self.config, "vocab_size", MOST)
+        return next(pad_id for pad_id in ids if pad_id is not None and pad_id < known)
 
     def needed(self, poolings: Sequence[Pooling]) -> tuple[int, bool]:
         """The deepest layer that some poolings read, and whether one reads BERT's pooling layer.

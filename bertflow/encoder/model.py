@@ -178,7 +178,8 @@ def tokenize(sentences: Sequence[str], tokenizer: PreTrainedTokenizerBase, max_l
     truncated = 0
     for chunk in chunks(sentences, CHUNK):
         cut = {"truncation": max_length is not None, "max_length": max_length, "verbose": False}
-        encoded = tokenizer(chunk, return_special_tokens_mask=True, **cut)
+        with OneLine("The tokenizer cannot be run"):
+            encoded = tokenizer(chunk, return_special_tokens_mask=True, **cut)
         ids += [np.array(tokens, dtype=np.int32) for tokens in encoded["input_ids"]]
         special += [np.array(flags, dtype=bool) for flags in encoded["special_tokens_mask"]]
         full = [text for text, tokens in zip(chunk, encoded["input_ids"], strict=True) if len(tokens) == max_length]
