@@ -85,17 +85,25 @@ def require_file(path: Path) -> None:
 
 
 def parse_record(
-    content: str | bytes, schema: type[Record], name: str, what: str = "record", do: str = "Write it again."
+    content: str | bytes,
+    schema: type[Record],
+    name: str,
+    what: str = "record",
+    do: str = "Write it again.",
+    finite: bool = True,
 ) -> Record:
-    """As ``read_record``, for JSON that was read already; ``name`` is what messages call it."""
+    """As ``read_record``, for JSON that was read already; ``name`` is what messages call it.
+
+    With ``finite=False`` numbers may be NaN or infinite; such a record has no checksum.
+    """
     try:
         record, whole = _adapter(schema).validate_json(content, strict=True), from_json(content)
-        found = _seal(whole)
+        found = _seal(whole) if finite else None
     except ValidationError as error:
         raise DataError(_message(error.errors()[0], name, what, do)) from None
     except ValueError:
         raise DataError(f"{name} is not a {what}: all its numbers should be finite, one is not. {do}") from None
-    if isinstance(whole, dict) and whole.get(SEAL, found) != found:
+    if finite and isinstance(whole, dict) and whole.get(SEAL, found) != found:
         raise DataError(f"{name} is damaged: {SEAL}, its checksum, is not that of what it holds. {do}")
     return whole if is_typeddict(schema) else record
 

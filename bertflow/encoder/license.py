@@ -5,7 +5,6 @@ on to everything that is made of them.
 """
 
 import logging
-from collections.abc import Mapping
 
 import yaml
 from huggingface_hub import metadata_load
@@ -19,7 +18,7 @@ KEYS = ("license", "license_name", "license_link")
 """What the hub calls it; the last two where the first is "other"."""
 
 
-def license_of(folder: ModelFolder) -> Mapping[str, str]:
+def license_of(folder: ModelFolder) -> dict[str, str]:
     """What a model says of its license, by ``KEYS``; empty where it says nothing."""
     if folder.record:
         said = folder.record.get("license", {})

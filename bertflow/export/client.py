@@ -138,7 +138,7 @@ def _address(url: str) -> str:
 
 def _embed(address: str, sentences: list[str], model: str, key: str | None) -> list[list[float]]:
     body = _ask(address, {"model": model, "input": sentences, "encoding_format": "float"}, key)
-    data = parse_record(body, _Answer, address, "answer with embeddings", IS_IT)["data"]
+    data = parse_record(body, _Answer, address, "response with embeddings", IS_IT, finite=False)["data"]
     if sorted(row["index"] for row in data) != list(range(len(sentences))):
         raise DataError(f"{address} answered {len(sentences)} sentences with {len(data)} embeddings. {IS_IT}")
     return [row["embedding"] for row in sorted(data, key=itemgetter("index"))]

@@ -157,7 +157,7 @@ def make_card(
         notes: Sentences at the end.
     """
     description, name = written.describe, name or written.folder.resolve().name
-    said = license_of(system.raw._folder) if isinstance(system.raw, TransformerEncoder) else {}
+    said: dict[str, Any] = license_of(system.raw._folder) if isinstance(system.raw, TransformerEncoder) else {}
     if not (said or license):
         logger.warning("No license was found for %s, so the model card names none.", description["encoder"])
     data = ModelCardData(

@@ -184,8 +184,8 @@ def train(
     if text is None or isinstance(text, TextOptions | str | Path):
         require_text(data)
     named = ModelOptions.of(encoder)
-    made = {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
-    made |= {"report": report, "data": data, "encoder": named, "flow": recipe, "trainer": trainer}
+    made: dict[str, Any] = {"data": data, "encoder": named, "flow": recipe, "trainer": trainer, "report": report}
+    made |= {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
     run = RunFolder(output, resume, recipe.preset, options or made, say)
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)

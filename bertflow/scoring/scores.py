@@ -232,8 +232,8 @@ class ScoreCalibrator:
     def save(self, folder: str | Path) -> None:
         """Write ``scores.json`` into an encoder's folder, whole or not at all."""
         self._require_fitted()
-        learned = {"probability": self.probability_, "labelled": self.labelled_}
-        record = replace(self._held, made_by=self.made_by_.as_dict(), **learned)
+        made_by, probability, labelled = self.made_by_.as_dict(), self.probability_, self.labelled_
+        record = replace(self._held, made_by=made_by, probability=probability, labelled=labelled)
         write_record(Path(folder) / SCORES, asdict(record))
 
     @classmethod

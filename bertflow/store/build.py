@@ -183,7 +183,7 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_as_written(folder: Path, manifest: Manifest, name: str) -> bool:
-    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives if it gives any; or was left out."""
+    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives, if any; or was left out."""
     path = folder / name
     if manifest.xxh3 is not None and name not in manifest.xxh3:
         return not path.exists()

@@ -23,7 +23,6 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import require_place
 from bertflow.opening import require_openable
-from bertflow.records import read_record
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -162,6 +161,8 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
         UnknownNameError: If it is neither.
         DataError: If a file has another form; the message names the file and what is wrong.
     """
+    from bertflow.records import read_record
+
     if str(name) not in SHIPPED and not Path(name).is_file():
         raise UnknownNameError(f"Unknown study {str(name)!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
     shipped = files("bertflow.words") / "studies" / f"{name}.json"

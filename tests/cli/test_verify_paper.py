@@ -25,6 +25,7 @@ def pairs_of(task, data_dir):
 @pytest.fixture
 def command(monkeypatch, tiny_bert, capsys):
     monkeypatch.setattr(verification, "load_sts", pairs_of)
+    monkeypatch.setattr(verification, "require_tasks", lambda *_: None)
 
     def call(*arguments):
         code = main(["verify-paper", str(tiny_bert), "--data_dir", "data", "--max_length", "8", *map(str, arguments)])
