@@ -333,7 +333,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         for learned in (self._counts, self.supervision):
             if learned is not None:
                 learned.write(folder)
-        write_facts(folder, self.describe() | {"license": license_of(self._folder)})
+        write_facts(folder, self.describe() | ({"license": said} if (said := license_of(self._folder)) else {}))
 
     def _choose_length(self, wanted: int | None, default: int) -> int:
         longest = min(self._stack.longest_input(), self._folder.tokenizer.model_max_length)
