@@ -143,5 +143,5 @@ def test_an_index_without_chunks_has_the_form_that_it_had(tmp_path, raw):
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
     assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {
-        *("name", "revision", "recipe", "calibrator", "digest", "dim", "source")
+        *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "state")
     }

@@ -50,7 +50,7 @@ def test_an_index_says_what_is_in_it(path, tiny_bert):
 
 
 def test_what_cannot_be_asked_is_refused(path):
-    with pytest.raises(UsageError, match="got -1 and 5"):
+    with pytest.raises(UsageError, match="resamples should be from 0 to 1,000,000, got -1"):
         bertflow.evaluate_search(path, {}, resamples=-1)
     with pytest.raises(DataError, match="The answer 'nope' is not in"):
         bertflow.remove_answers(path, ["nope"], device="cpu")

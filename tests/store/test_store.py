@@ -59,7 +59,7 @@ def test_a_shard_that_is_written_again_is_missing_until_it_is_whole(built):
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
-        shard.write(blocks(), built.dim, np.dtype(np.float32))
+        shard.write(blocks())
     assert not shard.is_done()
 
 
