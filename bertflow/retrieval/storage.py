@@ -37,6 +37,8 @@ APPLICATION = 0x62666169
 """Marks the file as an index of answers: "bfai"."""
 CAREFUL = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
 """As SQLite advises for files that others made: https://www.sqlite.org/security.html."""
+DAMAGED = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What SQLite raises for a damaged file; the second where its own message quotes bytes of the file."""
 MARKS = ("application_id", "user_version")
 RESTORE = "Restore a copy, or build it again."
 WAIT = 60
@@ -115,7 +117,7 @@ class Storage:
         except DataError:
             self.close()
             raise
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             self.close()
             raise DataError(f"{path} is not an index of answers, or is damaged: {error}. {RESTORE}") from None
 
@@ -146,11 +148,11 @@ class Storage:
             self._connection.execute("COMMIT")
         except (sqlite3.OperationalError, sqlite3.IntegrityError) as error:
             raise DataError(f"{self.path} could not be {what}: {error}. It is as it was; try again.") from None
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             raise DataError(f"{self.path} is damaged: {error}. {RESTORE}") from None
         finally:
             if self._connection.in_transaction:
-                with suppress(sqlite3.DatabaseError):  # of a damaged file, which was said
+                with suppress(*DAMAGED):  # of a damaged file, which was said
                     self._connection.execute("ROLLBACK")
 
     def snapshot(self) -> AbstractContextManager[None]:
@@ -259,7 +261,7 @@ class Storage:
                 if not all(map(isinstance, row, kinds)):
                     raise DataError(f"{self.path} is damaged: a value is not of its kind ({query}). {RESTORE}")
                 yield row
-        except sqlite3.DatabaseError as error:
+        except DAMAGED as error:
             raise DataError(f"{self.path} could not be read: {error}. {RESTORE}") from None
 
     def _among(self, kinds: Kinds, query: str, values: Iterable[Any]) -> Iterator[tuple[Any, ...]]:

@@ -154,7 +154,7 @@ def write_matrix(
 
 def _require_own(output: Path, source: Source, job: Mapping[str, Any], begun: Journal, beside: Vectors | None) -> None:
     """Refuse a file that is there, unless it is complete and of this job, which was killed in its last step."""
-    if begun.rows == source.n:
+    if begun.rows == source.n and begun.written is not None:
         column = beside.column if beside and output.suffix == ".parquet" else None
         if _as_begun(begun, source, job, open_vectors(output, column).blocks()):
             return

@@ -212,7 +212,7 @@ def test_what_is_read_is_what_was_written(whole, tmp_path, name, accident):
 
 
 @pytest.mark.parametrize("name", ["float32", "begun"])
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 12)
 @given(accident=accidents)
 def test_what_is_built_again_is_what_was_written(whole, tmp_path, name, accident):
     folder, expected = whole
@@ -224,7 +224,7 @@ def test_what_is_built_again_is_what_was_written(whole, tmp_path, name, accident
 
 
 @pytest.mark.parametrize("name", ["earlier float32", "earlier float16"])
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings.default.max_examples // 8)
 @given(accident=accidents)
 def test_what_is_read_of_earlier_stores_is_finite(whole, tmp_path, name, accident):
     folder, _ = whole
