@@ -233,8 +233,9 @@ def reason_of(error: Exception) -> str:
 
 
 def one_line(error: Exception, most: int = 120) -> str:
-    """The first line, cut to what fits into a list."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:most]
+    """The first line without the paths of this machine, cut to what fits into a list."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return re.sub(r" from '/[^']*'", "", line)[:most]
 
 
 INTRODUCTION = """# Encoders

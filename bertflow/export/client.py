@@ -107,15 +107,15 @@ def embed_remotely(
         DataError: If the answer holds no embeddings.
     """
     address, found, refusal = _address(url), dict[int, list[float]](), None
-    todo = [list(range(start, min(start + batch, len(sentences)))) for start in range(0, len(sentences), batch)]
-    while todo:
-        rows = todo.pop(0)
+    batches = [list(range(start, min(start + batch, len(sentences)))) for start in range(0, len(sentences), batch)]
+    while batches:
+        rows = batches.pop(0)
         try:
             found.update(zip(rows, _embed(address, [sentences[row] for row in rows], model, key), strict=True))
         except RefusedError as error:
             if error.status not in TOO_LONG:
                 raise
-            refusal, todo = error, [*([row] for row in rows if len(rows) > 1), *todo]
+            refusal, batches = error, [*([row] for row in rows if len(rows) > 1), *batches]
     if refusal and not found:
         raise refusal
     if len(widths := {len(row) for row in found.values()}) != 1 or widths == {0}:

@@ -113,7 +113,7 @@ def write_matrix(
             advance(n)
             _remove(partial, journal)
             return n
-        there, read, written = 0, xxhash.xxh3_64(), xxhash.xxh3_64()
+        there, read, written = 0, Digest(), Digest()
         if begun.rows and partial.is_file() and partial.stat().st_size >= len(head) + begun.rows * row_bytes:
             kept = np.memmap(partial, dtype, "r", len(head), (begun.rows, dim))
             if digests := _as_begun(
@@ -182,7 +182,7 @@ def _file_of(source: Source) -> dict[str, Any]:
 
 
 def _digest(blocks: Blocks) -> Digest:
-    digest = xxhash.xxh3_64()
+    digest = Digest()
     for block in blocks:
         _add(digest, block)
     return digest

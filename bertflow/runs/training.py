@@ -144,8 +144,7 @@ def train(
     Args:
         encoder: What is calibrated: an encoder, or the name of one; the embedded one by default.
         text: Sentences, or a file of them; docstrings by default.
-        flow: The recipe, the name of a preset, or fields that differ from a preset as ``{"preset": "paper-tf",
-            "epochs": 2}``.
+        flow: Recipe, name of a preset, or fields that differ from one, as ``{"preset": "paper-tf", "epochs": 2}``.
         trainer: Options of Lightning's Trainer, as ``{"max_epochs": 2}``; they override the recipe's.
         output: The run folder; must be new or empty (default: runs/<preset>-<time>).
         resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
@@ -181,7 +180,8 @@ def train(
     require_precision((trainer or {}).get("precision", "32-true"))
     require_seed(seed)
     require_place(output, folder=True)
-    if text is None or isinstance(text, TextOptions | str | Path):
+    given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
+    if given is None:
         require_text(data)
     named = ModelOptions.of(encoder)
     made: dict[str, Any] = {"data": data, "encoder": named, "flow": recipe, "trainer": trainer, "report": report}
@@ -195,7 +195,6 @@ def train(
         # Before the text, which may take long to read: what can be refused is refused at once.
         run.prepare(trainer, {}, **{"data.store": data.store})
         opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
-        given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
         if recipe.unit == 1:
@@ -204,7 +203,8 @@ def train(
         run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
         if parse_pooling(opened.describe()["pooling"]).counted:
             opened.count_tokens(sentences)
-        opened, hashes = opened.forget_text() if without_text_hashes else opened, hash_texts(sentences)
+        opened = opened.forget_text() if without_text_hashes else opened
+        hashes = hash_texts(sentences)
         content = text_digest([exact_hashes(sentences)])
         facts = {"sentences": len(sentences), "text_keys": digest(hashes), "content": content, "source": source}
         if run.begun:

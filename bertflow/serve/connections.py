@@ -24,7 +24,7 @@ REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nConnection: close\r\n"
     b"Content-Length: %d\r\n\r\n%s" % (len(FULL), FULL)
 )
-"""What a connection is told that cannot be had."""
+"""The answer to a connection that is refused."""
 
 
 class Gate:

@@ -221,30 +221,28 @@ def stuck(serving, monkeypatch):
 DOG = post(b'{"input": "the dog"}')
 
 
+@contextmanager
+def six_owed(client):
+    """Six requests that wait; they are answered when the block ends."""
+    owed = [client.connect() for _ in range(6)]
+    for connection in owed:
+        connection.sendall(DOG)
+    until(lambda: client.batcher.unanswered == 6)
+    yield
+    client.go.set()
+    for connection in owed:
+        with connection:
+            read(connection, b"}}")
+
+
 def test_when_an_answer_is_owed_to_all_a_new_one_is_told_to_come_back(stuck):
-    with stuck(connections=6) as client:
-        owed = [client.connect() for _ in range(6)]
-        for connection in owed:
-            connection.sendall(DOG)
-        until(lambda: client.batcher.unanswered == 6)
+    with stuck(connections=6) as client, six_owed(client):
         assert client.send(b"") == [503]
-        client.go.set()
-        for connection in owed:
-            with connection:
-                read(connection, b"}}")
 
 
 def test_when_too_many_wait_the_next_is_told_to_come_back(stuck):
-    with stuck() as client:
-        owed = [client.connect() for _ in range(6)]
-        for connection in owed:
-            connection.sendall(DOG)
-        until(lambda: client.batcher.unanswered == 6)
+    with stuck() as client, six_owed(client):
         assert client.send(DOG) == [503]
-        client.go.set()
-        for connection in owed:
-            with connection:
-                read(connection, b"}}")
 
 
 def test_a_client_that_goes_away_takes_its_question_with_it(stuck):

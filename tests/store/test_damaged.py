@@ -193,6 +193,11 @@ def damaged(folder, tmp_path, accident):
     return copy
 
 
+def require_equal(found, expected):
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def read_or_refused(read):
     """What is read, or nothing: then it was refused."""
     with suppress(BertflowError, OSError):
@@ -207,8 +212,7 @@ def test_what_is_read_is_what_was_written(whole, tmp_path, name, accident):
     folder, expected = whole
     copy = damaged(folder / name, tmp_path, accident)
     if (found := read_or_refused(lambda: EmbeddingStore.open(copy))) is not None:
-        for one, other in zip(found, expected[name], strict=True):
-            np.testing.assert_array_equal(one, other)
+        require_equal(found, expected[name])
 
 
 @pytest.mark.parametrize("name", ["float32", "begun"])
@@ -218,8 +222,7 @@ def test_what_is_built_again_is_what_was_written(whole, tmp_path, name, accident
     folder, expected = whole
     copy = damaged(folder / name, tmp_path, accident)
     if (found := read_or_refused(lambda: build(copy))) is not None:
-        for one, other in zip(found, expected[name], strict=True):
-            np.testing.assert_array_equal(one, other)
+        require_equal(found, expected[name])
         assert not (copy / "text").exists()
 
 
