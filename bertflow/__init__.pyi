@@ -4,10 +4,13 @@ from .advise.fixing import fix as fix
 from .calibrated import CalibratedEncoder as CalibratedEncoder
 from .calibration.base import Provenance as Provenance
 from .calibration.base import load_calibrator as load_calibrator
+from .calibration.blocks import Blocks as Blocks
 from .calibration.calibrators import AllButTheTop as AllButTheTop
 from .calibration.calibrators import Center as Center
 from .calibration.calibrators import FlowCalibrator as FlowCalibrator
+from .calibration.calibrators import Ridge as Ridge
 from .calibration.calibrators import Standardize as Standardize
+from .calibration.calibrators import TwoBand as TwoBand
 from .calibration.calibrators import Whitening as Whitening
 from .data.corpus import Answer as Answer
 from .data.corpus import load_sentences as load_sentences

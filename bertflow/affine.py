@@ -1,4 +1,4 @@
-"""The closed forms: center, standardize, whiten, drop the top directions.
+"""The closed forms that are affine: center, standardize, whiten, ridge, drop the top directions.
 
 All of them are one map,
 
@@ -131,9 +131,8 @@ def whitening_map(moments: Moments, dim_out: int | None = None) -> AffineMap:
 
     Source: Su et al. 2021, arXiv:2103.15316, algorithm 1. They keep null directions; we do not.
     """
-    _require_spread(moments)
-    deviation, directions = principal_directions(moments)
-    rank = int(_kept(deviation, moments, "directions", "left out").sum())
+    deviation, directions = _kept_directions(moments)
+    rank = len(deviation)
     dim_out = rank if dim_out is None else dim_out
     if not 1 <= dim_out <= rank:
         raise DataError(
@@ -141,6 +140,24 @@ def whitening_map(moments: Moments, dim_out: int | None = None) -> AffineMap:
             f"rank {rank}. Choose 1 to {rank}, or fit on more sentences."
         )
     deviation, directions = deviation[:dim_out], directions[:, :dim_out]
+    return AffineMap(moments.mean, directions / deviation, (directions * deviation).T)
+
+
+def ridge_map(moments: Moments, r: float = 1.0) -> AffineMap:
+    """Whitening that lifts small variances less: directions are divided by sqrt(variance + r median variance).
+
+    With r = 0 it is whitening; the larger r is, the more of the spectrum stays as it was. Null directions are left out,
+    and the median is that of the others.
+
+    Args:
+        moments: Moments of the raw embeddings.
+        r: The ridge, in medians of the variances; 0 or more.
+
+    Raises:
+        DataError: If fewer than two rows were seen, or all are equal.
+    """
+    deviation, directions = _kept_directions(moments)
+    deviation = np.sqrt(np.square(deviation) + r * np.median(np.square(deviation)))
     return AffineMap(moments.mean, directions / deviation, (directions * deviation).T)
 
 
@@ -174,6 +191,14 @@ def principal_directions(moments: Moments) -> tuple[Float64, Float64]:
     deviation, directions = np.sqrt(variance[order].clip(min=0.0)), directions[:, order]
     largest = np.abs(directions).argmax(0)
     return deviation, directions * np.sign(directions[largest, np.arange(len(largest))])
+
+
+def _kept_directions(moments: Moments) -> tuple[Float64, Float64]:
+    """As ``principal_directions``, without null ones, which are said."""
+    _require_spread(moments)
+    deviation, directions = principal_directions(moments)
+    rank = int(_kept(deviation, moments, "directions", "left out").sum())
+    return deviation[:rank], directions[:, :rank]
 
 
 def _require_spread(moments: Moments) -> None:

@@ -139,6 +139,10 @@ class Moments:
         """Mean of |x|^2."""
         return float(np.trace(self.scatter) / self.n + self.mean @ self.mean)
 
+    def part(self, start: int, stop: int) -> "Moments":
+        """The moments of the columns from ``start`` to before ``stop``."""
+        return Moments(self.n, self.mean[start:stop], self.scatter[start:stop, start:stop])
+
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """What is written to disk."""
         return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter}

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -35,8 +35,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from bertflow.affine import AffineMap
-from bertflow.calibration.maps import SAVE, MapSpec, filled_map
+from bertflow.calibration.maps import SAVE, MapSpec, RowMap, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import DataError, UsageError, first_line
 from bertflow.files import atomic_folder
@@ -52,9 +51,6 @@ from bertflow.records import (
 )
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
-
-if TYPE_CHECKING:
-    from bertflow.flow.glow import FlowMap
 
 RECORD = "calibrator.json"
 TENSORS, MOMENTS, TEXT = "calibrator.safetensors", "moments.safetensors", "text_hashes.safetensors"
@@ -110,16 +106,19 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     """
 
     moments_: Moments
-    map_: "AffineMap | FlowMap"
+    map_: RowMap
     provenance_: Provenance | None
     facts_: dict[str, Any]
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> RowMap:
         """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
     def _require_parameters(self) -> None:
         """Refuse parameters of a wrong type or out of range, before anything is fitted."""
+
+    def require_encoder(self, description: Mapping[str, Any] | None) -> None:
+        """Refuse an encoder that it is not for, by its ``describe()``; None for bare embeddings. Here, none is."""
 
     def fit(self, X: ArrayLike, y: None = None) -> Self:
         """Fit to raw embeddings (n, dim_in), n >= 2; ``y`` is ignored.
@@ -129,6 +128,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 of ``bertflow.moments.SCALE``.
             UsageError: For a parameter of a wrong type or out of range.
         """
+        self.require_encoder(None)
         self._fit(X)
         return self
 
@@ -139,14 +139,17 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 f"fit_sentences takes an encoder, then sentences; got {type(encoder).__name__}, "
                 f"{type(sentences).__name__}. For embeddings use fit(x)."
             )
+        self.require_encoder(encoder.describe())
         distinct = list(dict.fromkeys(sentences))
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
-        self.provenance_ = Provenance.of(encoder.describe(), hash_texts(distinct))
         return self
 
     def _fit(self, X: ArrayLike, *made_by: Any) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
+        if made_by:
+            encoder, sentences = made_by
+            self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences))
         self.map_ = self._fit_map(x, *made_by)
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -159,7 +162,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return f"<{shown}: {self.dim_in} -> {self.dim_out}, fitted on {self.moments_.n:,} embeddings{by}>"
 
     @property
-    def map(self) -> "AffineMap | FlowMap":
+    def map(self) -> RowMap:
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         check_is_fitted(self, "map_")
         return self.map_
@@ -195,6 +198,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
         Raises:
             DataError: If the width is not ``dim_out``.
+            UsageError: If there is no inverse, since lengths are lost.
         """
         with _in_one_line():
             z = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, allow_nd=True, ensure_2d=False)

@@ -1,27 +1,31 @@
-"""The calibrators: Center, Standardize, AllButTheTop, Whitening, and the flow.
+"""The calibrators: Center, Standardize, AllButTheTop, Whitening, Ridge, TwoBand, and the flow.
 
-The closed forms are functions of the moments (``bertflow.affine``), so each can also be fitted batch by batch. The flow
-is ``fit_flow`` behind scikit-learn's interface; Lightning is imported when a flow is fitted, not when a fitted one is
-loaded.
+The closed forms are functions of the moments (``bertflow.affine``, ``bertflow.bands``), so each can also be fitted
+batch by batch. The flow
+is ``fit_flow`` behind scikit-learn's interface; Lightning is imported when a flow is fitted, not when a fitted one
+is loaded.
 """
 
+import math
 import numbers
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
+from bertflow.affine import AffineMap, all_but_the_top_map, center_map, ridge_map, standardize_map, whitening_map
+from bertflow.bands import BandMap, two_band_map
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.recipe import Recipe, recipe_changes, resolve
 
 if TYPE_CHECKING:
+    from bertflow.calibration.maps import RowMap
     from bertflow.flow.glow import FlowMap
     from bertflow.training.fitting import FittedFlow
 
@@ -45,15 +49,15 @@ class AbstractDensity(AbstractCalibrator):
         return float((densities / len(densities)).sum())  # a sum of huge ones may overflow
 
 
-class AbstractLinearCalibrator(AbstractCalibrator):
+class AbstractClosedForm(AbstractCalibrator):
     """A calibrator that is a function of the first two moments alone."""
 
     @abstractmethod
-    def _affine(self) -> AffineMap:
-        """The map, read off ``moments_``."""
+    def _closed_form(self) -> AffineMap | BandMap:
+        """The map, read off ``moments_``, and where known ``provenance_``."""
 
-    def _fit_map(self, *_: Any, **__: Any) -> AffineMap:
-        return self._affine()
+    def _fit_map(self, *_: Any, **__: Any) -> AffineMap | BandMap:
+        return self._closed_form()
 
     def fit_moments(self, moments: Moments, provenance: Provenance | None = None) -> Self:
         """Fit to moments that were gathered elsewhere: streamed, merged over machines, or those of a calibrator."""
@@ -62,11 +66,12 @@ class AbstractLinearCalibrator(AbstractCalibrator):
         self._require_parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
-        self.map_ = self._affine()
+        self.map_ = self._closed_form()
         return self
 
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
         """Add rows (n, dim_in) to what was seen; the map is read off the moments when it is next used."""
+        self.require_encoder(None)
         first = not hasattr(self, "moments_")
         seen = Moments.of(self._validated(X, reset=first))
         self.moments_ = seen if first else self.moments_.merge(seen)
@@ -75,11 +80,22 @@ class AbstractLinearCalibrator(AbstractCalibrator):
         return self
 
     @property
-    def map(self) -> AffineMap:
+    def map(self) -> "RowMap":
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         if hasattr(self, "moments_") and not hasattr(self, "map_"):
-            self.map_ = self._affine()
-        return cast(AffineMap, super().map)
+            self.map_ = self._closed_form()
+        return super().map
+
+
+class AbstractLinearCalibrator(AbstractClosedForm):
+    """A closed form that is affine."""
+
+    @abstractmethod
+    def _affine(self) -> AffineMap:
+        """The map, read off ``moments_``."""
+
+    def _closed_form(self) -> AffineMap:
+        return self._affine()
 
 
 class Center(AbstractLinearCalibrator):
@@ -114,7 +130,7 @@ class AllButTheTop(AbstractLinearCalibrator):
         self.k = k
 
     def _require_parameters(self) -> None:
-        _require_number("AllButTheTop(k=...)", self.k, least=0)
+        require_count("AllButTheTop(k=...)", self.k, least=0)
 
     def _affine(self) -> AffineMap:
         return all_but_the_top_map(self.moments_, self.k)
@@ -136,7 +152,7 @@ class Whitening(AbstractDensity, AbstractLinearCalibrator):
 
     def _require_parameters(self) -> None:
         if self.n_components is not None:
-            _require_number("Whitening(n_components=...)", self.n_components, least=1)
+            require_count("Whitening(n_components=...)", self.n_components, least=1)
 
     def _affine(self) -> AffineMap:
         return whitening_map(self.moments_, self.n_components)
@@ -145,9 +161,64 @@ class Whitening(AbstractDensity, AbstractLinearCalibrator):
         return whitening_map(self.moments_)
 
 
-def _require_number(parameter: str, value: object, least: int) -> None:
+class Ridge(AbstractDensity, AbstractLinearCalibrator):
+    """Whitening that lifts directions of small variance less: (x - m) V (lambda + r median(lambda))^(-1/2).
+
+    Null directions are left out. ``score_samples`` is the Gaussian whose covariance is that of the rows plus r median
+    variances in every kept direction, a density of its own, and wider than that of ``Whitening``.
+
+    Args:
+        r: The ridge, in medians of the variances: 0 is whitening.
+
+    Source: our own measurements, benchmarks/EXPLORED.md. As a covariance it is the ridge of discriminant analysis:
+    Friedman 1989, "Regularized discriminant analysis".
+    """
+
+    def __init__(self, r: float = 1.0) -> None:
+        self.r = r
+
+    def _require_parameters(self) -> None:
+        _require_share("Ridge(r=...)", self.r)
+
+    def _affine(self) -> AffineMap:
+        return ridge_map(self.moments_, self.r)
+
+    _density = _affine
+
+
+class TwoBand(AbstractClosedForm):
+    """Whitening, in two bands of unit length: z = [u(y_1..k), sqrt(c) u(y_k+1..)], u(y) = y / |y|.
+
+    y are the whitened coordinates by falling variance, k is a quarter of them, at least 1. The cosine of two rows is
+    (cos_head + c cos_tail) / (1 + c): the many directions of small variance count as much as ``c`` says. It is not
+    affine, has no inverse (the lengths are lost) and no density. A band that is zero, as for a row that is the mean,
+    stays zero.
+
+    Args:
+        c: Weight of the second band; 0 takes it out, 1 makes both equal.
+
+    Source: our own measurements, benchmarks/EXPLORED.md.
+    """
+
+    def __init__(self, c: float = 0.5) -> None:
+        self.c = c
+
+    def _require_parameters(self) -> None:
+        _require_share("TwoBand(c=...)", self.c)
+
+    def _closed_form(self) -> BandMap:
+        return two_band_map(self.moments_, self.c)
+
+
+def _require_share(parameter: str, value: object) -> None:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool) or not 0 <= float(value) < math.inf:
+        raise UsageError(f"{parameter} takes a number of 0 or more, got {value!r}.")
+
+
+def require_count(parameter: str, value: object, least: int, of: str = "directions") -> None:
+    """Refuse what is not a whole number of at least ``least``."""
     if not isinstance(value, numbers.Integral) or isinstance(value, bool) or value < least:
-        raise UsageError(f"{parameter} takes a whole number of directions, {least} or more, got {value!r}.")
+        raise UsageError(f"{parameter} takes a whole number of {of}, {least} or more, got {value!r}.")
 
 
 class FlowCalibrator(AbstractDensity):
@@ -239,7 +310,7 @@ class FlowCalibrator(AbstractDensity):
         return self._mapped(density.inverse, torch.randn(int(n), rank, generator=generator).numpy())
 
     def _density(self) -> "AffineMap | FlowMap":
-        return whitening_map(self.moments_) if isinstance(self.map, AffineMap) else self.map
+        return whitening_map(self.moments_) if isinstance(self.map, AffineMap | BandMap) else self.map
 
 
 def _seed(random_state: Any) -> int:

@@ -5,7 +5,7 @@ The sizes are compared with the tensors before a map is built, so that a damaged
 
 from collections.abc import Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -19,8 +19,11 @@ from bertflow.registry import flat_options
 
 if TYPE_CHECKING:
     from bertflow.affine import AffineMap
+    from bertflow.bands import BandMap
     from bertflow.flow.glow import FlowMap
 
+RowMap: TypeAlias = "AffineMap | BandMap | FlowMap"
+"""What a calibrator does: a row-wise torch module."""
 SAVE = "Save the calibrator again."
 
 
@@ -42,7 +45,8 @@ AffineRecord = TypedDict("AffineRecord", {"class": Literal["AffineMap"], "dim_in
 FlowRecord = TypedDict(
     "FlowRecord", {"class": Literal["FlowMap"], "affine": AffineSpec, "glow": GlowSpec, "dim_out": Size}
 )
-MapSpec = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
+BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "affine": AffineSpec, "bands": list[Size]})
+MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]
 """Class and ``spec()`` of a map."""
 
 
@@ -52,11 +56,15 @@ class KeptMap(TypedDict):
     map: MapSpec
 
 
-MAPS: Mapping[str, str] = {"AffineMap": "bertflow.affine", "FlowMap": "bertflow.flow.glow"}
+MAPS: Mapping[str, str] = {
+    "AffineMap": "bertflow.affine",
+    "BandMap": "bertflow.bands",
+    "FlowMap": "bertflow.flow.glow",
+}
 """Where each class of map lives: those of closed forms need no nflows."""
 
 
-def empty_map(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
+def empty_map(spec: Mapping[str, Any]) -> "RowMap":
     """The map that a record describes, with the numbers to be loaded.
 
     Raises:
@@ -64,11 +72,11 @@ def empty_map(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
     """
     check_record({"map": spec}, KeptMap, "The calibrator", "calibrator", SAVE)
     module = import_module(MAPS[spec["class"]])
-    made: AffineMap | FlowMap = getattr(module, spec["class"]).from_spec(spec)
+    made: RowMap = getattr(module, spec["class"]).from_spec(spec)
     return made
 
 
-def filled_map(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> "AffineMap | FlowMap":
+def filled_map(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> "RowMap":
     """The map that a record describes, with its numbers.
 
     Raises:

@@ -1,6 +1,8 @@
 """How calibrators, and systems with one, are spelled: on the command line, in YAML, in tables.
 
     center   standardize   abtt   abtt(7)   whitening   whitening(64)   flow   flow(all)   a calibrator, its number
+    ridge(1)   two-band(0.5)                                        a number with a fraction
+    blocks(whitening)   blocks(ridge(1),384)                        a calibrator of each joined layer, and a reduction
     raw                                                             the encoder as it is
     sif   mean(0)                                                   a pooling instead of the encoder's
     static   static-sif                                             a transformer's word embeddings, averaged
@@ -11,16 +13,20 @@ fitted on sentences, or, where the moments of a calibrator are at hand, refitted
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.calibrators import (
-    AbstractLinearCalibrator,
+    AbstractClosedForm,
     AllButTheTop,
     Center,
     FlowCalibrator,
+    Ridge,
     Standardize,
+    TwoBand,
     Whitening,
 )
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
@@ -38,26 +44,61 @@ class CalibratorKind:
 
     Attributes:
         make: The class.
-        parameter: What a number in brackets sets; empty if it takes none.
-        words: What else may stand in the brackets.
+        parameter: What stands in brackets sets it; empty if it takes nothing.
+        words: What else than a number may stand there.
+        form: What a number looks like, and what reads it.
+        nests: Whether a calibrator stands there instead, and after a comma the number of directions that are kept.
     """
 
     make: type[AbstractCalibrator]
     parameter: str = ""
     words: tuple[str, ...] = ()
+    form: tuple[str, Callable[[str], int | float]] = (r"[0-9]+", int)
+    nests: bool = False
+
+    def read(self, name: str, text: str | None) -> int | float | str | None:
+        """What stands in the brackets after ``name``; None for no brackets.
+
+        Raises:
+            UsageError: If it cannot stand there.
+        """
+        if text is None or text in self.words:
+            return text
+        if self.nests:
+            self.make(**self.parameters(text))._require_parameters()
+            return text
+        form, number = self.form
+        if self.parameter and re.fullmatch(form, text):
+            return number(text)
+        takes = " or ".join(["a number", *self.words]) if self.parameter else "nothing"
+        raise UsageError(f"{name} takes {takes} in brackets, got ({text}). Known: {_known()}.")
+
+    def parameters(self, value: int | float | str | None) -> dict[str, Any]:
+        """The parameters of the class, for what ``read`` gave."""
+        if value is None or not self.nests:
+            return {} if value is None else {self.parameter: value}
+        inner, _, last = str(value).rpartition(",")
+        if not inner or not last.strip().isdecimal():
+            return {self.parameter: str(value)}
+        return {self.parameter: inner.strip(), "n_components": int(last)}
 
 
+FRACTION = (r"[0-9]+(\.[0-9]+)?", float)
+"""A number that need not be whole."""
 CALIBRATORS: Mapping[str, CalibratorKind] = {
     "center": CalibratorKind(Center),
     "standardize": CalibratorKind(Standardize),
     "abtt": CalibratorKind(AllButTheTop, "k"),
     "whitening": CalibratorKind(Whitening, "n_components"),
+    "ridge": CalibratorKind(Ridge, "r", form=FRACTION),
+    "two-band": CalibratorKind(TwoBand, "c", form=FRACTION),
+    "blocks": CalibratorKind(Blocks, "calibrator", nests=True),
     "flow": CalibratorKind(FlowCalibrator, "n_components", words=("all", "auto")),
 }
 """Every calibrator, by the name that command lines and tables use: whatever takes a calibrator looks here."""
 ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "natsv": "abtt"}
 """Other names: of the density of whitening, and those of the BERT-flow paper."""
-_SPELLING = re.compile(r"(?P<name>[a-z]+)(\((?P<value>\w+)\))?")
+_SPELLING = re.compile(r"(?P<name>[a-z]+(-[a-z]+)*)(\((?P<value>.+)\))?")
 
 
 @dataclass(frozen=True)
@@ -75,7 +116,7 @@ class SystemSpec:
     spelling: str
     pooling: str | None = None
     calibrator: str | None = None
-    value: int | str | None = None
+    value: int | float | str | None = None
 
     @property
     def counts(self) -> bool:
@@ -90,8 +131,8 @@ class SystemSpec:
     @property
     def refittable(self) -> bool:
         """Whether the moments of a calibrator are enough to fit it, without text."""
-        linear = self.calibrator is None or issubclass(CALIBRATORS[self.calibrator].make, AbstractLinearCalibrator)
-        return linear and not self.counts and (self.pooling is None or self.calibrator is None)
+        closed = self.calibrator is None or issubclass(CALIBRATORS[self.calibrator].make, AbstractClosedForm)
+        return closed and not self.counts and (self.pooling is None or self.calibrator is None)
 
     def pooling_for(self, own: str) -> str:
         """The spelling of the pooling, where the encoder's own is ``own``."""
@@ -103,7 +144,7 @@ class SystemSpec:
         """The calibrator, not fitted."""
         assert self.calibrator is not None, "only a system with a calibrator makes one"
         kind = CALIBRATORS[self.calibrator]
-        return kind.make() if self.value is None else kind.make(**{kind.parameter: self.value})
+        return kind.make(**kind.parameters(self.value))
 
     def refitted(self, calibrator: AbstractCalibrator) -> AbstractCalibrator:
         """The calibrator, fitted on what ``calibrator`` was fitted on.
@@ -112,9 +153,14 @@ class SystemSpec:
             UsageError: If it is not a function of the moments.
         """
         made = self.make()
-        if not isinstance(made, AbstractLinearCalibrator):
+        if not isinstance(made, AbstractClosedForm):
             raise UsageError(f"{self.spelling} cannot be fitted from moments alone. Give text with --fit_on.")
         return made.fit_moments(calibrator.moments_, calibrator.provenance)
+
+
+def split_spellings(spellings: str) -> list[str]:
+    """The parts of a list with commas; those within brackets part nothing."""
+    return [part.strip() for part in re.split(r",(?![^(]*\))", spellings)]
 
 
 def parse_systems(spellings: str) -> list[SystemSpec]:
@@ -123,8 +169,7 @@ def parse_systems(spellings: str) -> list[SystemSpec]:
     Raises:
         UsageError: If one is misspelled; the message lists the known ones.
     """
-    parts = [part.strip() for part in re.split(r",(?![^(]*\))", spellings)]
-    return list(dict.fromkeys(parse_system(part) for part in parts if part))
+    return list(dict.fromkeys(parse_system(part) for part in split_spellings(spellings) if part))
 
 
 def parse_system(spelling: str) -> SystemSpec:
@@ -146,7 +191,7 @@ def parse_system(spelling: str) -> SystemSpec:
         try:
             parse_pooling(pooling)
         except UsageError:
-            numbered = [f"{name}(N)" for name, kind in CALIBRATORS.items() if kind.parameter]
+            numbered = [f"{name}({'C' if kind.nests else 'N'})" for name, kind in CALIBRATORS.items() if kind.parameter]
             known = ", ".join([RAW, *CALIBRATORS, *numbered, *COUNTED, *STATIC])
             names = [] if {"(", "+"} & {*spelling} else [*CALIBRATORS, *COUNTED, *STATIC, *POOLINGS]
             raise UsageError(
@@ -165,17 +210,16 @@ def parse_calibrator(spelling: str) -> AbstractCalibrator:
     return SystemSpec(spelling, None, *_calibrator(spelling)).make()
 
 
-def _calibrator(spelling: str) -> tuple[str, int | str | None]:
+def _calibrator(spelling: str) -> tuple[str, int | float | str | None]:
     """The row of ``CALIBRATORS``, and the value of its parameter."""
-    known = ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())
     match = _SPELLING.fullmatch(spelling)
     if match is None:
-        raise UsageError(f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {known}.")
-    name, value = ALIASES.get(match["name"], match["name"]), match["value"]
-    kind = lookup("calibrator", CALIBRATORS, name)
-    if value is None or value in kind.words:
-        return name, value
-    if kind.parameter and value.isdecimal():
-        return name, int(value)
-    takes = " or ".join(["a number", *kind.words]) if kind.parameter else "nothing"
-    raise UsageError(f"{name} takes {takes} in brackets, got ({value}). Known: {known}.")
+        raise UsageError(
+            f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {_known()}."
+        )
+    name = ALIASES.get(match["name"], match["name"])
+    return name, lookup("calibrator", CALIBRATORS, name).read(name, match["value"])
+
+
+def _known() -> str:
+    return ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())

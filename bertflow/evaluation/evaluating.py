@@ -80,7 +80,7 @@ def evaluate(
         binary: Table of pairs labelled 0 or 1, scored by ROC AUC as well.
         similarity: cosine, dot, euclidean or manhattan.
         aggregation: Aggregation of the printed table: all, mean or wmean.
-        compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),sif,static,...
+        compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),two-band(0.5),sif,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
         seeds: Fit the flow of a run with other seeds as well, so many in all, on the run's own text (or fit_on): mean,
             spread, intervals over pairs and seeds; without compare beside every cheap baseline.

@@ -268,7 +268,7 @@ def sweep(
         UnknownNameError: For an unknown token reduction or task.
         DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
     """
-    from bertflow.calibration.spelling import RAW, parse_calibrator
+    from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
     from bertflow.evaluation.poolings import candidates, open_transformer, sweep_poolings
     from bertflow.evaluation.probing import probe_poolings
     from bertflow.evaluation.tagging import COMPARED, TOKENS, probe_words
@@ -285,7 +285,7 @@ def sweep(
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
     reductions, pair = tokens or (TOKENS if words else None), _two_columns(columns)
     candidates(0, "0", reductions)
-    after = compare.split(",") if isinstance(compare, str) else compare or COMPARED
+    after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
     for name in set(after) - {RAW}:
         parse_calibrator(name)
     where = data_dir or "hub"

@@ -219,7 +219,8 @@ def fit(
     plain vectors.
 
     Args:
-        calibrator: Calibrator to fit: center, standardize, abtt(K), whitening(N), flow or flow(N).
+        calibrator: Calibrator to fit: center, standardize, abtt(K), whitening(N), ridge(R), two-band(C), flow or
+            flow(N); of joined layers each alone: blocks(CALIBRATOR).
         output: Folder for the calibrator; must not exist or be empty.
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
@@ -236,38 +237,39 @@ def fit(
         UsageError: If the calibrator is misspelled, or an option does not belong to it.
         DataError: If the rows cannot be used; the message names file and row.
     """
-    from bertflow.calibration.calibrators import AbstractLinearCalibrator, FlowCalibrator
+    from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
     from bertflow.training.recipe import resolve
 
     made, output = parse_calibrator(calibrator), Path(output)
-    linear = isinstance(made, AbstractLinearCalibrator)
+    closed = isinstance(made, AbstractClosedForm)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"{output} should not exist or be an empty folder, but it is there. Name another.")
     for name, value in {"preset": preset, "seed": seed}.items():
-        if linear and value is not None:
+        if closed and value is not None:
             raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
     require_place(output, folder=True)
     require_seed(seed)
     changes = {"n_components": made.n_components} if getattr(made, "n_components", "auto") != "auto" else {}
-    recipe = resolve(preset or "default", {} if linear else changes)
-    if not linear and place()[1] > 1:
+    recipe = resolve(preset or "default", {} if closed else changes)
+    if not closed and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = rows.open_source(store, vectors, column)
+    provenance = rows.provenance_of(source)
+    made.require_encoder(provenance.encoder if provenance else None)
     begin = time.monotonic()
     with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
         moments = rows.moments_over_ranks(source, rank, world, advance)
-        if isinstance(made, AbstractLinearCalibrator):
-            made.fit_moments(moments)
+        if isinstance(made, AbstractClosedForm):
+            made.fit_moments(moments, provenance)
         else:
             from bertflow.training.fitting import fit_flow
 
-            assert isinstance(made, FlowCalibrator), "a calibrator is linear, or a flow"
+            assert isinstance(made, FlowCalibrator), "a calibrator is a closed form, or a flow"
             options = {"enable_progress_bar": watched() if progress is None else progress}
             with rows.any_order(source, output) as x:
-                made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, None)
-        made.provenance_ = rows.provenance_of(source)
+                made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, provenance)
         if without_text_hashes:
             made.forget_text()
         if not rank:

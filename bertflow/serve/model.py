@@ -5,7 +5,7 @@ from itertools import accumulate, pairwise
 
 import numpy as np
 
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.calibrators import Ridge, Whitening
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
@@ -70,11 +70,11 @@ class ServedModel:
 def no_prefix(encoder: SentenceEncoder) -> str:
     """Why the leading coordinates of an embedding cannot be used alone; empty for whitening.
 
-    Whitening sorts its coordinates by falling variance, so the first d are whitening to d directions.
+    Whitening and ridge sort their coordinates by falling variance, so the first d are those of d directions.
     """
     if encoder.calibrator is None:
         return "the leading coordinates of a raw embedding are no better than the others."
-    if isinstance(encoder.calibrator, Whitening):
+    if isinstance(encoder.calibrator, Whitening | Ridge):
         return ""
     if isinstance(encoder.calibrator.map, FlowMap):
         return "a flow mixes all coordinates, so the leading ones are not an embedding."

@@ -10,12 +10,24 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bertflow.calibration.calibrators import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.blocks import Blocks
+from bertflow.calibration.calibrators import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 
-CALIBRATORS = [Center(), Standardize(), AllButTheTop(k=2), Whitening(), Whitening(n_components=3)]
-INVERTIBLE = [Center(), Standardize(), Whitening()]
+CALIBRATORS = [
+    Center(),
+    Standardize(),
+    AllButTheTop(k=2),
+    Whitening(),
+    Whitening(n_components=3),
+    Ridge(),
+    TwoBand(),
+    Blocks(blocks=2),
+    Blocks("two-band(1)", blocks=3),
+    Blocks("ridge(1)", n_components=4, blocks=2),
+]
+INVERTIBLE = [Center(), Standardize(), Whitening(), Ridge(), Blocks(blocks=2), Blocks("ridge(2)", 6, blocks=3)]
 
 
 def anisotropic_embeddings(n=400, dim=6, dtype=np.float64):
@@ -30,7 +42,7 @@ def calibrator(request):
 
 @pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # the checks fit constant and tiny data
 @pytest.mark.filterwarnings("ignore:Only . of the k=3 directions")
-@parametrize_with_checks([Center(), Standardize(), AllButTheTop(), Whitening()])
+@parametrize_with_checks([Center(), Standardize(), AllButTheTop(), Whitening(), Ridge(), TwoBand(), Blocks(blocks=1)])
 def test_scikit_learn_accepts_it(estimator, check):
     check(estimator)
 
@@ -111,6 +123,20 @@ def test_standardizing_is_a_diagonal_gaussian():
     np.testing.assert_allclose(Standardize().fit(x).score_samples(x), expected)
 
 
+def test_a_ridge_is_a_gaussian_of_a_wider_covariance():
+    x = anisotropic_embeddings()
+    covariance = np.cov(x.T, bias=True)
+    wider = covariance + 2 * np.median(np.linalg.eigvalsh(covariance)) * np.eye(6)
+    np.testing.assert_allclose(Ridge(2).fit(x).score_samples(x), stats.multivariate_normal(x.mean(0), wider).logpdf(x))
+    z = Ridge(2).fit_transform(x)
+    np.testing.assert_allclose(z @ z.T, (x - x.mean(0)) @ np.linalg.solve(wider, (x - x.mean(0)).T), atol=1e-9)
+
+
+def test_no_ridge_is_whitening():
+    x = anisotropic_embeddings()
+    np.testing.assert_array_equal(Ridge(0).fit_transform(x), Whitening().fit_transform(x))
+
+
 def test_a_pipeline_of_scikit_learn_takes_it():
     x = anisotropic_embeddings()
     z = make_pipeline(Whitening(n_components=4), Normalizer()).fit_transform(x)
@@ -162,6 +188,9 @@ def test_one_row_of_a_stream_is_not_enough():
     ("calibrator", "message"),
     [
         (Whitening("half"), "Whitening(n_components=...) takes a whole number of directions, 1 or more, got 'half'."),
+        (Ridge(-1), "Ridge(r=...) takes a number of 0 or more, got -1."),
+        (TwoBand(float("nan")), "TwoBand(c=...) takes a number of 0 or more, got nan."),
+        (Blocks(blocks=0), "Blocks(blocks=...) takes a whole number of layers, 1 or more, got 0."),
         (AllButTheTop(0.5), "AllButTheTop(k=...) takes a whole number of directions, 0 or more, got 0.5."),
     ],
 )

@@ -4,12 +4,30 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.base import Provenance, load_calibrator
-from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Standardize, Whitening
+from bertflow.calibration.blocks import Blocks
+from bertflow.calibration.calibrators import (
+    AllButTheTop,
+    Center,
+    FlowCalibrator,
+    Ridge,
+    Standardize,
+    TwoBand,
+    Whitening,
+)
 from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.errors import DataError
 from bertflow.text_keys import digest, hash_texts
 
-FITTED = [Center(), Standardize(), AllButTheTop(k=2), Whitening(n_components=3), FlowCalibrator(n_components=4)]
+FITTED = [
+    Center(),
+    Standardize(),
+    AllButTheTop(k=2),
+    Whitening(n_components=3),
+    Ridge(2),
+    TwoBand(0.25),
+    Blocks("two-band(1)", blocks=2),
+    FlowCalibrator(n_components=4),
+]
 
 
 @pytest.fixture

@@ -10,14 +10,23 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Standardize, Whitening
+from bertflow.calibration.blocks import Blocks
+from bertflow.calibration.calibrators import (
+    AllButTheTop,
+    Center,
+    FlowCalibrator,
+    Ridge,
+    Standardize,
+    TwoBand,
+    Whitening,
+)
 from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.moments import Moments
 from bertflow.records import read_record, write_record
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 8)) @ RNG.normal(size=(8, 8)) + 3
-CALIBRATORS = [Center(), Standardize(), AllButTheTop(1), Whitening()]
+CALIBRATORS = [Center(), Standardize(), AllButTheTop(1), Whitening(), Ridge(), TwoBand()]
 CLOUDS = {
     "ordinary": lambda rng: rng.normal(size=(60, 5)) @ rng.normal(size=(5, 5)) + 3,
     "equal rows": lambda rng: np.tile(rng.normal(size=5), (60, 1)),
@@ -97,7 +106,7 @@ few = pytest.mark.filterwarnings(
 
 @few
 @settings(max_examples=max(20, settings.default.max_examples // 5))
-@given(clouds(), st.sampled_from([*CALIBRATORS, Whitening(2), AllButTheTop(0)]))
+@given(clouds(), st.sampled_from([*CALIBRATORS, Whitening(2), AllButTheTop(0), Blocks(blocks=1)]))
 @example(np.full((50, 5), 1e-40), Standardize())  # their mean is not exactly the row
 def test_every_closed_form_is_finite_or_refused(x, calibrator):
     all_of(calibrator, x)
@@ -120,7 +129,7 @@ def test_what_is_fitted_at_an_extreme_scale_is_finite(calibrator, scale, dtype):
     x = (X * scale).astype(dtype)
     z = calibrator.fit(x).transform(x)
     assert np.isfinite(z).all()
-    if not isinstance(calibrator, AllButTheTop):  # which leaves a direction out
+    if not isinstance(calibrator, AllButTheTop | TwoBand):  # which leave a direction or the lengths out
         np.testing.assert_allclose(calibrator.inverse_transform(z), x, rtol=1e-3, atol=1e-3 * scale)
 
 

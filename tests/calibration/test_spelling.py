@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.blocks import Blocks
+from bertflow.calibration.calibrators import Center, Ridge, TwoBand, Whitening
 from bertflow.calibration.spelling import CALIBRATORS, SystemSpec, parse_calibrator, parse_system, parse_systems
 from bertflow.encoder.pooling import POOLINGS
 from bertflow.errors import UsageError
@@ -25,6 +26,13 @@ from ..evaluation.conftest import ToyEncoder, toy_pairs
         ("sif(1,2)", SystemSpec("sif(1,2)", "sif(1,2)")),
         ("cls", SystemSpec("cls", "cls")),
         ("static", SystemSpec("static", "static")),
+        ("ridge(0.25)", SystemSpec("ridge(0.25)", None, "ridge", 0.25)),
+        ("first-last-avg+two-band(1)", SystemSpec("first-last-avg+two-band(1)", "first-last-avg", "two-band", 1.0)),
+        ("two-band", SystemSpec("two-band", None, "two-band")),
+        (
+            "concat(0,3)+blocks(ridge(1),12)",
+            SystemSpec("concat(0,3)+blocks(ridge(1),12)", "concat(0,3)", "blocks", "ridge(1),12"),
+        ),
         ("static-sif+abtt(2)", SystemSpec("static-sif+abtt(2)", "static-sif", "abtt", 2)),
     ],
 )
@@ -44,11 +52,50 @@ def test_the_names_of_the_paper_are_the_same_calibrators(paper, ours):
 
 
 def test_commas_within_brackets_do_not_part_a_list():
-    assert [one.spelling for one in parse_systems("raw, mean(1,2)+center ,raw,sif(0,3)")] == [
+    listed = "raw, mean(1,2)+center ,raw,sif(0,3), blocks(whitening(5), 3),concat(0,3)+blocks(two-band(1)),center"
+    assert [one.spelling for one in parse_systems(listed)] == [
         "raw",
         "mean(1,2)+center",
         "sif(0,3)",
+        "blocks(whitening(5), 3)",
+        "concat(0,3)+blocks(two-band(1))",
+        "center",
     ]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "made"),
+    [
+        ("ridge(1)", Ridge(1.0)),
+        ("two-band", TwoBand(0.5)),
+        ("blocks", Blocks("whitening")),
+        ("blocks(two-band(0.5))", Blocks("two-band(0.5)")),
+        ("blocks( ridge(1) , 384)", Blocks("ridge(1)", 384)),
+        ("blocks(whitening(64),32)", Blocks("whitening(64)", 32)),
+    ],
+)
+def test_what_stands_in_brackets_sets_the_parameters(spelling, made):
+    assert parse_calibrator(spelling).get_params() == made.get_params()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "message"),
+    [
+        ("ridge(-1)", "ridge takes a number in brackets, got (-1). Known: "),
+        ("ridge(1e3)", "ridge takes a number in brackets, got (1e3). Known: "),
+        ("whitening(0.5)", "whitening takes a number in brackets, got (0.5). Known: "),
+        ("blocks(flow)", "Blocks are calibrated by a closed form that is not blocks itself, as whitening or "),
+        ("blocks(64)", "A calibrator is a name and one number, as whitening(128); got '64'. Known: "),
+        ("blocks(whitening,0)", "Blocks(n_components=...) takes a whole number of directions, 1 or more, got 0."),
+        ("blocks(whiten)", "Unknown calibrator 'whiten'. Known: "),
+        ("blocks()", "A calibrator is a name and one number, as whitening(128); got 'blocks()'. Known: "),
+    ],
+)
+def test_what_cannot_stand_in_brackets_is_said(spelling, message):
+    with pytest.raises(UsageError) as refused:
+        parse_calibrator(spelling)
+    assert str(refused.value).startswith(message)
+    assert "\n" not in str(refused.value)
 
 
 def test_no_list_is_no_baselines():
@@ -56,15 +103,15 @@ def test_no_list_is_no_baselines():
 
 
 @pytest.mark.parametrize(
-    "spelling", ["whiten", "center(3)", "abtt(x)", "sif+mean+center", "whitening(64", "raw+center"]
+    "spelling", ["whiten", "center(3)", "abtt(x)", "sif+mean+center", "whitening(64", "raw+center", "blocks(flow)"]
 )
 def test_a_misspelled_baseline_lists_the_known_ones(spelling):
     with pytest.raises(UsageError) as refused:
         parse_system(spelling)
     assert str(refused.value) == (
-        f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, flow, abtt(N), "
-        f"whitening(N), flow(N), sif, soft-sif, static, static-sif; a "
-        f"pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
+        f"Unknown baseline {spelling!r}. Known: raw, center, standardize, abtt, whitening, ridge, two-band, "
+        f"blocks, flow, abtt(N), whitening(N), ridge(N), two-band(N), blocks(C), flow(N), sif, soft-sif, static, "
+        f"static-sif; a pooling ({', '.join(POOLINGS)}, or written out as mean(1,2)); and a "
         "pooling with a calibrator, as sif+whitening(64)."
         + (" Did you mean whitening?" if spelling == "whiten" else "")
     )
@@ -76,7 +123,7 @@ def test_sif_reads_the_layers_of_the_encoders_own_pooling(own, expected):
     assert parse_system("raw").pooling_for(own) == own
 
 
-@pytest.mark.parametrize("spelling", [name for name in CALIBRATORS if name != "flow"])
+@pytest.mark.parametrize("spelling", [name for name in CALIBRATORS if name not in ("flow", "blocks")])
 def test_a_baseline_refitted_from_moments_is_the_one_fitted_on_the_text(spelling):
     encoder, pairs = ToyEncoder(), toy_pairs()
     sentences = list(dict.fromkeys([*pairs.first, *pairs.second]))

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.calibrators import AllButTheTop, Center, Standardize, Whitening
+from bertflow.calibration.calibrators import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.cli import main
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder
@@ -68,6 +68,8 @@ CALIBRATORS = {
     "abtt(2)": AllButTheTop(2),
     "whitening": Whitening(),
     "whitening(5)": Whitening(5),
+    "ridge(1)": Ridge(1.0),
+    "two-band(0.5)": TwoBand(0.5),
 }
 
 
@@ -80,6 +82,16 @@ def test_a_streamed_fit_is_a_fit_in_memory(request, tmp_path, spelling, source):
     fitted, expected = load_calibrator(tmp_path / "c"), CALIBRATORS[spelling].fit(X)
     assert fitted.get_params() == expected.get_params()
     np.testing.assert_allclose(fitted.transform(X), expected.transform(X), rtol=1e-5, atol=1e-5)
+
+
+def test_blocks_of_a_store_are_read_off_its_pooling(npy, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(RowEncoder, "describe", lambda self: {"encoder": "rows", "pooling": "concat(0,3)"})
+    joined = EmbeddingStore.build(RowEncoder(), [str(k) for k in range(len(X))], tmp_path / "store")
+    assert fit(joined.folder, "blocks(two-band(1))", tmp_path / "c") == 0
+    assert "blocks(two-band(1)), 8 -> 8" in capsys.readouterr().out
+    expected = np.hstack([TwoBand(1).fit_transform(X[:, :4]), TwoBand(1).fit_transform(X[:, 4:])])
+    np.testing.assert_allclose(load_calibrator(tmp_path / "c").transform(X), expected, rtol=1e-4, atol=1e-4)
+    assert "which bare embeddings do not tell" in refused(capsys, npy, "blocks(ridge(1))", tmp_path / "d", code=2)
 
 
 def test_a_store_is_known_and_vectors_are_not(store, npy, tmp_path):
@@ -149,7 +161,10 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 # What is refused
 
 
-KNOWN = "center, standardize, abtt(k), whitening(n_components), flow(n_components)."
+KNOWN = (
+    "center, standardize, abtt(k), whitening(n_components), ridge(r), two-band(c), blocks(calibrator), "
+    "flow(n_components)."
+)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +172,8 @@ KNOWN = "center, standardize, abtt(k), whitening(n_components), flow(n_component
     [
         (
             "whiten",
-            "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, flow. Did you mean whitening?",
+            "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, ridge, two-band, blocks, flow. "
+            "Did you mean whitening?",
         ),
         ("center(3)", "center takes nothing in brackets, got (3). Known: " + KNOWN),
         ("abtt(all)", "abtt takes a number in brackets, got (all). Known: " + KNOWN),

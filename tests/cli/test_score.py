@@ -123,7 +123,8 @@ def test_the_density_can_be_a_flow(saved, files, capsys):
     assert run(main, [*argv, "--density", "kernel"]) == 2
     assert (
         capsys.readouterr().err
-        == "error: Unknown calibrator 'kernel'. Known: center, standardize, abtt, whitening, flow.\n"
+        == "error: Unknown calibrator 'kernel'. Known: center, standardize, abtt, whitening, ridge, two-band, blocks, "
+        "flow.\n"
     )
 
 

@@ -131,7 +131,8 @@ def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
     ("arguments", "message"),
     [
         (["--columns", "2"], "columns takes those of word and tag, as 1,2 or 1,-1; got '2'."),
-        (["--compare", "whitenin"], "Unknown calibrator 'whitenin'. Known: center, standardize, abtt, whitening, flow. "
+        (["--compare", "whitenin"], "Unknown calibrator 'whitenin'. Known: center, standardize, abtt, whitening, "
+         "ridge, two-band, blocks, flow. "
          "Did you mean whitening?"),
         (["--tokens", "sif"], "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. "
          "Use mean, max, cls (the first piece) or last-token, as in mean(3)."),

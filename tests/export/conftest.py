@@ -62,6 +62,10 @@ def _calibrated(encoder, calibrator, text):
         "whitening": lambda: bertflow.Whitening(),
         "center": lambda: bertflow.Center(),
         "flow": lambda: bertflow.FlowCalibrator(trainer=STEPS),
+        "ridge": lambda: bertflow.Ridge(),
+        "two-band": lambda: bertflow.TwoBand(),
+        "blocks": lambda: bertflow.Blocks("ridge(1)"),
+        "blocks-of-bands": lambda: bertflow.Blocks("two-band(1)"),
     }
     with warnings.catch_warnings():  # one layer lies in a hyperplane, which is said and is not what is tested here
         warnings.simplefilter("ignore", NullDirectionWarning)

@@ -65,6 +65,17 @@ def test_a_token_that_is_picked_is_picked_from_any_batch(tiny_system, tmp_path, 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pooling", "calibrator"),
+    [("mean", "two-band"), ("concat(0,3)", "blocks"), ("concat-sif(1,-1)", "blocks-of-bands")],
+)
+def test_bands_and_blocks_are_in_the_graph(tiny_system, tmp_path, pooling, calibrator):
+    system = tiny_system(pooling, calibrator)
+    found = OnnxEncoder(write_export(system, tmp_path / "out", "onnx").folder).encode(TEXTS)
+    np.testing.assert_allclose(found, system.encode(TEXTS), atol=1e-4)
+
+
+@pytest.mark.slow
 def test_only_the_blocks_that_are_needed_are_in_it(exported):
     graph = onnx.load(exported[1] / GRAPH).graph
     assert [node.op_type for node in graph.node].count("Softmax") == 2  # one attention a block

@@ -75,6 +75,24 @@ def test_a_closed_form_needs_no_flag(exported, layout):
     assert model.get_embedding_dimension() == system.dim
 
 
+@pytest.mark.parametrize(
+    ("pooling", "calibrator", "modules"),
+    [
+        ("mean", "ridge", ["Pooling", "Dense"]),
+        ("mean", "two-band", ["Pooling", "Calibration"]),
+        ("concat(0,3)", "blocks", ["LayerPooling", "Dense"]),
+        ("concat(0,3)", "blocks-of-bands", ["LayerPooling", "Calibration"]),
+    ],
+)
+def test_what_is_affine_is_one_linear_layer_and_bands_are_a_module_of_ours(exported, pooling, calibrator, modules):
+    system, folder = exported(pooling, calibrator)
+    assert modules_in(folder) == ["Transformer", *modules]
+    own = any(name in ("LayerPooling", "Calibration") for name in modules)
+    model = SentenceTransformer(str(folder), device="cpu", trust_remote_code=own)
+    np.testing.assert_allclose(model.encode(TEXTS), system.encode(TEXTS), atol=1e-4)
+    assert model.get_embedding_dimension() == system.dim
+
+
 def test_both_layouts_give_the_same_bits(exported):
     legacy, modern = (
         SentenceTransformer(str(exported("mean", "whitening", layout)[1]), device="cpu").encode(TEXTS)
