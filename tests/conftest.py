@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, settings
-from transformers import AutoTokenizer, BertConfig, BertModel, BertTokenizerFast
+from tokenizers import AddedToken, ByteLevelBPETokenizer
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    BertTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    RobertaTokenizerFast,
+)
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -69,6 +78,33 @@ def tiny_bert(tmp_path_factory):
     BertTokenizerFast(vocab=vocabulary, model_max_length=64).save_pretrained(folder)
     loaded = AutoTokenizer.from_pretrained(folder)
     assert loaded.tokenize("The dog sings") == ["the", "dog", "sings"], "the fixture's words must not be [UNK]"
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_roberta(tmp_path_factory):
+    """Folder of a random RoBERTa with its head: 3 blocks, 16 wide, 62 tokens, and a byte-level BPE that tells cases."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-roberta"
+    torch.manual_seed(0)
+    trained = ByteLevelBPETokenizer()
+    text = [" ".join([*WORDS, "the", "a"]), "The man and a dog . The café is small ."] * 9
+    trained.train_from_iterator(text, vocab_size=330, special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"])
+    folder.mkdir()
+    trained.save_model(str(folder))
+    files = {"vocab": str(folder / "vocab.json"), "merges": str(folder / "merges.txt")}
+    mask = AddedToken("<mask>", lstrip=True, special=True)  # the space before it is not a token of its own
+    RobertaTokenizerFast(**files, model_max_length=62, mask_token=mask).save_pretrained(folder)
+    config = RobertaConfig(
+        vocab_size=trained.get_vocab_size(),
+        hidden_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+        type_vocab_size=1,
+        initializer_range=0.2,
+    )
+    RobertaForMaskedLM(config).save_pretrained(folder)
     return folder
 
 

@@ -113,6 +113,14 @@ def switch_off(model: nn.Module, norm: str) -> None:
     model.get_submodule(norm).forward = nn.Identity().forward
 
 
+def first_position(model: PreTrainedModel) -> int:
+    """The position of the first token: RoBERTa and its kin count from behind the padding index."""
+    tables = (module for name, module in model.named_modules() if name.endswith("position_embeddings"))
+    return max(
+        (table.padding_idx + 1 for table in tables if getattr(table, "padding_idx", None) is not None), default=0
+    )
+
+
 def truncate(config: PreTrainedConfig, depth: int) -> PreTrainedConfig:
     """The same config with ``depth`` blocks, where the family is known to stand it."""
     config = type(config).from_dict(config.to_dict())

@@ -15,6 +15,7 @@ Source: Arora et al. 2017, "A simple but tough-to-beat baseline for sentence emb
 
 import functools
 import hashlib
+import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,7 +38,13 @@ from bertflow.files import atomic_folder, file_sha256
 from bertflow.records import read_arrays, read_record
 from bertflow.text_keys import hash_texts
 
+logger = logging.getLogger("bertflow")
+
 COUNTS_FILE = "token_counts.safetensors"
+CASES = (
+    "The tokenizer tells cases, so a word weighs as counted in its own spelling alone: count_tokens(text) is better."
+)
+"""What is said of counts by word."""
 CHUNK = 65536
 """Sentences that are counted at a time."""
 
@@ -94,6 +101,8 @@ class TokenCounts:
             counts, words = np.zeros(wanted, dtype=np.int64), WordCounts(value).counts
             # Inside a sentence a word follows a space, and byte-level vocabularies make that a part of its first token.
             pieces = tokenizer([f" {word}" for word in words], add_special_tokens=False, verbose=False)["input_ids"]
+            if len({tuple(tokenizer(f" {one}", add_special_tokens=False)["input_ids"]) for one in ("the", "The")}) > 1:
+                logger.warning(CASES)
             for ids, count in zip(pieces, words.values(), strict=True):
                 np.add.at(counts, ids, count)
             return cls(counts)

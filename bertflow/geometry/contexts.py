@@ -36,6 +36,7 @@ from transformers import AutoModelForMaskedLM
 
 from bertflow.correlation import pearson
 from bertflow.encoder.abstract import check_sentences
+from bertflow.encoder.architecture import first_position
 from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, resolve_device, tokenize
@@ -289,7 +290,7 @@ def read_masked_words(
     """
     folder, rng = open_model(model, revision), np.random.default_rng(seed)
     network = _with_head(folder)
-    limit = min(MOST_TOKENS, int(folder.config.max_position_embeddings))
+    limit = min(MOST_TOKENS, int(folder.config.max_position_embeddings) - first_position(network))
     # The contexts are the input of the head's last matrix.
     head, caught, contexts = network.get_output_embeddings(), [], []
     head.register_forward_pre_hook(lambda module, inputs: caught.append(inputs[0]))

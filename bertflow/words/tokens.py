@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from tokenizers.decoders import ByteLevel
+
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import UsageError
 from bertflow.results import AbstractResult
@@ -170,9 +172,7 @@ class InputRows(AbstractResult):
 
 
 def _cell(value: float | None) -> str:
-    if value is None:
-        return MISSING
-    return f"{value:.3f}" if isinstance(value, float) else str(value)
+    return MISSING if value is None else f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
 def take_apart(encoder: "WordEncoder", texts: Sequence["Tokens"]) -> InputRows:
@@ -244,8 +244,7 @@ def _repeated(texts: Sequence["Tokens"]) -> Iterator[tuple[Spot, Spot]]:
 
 
 def _difference(one: "Tensor", other: "Tensor") -> float:
-    largest = float((one - other).abs().max())
-    return largest if largest > EQUAL * float(one.abs().max()) else 0.0
+    return largest if (largest := float((one - other).abs().max())) > EQUAL * float(one.abs().max()) else 0.0
 
 
 @dataclass(frozen=True, repr=False)
@@ -345,6 +344,7 @@ def _mark_of(tokens: Iterable[str]) -> str:
 
 
 def _read(token: str, mark: str) -> tuple[str, bool]:
-    """A token without its mark, and whether it goes on with a word."""
+    """A token without its mark, and whether it goes on with a word; of byte-level BPE what its bytes spell."""
     bare = token.removeprefix(mark) or token
-    return bare, (bare != token) == MARKS.get(mark, True)
+    goes_on = (bare != token) == MARKS.get(mark, True)
+    return (ByteLevel().decode([bare]) if mark == "Ġ" else bare), goes_on
