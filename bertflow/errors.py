@@ -6,7 +6,7 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 
 import reprlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 MOST_RESAMPLES = 10**6
@@ -67,6 +67,19 @@ class RowError(DataError):
         return f"{self.file}, {self.unit} {self.number}: {self.reason}"
 
 
+class BadRowsError(DataError):
+    """Rows of an array, or sentences of a list, that cannot be used.
+
+    Args:
+        bad: What is wrong with each of them, by its number from 0.
+        message: What is said of the first; its number and what is wrong with it by default.
+    """
+
+    def __init__(self, bad: Mapping[int, str], message: str = "") -> None:
+        super().__init__(message or "Row {}: {}".format(*min(bad.items())))
+        self.bad = dict(bad)
+
+
 class ThresholdMissedError(BertflowError):
     """A score fell below what the user asked for."""
 
@@ -105,11 +118,6 @@ vars(_SHORT).update(maxstring=60, maxother=60, maxlong=60, maxlevel=2)
 def shown(value: object) -> str:
     """A value for a message: its ``repr``, cut where it is long or deep."""
     return _SHORT.repr(value)
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what a library says."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def reason_of(error: Exception) -> str:

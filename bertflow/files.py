@@ -95,21 +95,27 @@ def require_room(path: Path, size: int) -> None:
         )
 
 
-def require_files(*paths: object) -> None:
+def require_files(*paths: object, parts: bool = False) -> None:
     """Refuse files that are missing, before anything is read; what is no path, or on the hub, is left to others.
+
+    Args:
+        paths: The files.
+        parts: Whether they are parts of a folder that was written whole, not files that the user names.
 
     Raises:
         DataError: For the first one that is missing, or a folder, or a pipe or a device, which cannot be read twice.
     """
     for path in paths:
-        if not isinstance(path, str | Path) or str(path).startswith("hub:"):
+        if not isinstance(path, str | Path) or str(path).startswith("hub:") or (place := Path(path)).is_file():
             continue
-        if Path(path).is_dir():
-            raise DataError(f"{path} is a folder. Name the files in it.")
-        if not Path(path).exists():
-            raise DataError(f"{path} is missing. Give the path of an existing file.")
-        if not Path(path).is_file():
-            raise DataError(f"{path} is a pipe or a device, not a file. Write what comes out of it to a file.")
+        if place.is_dir():
+            wrong, do = "is a folder", "Name the files in it."
+        elif not place.exists():
+            wrong = "is a link that leads nowhere" if place.is_symlink() else "is missing"
+            do = "Give the path of an existing file."
+        else:
+            wrong, do = "is a pipe or a device, not a file", "Write what comes out of it to a file."
+        raise DataError(f"{path} {wrong}. {f'Is {place.parent} the right folder, and complete?' if parts else do}")
 
 
 def require_place(path: str | Path | None, folder: bool = False) -> None:

@@ -24,8 +24,8 @@ from pydantic import AfterValidator, Discriminator, Field, TypeAdapter, Validati
 from pydantic_core import ErrorDetails, from_json
 from typing_extensions import TypedDict, is_typeddict
 
-from bertflow.errors import BertflowError, DataError, UsageError, first_line
-from bertflow.files import file_sha256, restore, to_json, write_json
+from bertflow.errors import BertflowError, DataError, UsageError, reason_of
+from bertflow.files import file_sha256, require_files, restore, to_json, write_json
 
 Record = TypeVar("Record")
 SEAL = "record_sha256"
@@ -67,21 +67,8 @@ def read_record(path: str | Path, schema: type[Record], what: str = "record", do
     """
     path = Path(path)
     restore(path.parent)
-    require_file(path)
+    require_files(path, parts=True)
     return parse_record(path.read_bytes(), schema, str(path), what, do)
-
-
-def require_file(path: Path) -> None:
-    """Refuse what cannot be read as a file: nothing at all, a folder, a link that leads nowhere.
-
-    Raises:
-        DataError: The message says what is there.
-    """
-    if not os.path.lexists(path):
-        raise DataError(f"{path} is missing. Is {path.parent} the right folder, and complete?")
-    if not path.is_file():
-        found = "a folder" if path.is_dir() else "a link that leads to none" if path.is_symlink() else "something else"
-        raise DataError(f"{path} should be a file, got {found}. Copy {path.parent} again.")
 
 
 def parse_record(
@@ -149,11 +136,11 @@ def read_arrays(
     from safetensors import SafetensorError
     from safetensors.numpy import load_file
 
-    require_file(path)
+    require_files(path, parts=True)
     try:
         arrays = load_file(path)
     except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is damaged: it should hold safetensors, but: {first_line(error)}. {do}") from None
+        raise DataError(f"{path} is damaged: it should hold safetensors, but: {reason_of(error)}. {do}") from None
     forms = {name: (str(array.dtype), array.ndim) for name, array in arrays.items()}
     if wanted is not None and forms != (
         full := {name: wanted[name] for name in wanted if name in forms or name not in optional}

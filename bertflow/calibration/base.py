@@ -37,7 +37,7 @@ from typing_extensions import TypedDict
 
 from bertflow.calibration.maps import SAVE, MapSpec, RowMap, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
-from bertflow.errors import DataError, UsageError, first_line
+from bertflow.errors import BadRowsError, DataError, UsageError, reason_of
 from bertflow.files import atomic_folder
 from bertflow.moments import Moments, require_finite
 from bertflow.records import (
@@ -221,13 +221,14 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _require_finite(self, mapped: NDArray[np.floating], rows: NDArray[np.int64]) -> None:
         if len(odd := _not_finite(mapped[rows])):
-            row = rows[odd[0]]
-            found = np.atleast_1d(mapped[row])
-            raise DataError(
-                f"Row {row} comes out as {found[~np.isfinite(found)][0]} in {mapped.dtype}: it is too far from the "
-                f"{self.moments_.n:,} rows that {type(self).__name__} was fitted on. Leave it out, or fit on such rows"
+            far = (
+                f"in {mapped.dtype}: it is too far from the {self.moments_.n:,} rows that {type(self).__name__} was "
+                f"fitted on. Leave it out, or fit on such rows"
                 f"{', or give float64' if mapped.dtype == np.float32 else ''}."
             )
+            found = {int(row): np.atleast_1d(mapped[row]) for row in rows[odd]}
+            bad = {row: f"comes out as {x[~np.isfinite(x)][0]} {far}" for row, x in found.items()}
+            raise BadRowsError(bad, "Row {} {}".format(*min(bad.items())))
 
     def _validated(self, X: ArrayLike, reset: bool, **options: Any) -> NDArray[np.floating]:
         if reset:
@@ -314,7 +315,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
         calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
         calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, do=SAVE))
     except (TypeError, RuntimeError, UsageError) as error:
-        raise DataError(f"The calibrator folder {folder} is damaged ({first_line(error)}). {SAVE}") from None
+        raise DataError(f"The calibrator folder {folder} is damaged ({reason_of(error)}). {SAVE}") from None
     widths = record["dim_in"], calibrator.map_.dim_in, calibrator.moments_.dim
     if len(set(widths)) > 1 or (hashes is not None and digest(hashes) != record["text_keys"]):
         raise DataError(f"The calibrator folder {folder} is damaged (its files do not belong together). {SAVE}")

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from bertflow.errors import BertflowError, DataError, first_line
+from bertflow.errors import BertflowError, DataError, reason_of
 from bertflow.progress import at_level
 
 if TYPE_CHECKING:
@@ -122,8 +122,8 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
         if DEBUG in argv or os.environ.get("BERTFLOW_DEBUG") == "1":
             traceback.print_exc()
         if line := next((OTHERS[kind.__name__] for kind in type(error).__mro__ if kind.__name__ in OTHERS), ""):
-            return _failed(line.format(first_line(error).rstrip(".")), DataError.exit_code)
-        what = f"{type(error).__name__}: {first_line(error)}".rstrip(".")
+            return _failed(line.format(reason_of(error)), DataError.exit_code)
+        what = f"{type(error).__name__}: {reason_of(error)}"
         return _failed(f"Internal error: {what}. Please report it, with what {DEBUG} prints.", INTERNAL)
     return code
 

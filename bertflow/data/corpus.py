@@ -14,8 +14,9 @@ Clean means: white space collapsed, nothing empty, no sentence twice, the order 
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from bertflow.data.tables import (
     table_suffix,
     usable_lines,
 )
-from bertflow.errors import DataError, shown
+from bertflow.errors import DataError, RowError, shown
 
 logger = logging.getLogger(__name__)
 
@@ -38,6 +39,8 @@ DIGITS = 15
 """Most digits of a count, so that sums of counts are exact."""
 SEPARATOR = "||"
 """Between the past questions of an answer in one cell."""
+Place = Callable[[str], RowError]
+"""Where a sentence was read: gives the error of its row, for a reason."""
 
 
 def load_sentences(paths: str | Path | Sequence[str | Path], columns: Sequence[str] | None = None) -> list[str]:
@@ -71,13 +74,20 @@ def stream_sentences(
     Raises:
         DataError: As ``load_sentences``.
     """
+    return (sentence for _, sentence in placed_sentences(paths, columns, streaming))
+
+
+def placed_sentences(
+    paths: Sequence[str | Path], columns: Sequence[str] | None = None, streaming: bool = True
+) -> Iterator[tuple[Place, str]]:
+    """As ``stream_sentences``, each with its place."""
     columns = [columns] if isinstance(columns, str) else columns
     empty = True
     for source in paths:
-        for text in _read_source(str(source), columns, streaming):
+        for place, text in _read_source(str(source), columns, streaming):
             if sentence := " ".join(text.split()):
                 empty = False
-                yield sentence
+                yield place, sentence
     if empty:
         raise DataError(f"{', '.join(map(str, paths))} should hold sentences, but holds none. Give text.")
 
@@ -95,7 +105,7 @@ def require_corpus(sentences: Sequence[str]) -> None:
         )
 
 
-def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[str]:
+def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
     choices = COLUMNS["sentences"] if columns is None else [columns]
     do = "Name the columns that hold text with the option columns"
     numbers = f"{do} (by number, from 1, if the file has no header)."
@@ -104,7 +114,7 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
         table = load_hub_table(source.removeprefix("hub:"), streaming=streaming)
         names = table.require(choices, numbers)
     elif is_plain_text(path) or path.is_dir():
-        yield from (line for _, line in usable_lines(path))
+        yield from ((partial(RowError, source, number), line) for number, line in usable_lines(path))
         return
     elif table_suffix(path) is None:
         raise DataError(
@@ -116,10 +126,10 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
     if columns is None:
         logger.info("%s: text is read from %s.", table.name, " + ".join(names))
 
-    def texts(row: tuple[int, tuple[Any, ...]]) -> list[str]:
-        cells = zip(names, row[1], strict=True)
+    def texts(row: tuple[int, tuple[Any, ...]]) -> list[tuple[Place, str]]:
+        cells, place = zip(names, row[1], strict=True), partial(table.bad, row[0])
         filled = [(name, cell) for name, cell in cells if (cell.strip() if isinstance(cell, str) else cell is not None)]
-        return [table.text(row[0], name, cell, f"{do}.") for name, cell in filled]
+        return [(place, table.text(row[0], name, cell, f"{do}.")) for name, cell in filled]
 
     for found in usable(texts, table.read(names)):
         yield from found

@@ -5,20 +5,24 @@
     len(skipped)
 
 A bad row is a line that is not UTF-8 or not JSON, a line with a cell too many, an empty cell, a score that is not a
-number, a vector with a NaN. What is wrong with a whole file (it is missing, it is damaged, its columns or its first
-line) is refused all the same, and so is a task that has a known number of pairs.
+number, a vector with a NaN, a sentence whose embedding is not finite, for ``embed``. What is wrong with a whole file
+(it is missing, it is damaged, its columns or its first line) is refused all the same, and so is a task that has a
+known number of pairs.
 
 The rows that are left are numbered without gaps, so row i of what is made is row i of those that were kept: what stands
 in the list must be taken out of the input, too, to put both side by side.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bertflow.errors import DataError, RowError
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import BadRowsError, DataError, RowError
 from bertflow.files import require_place
 from bertflow.progress import place
 from bertflow.tables import require_writable, write_rows
@@ -113,6 +117,26 @@ def usable(make: Callable[[Given], Made], rows: Iterable[Given]) -> Iterator[Mad
             leave_out(error)
         else:
             yield made
+
+
+def refuse(bad: Mapping[int, str]) -> None:
+    """Refuse rows, unless there are none or bad rows are left out."""
+    if bad and _ACTIVE.get() is None:
+        raise BadRowsError(bad)
+
+
+def usable_rows(
+    function: Callable[[Any], NDArray[np.floating]], rows: Sequence[Any] | NDArray[Any], dim: int
+) -> tuple[NDArray[np.floating], dict[int, str]]:
+    """What ``function`` makes of those rows that it takes, (n, dim), and what is wrong with the others, by number."""
+    kept, bad = [*range(len(rows))], dict[int, str]()
+    while kept:
+        try:
+            return function([rows[row] for row in kept] if bad else rows), bad
+        except BadRowsError as error:
+            bad |= {kept[at]: reason for at, reason in error.bad.items()}
+            kept = [row for row in kept if row not in bad]
+    return np.empty((0, dim), np.float32), bad
 
 
 def _require_own(path: Path) -> None:

@@ -70,15 +70,20 @@ def read_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     Raises:
         DataError: If the file is missing or damaged, or a line is not UTF-8; the message gives line and byte, from 1.
     """
-    return ((number, _decoded(path, number, raw)) for number, raw in read_raw_lines(path))
+    return ((number, decoded(path, number, raw)) for number, raw in read_raw_lines(path))
 
 
 def usable_lines(path: str | Path) -> Iterator[tuple[int, str]]:
     """As ``read_lines``; lines that are not text are left out where ``skip_bad`` asks for it."""
-    return usable(lambda line: (line[0], _decoded(path, *line)), read_raw_lines(path))
+    return usable(lambda line: (line[0], decoded(path, *line)), read_raw_lines(path))
 
 
-def _decoded(path: str | Path, number: int, raw: bytes) -> str:
+def decoded(path: str | Path, number: int, raw: bytes) -> str:
+    """A line of a file as text, without its end.
+
+    Raises:
+        RowError: If it is not UTF-8, or holds a zero.
+    """
     line = raw.removesuffix(b"\n").removesuffix(b"\r")
     if number == 1 and b"\r" in line and not raw.endswith(b"\n"):
         raise DataError(f"{path}: its lines end with CR alone. Save it with LF as the end of a line.")
@@ -218,7 +223,7 @@ def _split_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
     def lines() -> Iterator[str]:
         for number, raw in read_raw_lines(path):
             try:
-                line = _decoded(path, number, raw)
+                line = decoded(path, number, raw)
             except RowError as error:  # of the whole row, which may have several lines
                 bad.append(error)
                 line = raw.decode(errors="replace").rstrip("\r\n")

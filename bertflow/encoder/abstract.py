@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, UsageError, shown
+from bertflow.errors import BadRowsError, DataError, UsageError, shown
 from bertflow.files import atomic_folder
 from bertflow.similarity import SIMILARITIES, unit_rows
 
@@ -42,6 +42,7 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 
 KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
 """Options of ``encode``."""
+REPAIR = "Leave the sentence out, or look for an overflow in the encoder."
 SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt", "chunks")
 """Options that an encoder shows in its ``repr``, those that are at their default left out."""
 
@@ -191,10 +192,9 @@ class AbstractEncoder(SentenceEncoder):
         x = self._encode(texts, role, progress if show_progress_bar is None else show_progress_bar, batch_size)
         if not (finite := np.isfinite(x).all(-1)).all():
             row = int(np.argmin(finite))
-            raise DataError(
-                f"Embeddings must be finite, but that of sentence {row}, {shown(texts[row])}, is not. "
-                "Leave the sentence out, or look for an overflow in the encoder."
-            )
+            message = f"Embeddings must be finite, but that of sentence {row}, {shown(texts[row])}, is not. {REPAIR}"
+            bad = np.flatnonzero(~finite).tolist()
+            raise BadRowsError(dict.fromkeys(bad, f"the embedding is not finite. {REPAIR}"), message)
         x = unit_rows(x).astype(np.float32) if normalize_embeddings and len(x) else x
         return x[0] if one else x
 

@@ -31,7 +31,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from bertflow.errors import UsageError, first_line
+from bertflow.errors import UsageError, reason_of
 
 logger = logging.getLogger("bertflow")
 
@@ -179,8 +179,7 @@ def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedMo
         raise
     except WANTS_MORE as error:
         raise UsageError(
-            f"A model of type {kind} cannot read a sentence by itself: {first_line(error).rstrip('.')}. "
-            "Choose another model."
+            f"A model of type {kind} cannot read a sentence by itself: {reason_of(error)}. Choose another model."
         ) from error
     if not equal:
         raise UsageError(

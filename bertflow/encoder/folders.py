@@ -33,14 +33,13 @@ from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.pooling import Pooling
 from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_modules, st_pooling, st_transformer
 from bertflow.errors import DataError, UsageError
-from bertflow.files import file_sha256
+from bertflow.files import file_sha256, require_files
 from bertflow.records import (
     Checksums,
     Size,
     checksums,
     read_record,
     require_export,
-    require_file,
     require_whole,
     write_record,
 )
@@ -232,8 +231,7 @@ class ModelFolder:
         files = next((found for pattern in WEIGHTS if (found := sorted(self.path.glob(pattern)))), [])
         if not files:
             raise DataError(f"{self.path} holds no weights ({' or '.join(WEIGHTS)}). Is it a complete model folder?")
-        for path in files:
-            require_file(path)
+        require_files(*files, parts=True)
         return file_sha256(*files)
 
 

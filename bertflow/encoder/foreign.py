@@ -7,7 +7,7 @@ from typing import Any
 from transformers.utils import logging as transformers_logging
 
 from bertflow.encoder.architecture import WANTS_MORE
-from bertflow.errors import BertflowError, DataError, first_line
+from bertflow.errors import BertflowError, DataError, reason_of
 
 FOREIGN = (*WANTS_MORE, EOFError, MemoryError, OSError)
 """What other libraries raise about damaged files, beside errors of their own."""
@@ -47,7 +47,7 @@ class OneLine(AbstractContextManager[None]):
         # tokenizers raise Exception itself
         foreign = kind is Exception or isinstance(error, FOREIGN) or _library(kind) in LIBRARIES
         if foreign and not isinstance(error, BertflowError):
-            raise DataError(f"{self.failed}: {first_line(error)}") from error
+            raise DataError(f"{self.failed}: {reason_of(error)}.") from error
 
 
 def _library(kind: type[BaseException] | None) -> str:

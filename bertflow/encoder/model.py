@@ -26,7 +26,7 @@ from bertflow.encoder.architecture import FAMILIES, model_class, some_ids, switc
 from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.pooling import Pooling
-from bertflow.errors import DataError, UsageError, first_line
+from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.onednn import use_onednn
 from bertflow.registry import lookup
 
@@ -56,7 +56,7 @@ def resolve_device(name: str) -> torch.device:
         device = torch.device(name)
         torch.empty(1, device=device)
     except (RuntimeError, AssertionError) as error:
-        reason = first_line(error).rstrip(".")
+        reason = reason_of(error)
         raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
     return device
 

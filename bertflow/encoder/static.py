@@ -15,7 +15,6 @@ is embedded as the first word of the file, its most frequent one: as if it said 
 import functools
 import itertools
 import logging
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +32,6 @@ from bertflow.encoder.pooling import Pooling
 from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError, shown
 from bertflow.files import file_sha256, read_raw_lines
-from bertflow.records import require_file
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_texts
 
@@ -185,8 +183,6 @@ class VectorFile:
 
     def __init__(self, path: Path) -> None:
         self.path, self.count = path, None
-        if os.path.lexists(path):
-            require_file(path)
         (number, line), second = itertools.islice(itertools.chain(self._lines(), ((1, b""), (2, b""))), 2)
         head = line.split()
         self.dim = len(head) - 1

@@ -25,12 +25,13 @@ from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, 
 from bertflow.encoder.license import license_of
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import BadRowsError, DataError, UsageError
 from bertflow.progress import bar
 
 logger = logging.getLogger("bertflow")
 CUT = "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
 """What is said of sentences that are longer."""
+REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""
 
@@ -149,12 +150,10 @@ class AbstractTokenEncoder(AbstractLearner):
         for x, pooling in zip(found, rows, strict=True):
             finite = np.isfinite(x).all(1)
             if not finite.all():
-                first = int(np.argmin(finite))
-                raise DataError(
-                    f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, that of sentence "
-                    f"{first if owners is None else owners[first]} the first (pooling {pooling}, {self._dtype}). Use "
-                    "float32 where half precision overflows; else the weights are damaged."
-                )
+                bad = np.flatnonzero(~finite) if owners is None else owners[~finite]
+                which = f"that of sentence {bad[0]} the first (pooling {pooling}, {self._dtype})"
+                message = f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, {which}. {REPAIR}"
+                raise BadRowsError(dict.fromkeys(bad.tolist(), f"the embedding is not finite. {REPAIR}"), message)
         return found
 
     def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:

@@ -35,8 +35,9 @@ from bertflow.encoder.model import POOLER, chunks
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts
+from bertflow.files import require_files
 from bertflow.progress import at_level
-from bertflow.records import EXPORT, ExportFiles, Size, read_record, require_export, require_file
+from bertflow.records import EXPORT, ExportFiles, Size, read_record, require_export
 
 GRAPH = Path("onnx") / "model.onnx"
 INT8 = Path("onnx") / "model_int8.onnx"
@@ -102,8 +103,7 @@ class OnnxEncoder(AbstractEncoder):
 
         folder = Path(folder)
         self._record = read_export(folder)
-        for path in (folder / graph, folder / "tokenizer.json"):
-            require_file(path)
+        require_files(folder / graph, folder / "tokenizer.json", parts=True)
         require_export(folder)
         self._graph = graph
         with OneLine(f"{folder / 'tokenizer.json'} is not a tokenizer"):

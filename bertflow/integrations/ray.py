@@ -2,7 +2,8 @@
 
     manifest.json                      what is embedded, and by which encoder
     vectors/00000-of-00042.parquet     ``row`` of the text, counted over all files, and its ``vector`` (float32)
-    done/00000-of-00042.safetensors    written last: the moments of that file's vectors, and the XXH3 of its text
+    done/00000-of-00042.safetensors    written last: the moments of that file's vectors, and the XXH3 of its text, of
+                                       the file and of the moments
     moments.safetensors                the moments of all vectors, from which every closed form can be fitted
 
 The text is cut into pieces before anything runs: row groups of a parquet file, ranges of bytes of a text file. A piece
@@ -20,9 +21,10 @@ that has changed.
 """
 
 import logging
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import starmap
+from itertools import chain, starmap, takewhile
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,16 +32,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
+from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
+from bertflow.data.tables import decoded, open_table
+from bertflow.data.vectors import open_parquet, readable_parquet
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.model import chunks
-from bertflow.errors import DataError, UsageError, needs
-from bertflow.files import atomic_file
+from bertflow.errors import DataError, RowError, UsageError, needs
+from bertflow.files import atomic_file, file_xxh3
 from bertflow.moments import Moments
-from bertflow.records import Count, read_record, write_record
+from bertflow.records import Count, read_arrays, read_record, write_record
 
 with needs("ray", "ray"):
     import ray
@@ -49,6 +54,8 @@ logger = logging.getLogger("bertflow")
 
 PIECE = 100_000
 """Rows of a piece, approximately: the work that is lost when a worker dies."""
+SUMS = {"text", "vectors", "moments"}
+"""What has a checksum; vectors by earlier versions have not, and some not even their text."""
 BLOCK = 8192
 """Sentences encoded at a time; the memory of a worker grows with this."""
 
@@ -72,10 +79,14 @@ class Piece:
     name: str = ""
 
     def read(self, column: str) -> Iterator[tuple[int, str]]:
-        """The rows that hold text, with their numbers."""
+        """The rows that hold text, with their numbers.
+
+        Raises:
+            RowError: For a row that is not text.
+        """
         texts = _parquet_rows(self, column) if self.path.endswith(".parquet") else _lines(self)
         for row, text in enumerate(texts, start=self.row):
-            if sentence := " ".join((text or "").split()):
+            if sentence := " ".join(text.split()):
                 yield row, sentence
 
     def digest(self, column: str) -> str:
@@ -151,10 +162,8 @@ def embed_with_ray(
     pieces = cut(files, piece)
     RayManifest(make().describe(), column, pieces).begin(output)
     found = {each: _facts(output, each) for each in pieces}
-    if any(facts and "text" not in facts for facts in found.values()):
-        logger.info(
-            "%s was begun by an earlier version, which kept no fingerprint of the text: it is not compared.", output
-        )
+    if any(facts and not facts.keys() >= SUMS for facts in found.values()):
+        logger.info("%s was begun by an earlier version, which kept no checksums: not all of it is compared.", output)
     left = [each for each, facts in found.items() if not _is_done(output, each, column, facts)]
     if left:
         rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
@@ -166,7 +175,7 @@ def embed_with_ray(
         )
         for _ in embedded.iter_rows():
             pass  # a worker returns the name of the file that it has written
-    parts = [Moments.from_arrays(load_file(_done(output, each))) for each in pieces]
+    parts = [Moments.from_arrays(read_arrays(_done(output, each), Moments.ARRAYS)) for each in pieces]
     if not any(part.n for part in parts):
         raise DataError(f"{', '.join(map(str, files))} should hold text, but all rows are blank. Give text.")
     moments = Moments.merged(part for part in parts if part.n)
@@ -196,9 +205,9 @@ class _Worker:
                 moments = moments.merge(Moments.of(x))
                 columns = [pa.array(numbers, pa.int64()), pa.FixedSizeListArray.from_arrays(pa.array(x.ravel()), dim)]
                 writer.write_table(pa.table(columns, schema=schema))
-        facts = {"text": digest.hexdigest(), "bytes": str(vectors.stat().st_size)}
+        sums = {"text": digest.hexdigest(), "vectors": file_xxh3(vectors), "moments": _sum(moments.arrays())}
         with atomic_file(_done(self.output, piece)) as aside:
-            save_file(moments.arrays(), aside, facts)
+            save_file(moments.arrays(), aside, sums | {"bytes": str(vectors.stat().st_size)})
         return {"name": piece.name}
 
 
@@ -224,10 +233,8 @@ def cut(files: Sequence[str | Path], size: int = PIECE) -> list[Piece]:
 
 def _row_groups(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
     """First row group, the one after the last, and number of rows, of each piece."""
-    try:
-        metadata = pq.ParquetFile(path).metadata
-    except (pa.ArrowException, OSError) as error:
-        raise DataError(f"{path} is not a parquet file: {error}. Fetch it again.") from None
+    with readable_parquet(path):
+        metadata = open_parquet(path).metadata
     start = rows = 0
     for group in range(metadata.num_row_groups):
         rows += metadata.row_group(group).num_rows
@@ -246,25 +253,39 @@ def _byte_ranges(path: Path, size: int) -> Iterator[tuple[int, int, int]]:
             start = stop
 
 
-def _parquet_rows(piece: Piece, column: str) -> Iterator[str | None]:
-    file = pq.ParquetFile(piece.path)
-    if column not in file.schema_arrow.names:
-        known = ", ".join(file.schema_arrow.names)
-        raise DataError(f"{piece.path} should have a column {column}, but has {known}. Give column=...")
-    for batch in file.iter_batches(BLOCK, row_groups=list(range(piece.start, piece.stop)), columns=[column]):
-        yield from batch.column(0).to_pylist()
+def _parquet_rows(piece: Piece, column: str) -> Iterator[str]:
+    with readable_parquet(Path(piece.path)):
+        file, table = open_parquet(Path(piece.path)), open_table(piece.path)
+        (column,) = table.require([[column]], "Give column=...")
+        before = sum(file.metadata.row_group(group).num_rows for group in range(piece.start))
+        batches = file.iter_batches(BLOCK, row_groups=list(range(piece.start, piece.stop)), columns=[column])
+        cells = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
+        for number, text in enumerate(cells, start=before + 1):
+            blank = text is None or (isinstance(text, str) and not text.strip())
+            yield "" if blank else table.text(number, column, text, "Give column=...")
 
 
 def _lines(piece: Piece) -> Iterator[str]:
-    with Path(piece.path).open("rb") as file:
+    path = Path(piece.path)
+    with path.open("rb") as file:
         file.seek(piece.start)
-        while file.tell() < piece.stop:
-            start = file.tell()
+        for number, raw in enumerate(takewhile(lambda _: file.tell() <= piece.stop, file), start=1):
+            first = not piece.start and number == 1
             try:
-                yield file.readline().decode()
-            except UnicodeDecodeError as error:
-                what = f"the line at byte {start:,} is not: {error.reason}"
-                raise DataError(f"{piece.path} should be UTF-8, but {what}. Convert it.") from None
+                line = decoded(path, 1 if first else 2, raw.removeprefix(BOM_UTF8) if first else raw)
+            except RowError as error:
+                file.seek(0)
+                before = sum(1 for _ in takewhile(lambda _: file.tell() <= piece.start, file))
+                raise RowError(piece.path, before + number, error.reason) from None
+            yield line
+
+
+def _sum(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """XXH3 of some arrays."""
+    digest = xxhash.xxh3_64()
+    for name in sorted(arrays):
+        digest.update(np.ascontiguousarray(arrays[name]).data)
+    return digest.hexdigest()
 
 
 def _line(row: int, sentence: str) -> bytes:
@@ -277,13 +298,16 @@ def _done(output: Path, piece: Piece) -> Path:
 
 def _facts(output: Path, piece: Piece) -> dict[str, str]:
     """What is known of the vectors of a piece; nothing where they are missing or damaged."""
-    if not _vectors(output, piece).is_file():
+    vectors, done = _vectors(output, piece), _done(output, piece)
+    if not vectors.is_file():
         return {}
     try:
-        with safe_open(_done(output, piece), "numpy") as file:
-            return {"name": piece.name, **(file.metadata() or {})}
-    except (SafetensorError, OSError):
+        with safe_open(done, "numpy") as file:
+            facts = {"name": piece.name, **(file.metadata() or {})}
+        found = {"bytes": str(vectors.stat().st_size), "moments": _sum(read_arrays(done, Moments.ARRAYS))}
+    except (SafetensorError, OSError, DataError):
         return {}
+    return facts if all(facts.get(name, value) == value for name, value in found.items()) else {}
 
 
 def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) -> bool:
@@ -292,14 +316,13 @@ def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) 
     Raises:
         DataError: If they are of other text than the piece holds now.
     """
-    if "text" not in facts:
-        return bool(facts)  # by an earlier version
-    if facts["text"] != piece.digest(column):
+    if "text" in facts and facts["text"] != piece.digest(column):
         raise DataError(
             f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
             "since. Choose another folder."
         )
-    return facts.get("bytes") == str(_vectors(output, piece).stat().st_size)
+    found = file_xxh3(_vectors(output, piece)) if facts else ""
+    return bool(facts) and facts.get("vectors", found) == found
 
 
 def _vectors(output: Path, piece: Piece) -> Path:

@@ -3,7 +3,10 @@
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
     facts     key, value (JSON)                       identity, sizes, revision
-    chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 2
+    chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 4
+
+An embedding is float32 numbers and their XXH3 (64 bits), which is compared whenever it is read; indexes of earlier
+versions have formats 1 and 2, and no such checksums.
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
 read while one writes. Every write names the content anew (``state``), so that what is derived from it knows whether it
@@ -13,6 +16,7 @@ Source: https://www.sqlite.org/atomiccommit.html for what happens when a write i
 """
 
 import json
+import logging
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -26,13 +30,19 @@ from typing import Any, NotRequired, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import TypedDict
+from xxhash import xxh3_64_digest
 
 from bertflow.data.corpus import Answer
 from bertflow.errors import DataError
 from bertflow.records import Count, FileName, Size, parse_record
 
-FORMAT, CHUNKED = 1, 2
+logger = logging.getLogger("bertflow")
+FORMAT, CHUNKED = 3, 4
 """Of an index that keeps its answers whole, and of one that keeps their chunks."""
+UNSUMMED = (1, 2)
+"""The same of earlier versions, whose embeddings have no checksums."""
+SUM = 8
+"""Bytes of a checksum."""
 APPLICATION = 0x62666169
 """Marks the file as an index of answers: "bfai"."""
 CAREFUL = "PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON;"
@@ -109,9 +119,12 @@ class Storage:
         try:
             self._connection.executescript(CAREFUL)
             marks = tuple(self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in MARKS)
-            if marks not in ((APPLICATION, FORMAT), (APPLICATION, CHUNKED)):
-                raise DataError(f"{path} is not an index of format {FORMAT} or {CHUNKED}. Is it by a later bertflow?")
-            if marks[1] == FORMAT:
+            if marks[0] != APPLICATION or marks[1] not in (*UNSUMMED, FORMAT, CHUNKED):
+                raise DataError(f"{path} is not an index of format 1 to {CHUNKED}. Is it by a later bertflow?")
+            self._sum = 0 if marks[1] in UNSUMMED else SUM
+            if not self._sum:
+                logger.info("%s was written by an earlier version: its embeddings have no checksums.", path)
+            if marks[1] in (UNSUMMED[0], FORMAT):
                 self._connection.execute(f"CREATE TEMP {CHUNKS}")
             self._connection.execute(VIEW)
         except DataError:
@@ -187,7 +200,7 @@ class Storage:
         """Add an answer with its phrases, whose embeddings are rows of ``raw`` and ``calibrated``."""
         answer = self._connection.execute("INSERT INTO answers (id) VALUES (?)", (name,)).lastrowid
         for text, row, chunk in phrases:
-            values = (answer, text, _blob(raw[row]), None if calibrated is None else _blob(calibrated[row]))
+            values = (answer, text, self._blob(raw[row]), None if calibrated is None else self._blob(calibrated[row]))
             number = self._connection.execute(INSERT, values).lastrowid
             if chunk:
                 self._connection.execute("INSERT INTO chunks VALUES (?, ?, ?, ?, ?)", (number, *chunk))
@@ -198,7 +211,7 @@ class Storage:
 
     def recalibrate(self, numbers: Iterable[int], calibrated: Iterable[Float32 | None]) -> None:
         """Replace the calibrated embeddings of some phrases; None removes them."""
-        rows = [(_blob(row), number) for number, row in zip(numbers, calibrated, strict=True)]
+        rows = [(self._blob(row), number) for number, row in zip(numbers, calibrated, strict=True)]
         self._connection.executemany("UPDATE phrases SET calibrated = ? WHERE number = ?", rows)
 
     def count(self, table: str) -> int:
@@ -236,7 +249,7 @@ class Storage:
         query = f"SELECT number, {'raw' if raw else 'coalesce(calibrated, raw)'} FROM phrases WHERE number IN"
         found = self._found(numbers, self._among((int, bytes), query, numbers))
         rows = [found[number][0] for number in numbers]
-        return self._matrix(rows, len(rows[0]) // 4 if raw else self.facts()["dim"])
+        return self._matrix(rows, (len(rows[0]) - self._sum) // 4 if raw else self.facts()["dim"])
 
     def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         """What a ``Hit`` says of some phrases, by their number, without the score."""
@@ -277,13 +290,18 @@ class Storage:
 
     def _matrix(self, rows: Sequence[bytes], dim: int) -> Float32:
         """Embeddings (n, dim), as they are kept in the file."""
-        if {len(row) for row in rows} <= {4 * dim}:
-            x = np.frombuffer(b"".join(rows), "<f4").reshape(len(rows), dim)
+        size = 4 * dim
+        if {len(row) for row in rows} <= {size + self._sum}:
+            if self._sum and any(xxh3_64_digest(row[:size]) != row[size:] for row in rows):
+                raise DataError(f"{self.path} is damaged: an embedding is not what was written. {RESTORE}")
+            x = np.frombuffer(b"".join(row[:size] for row in rows), "<f4").reshape(len(rows), dim)
             if np.isfinite(x).all():
                 return x
         raise DataError(f"{self.path} is damaged: an embedding is not {dim} finite numbers. {RESTORE}")
 
-
-def _blob(row: Float32 | None) -> bytes | None:
-    """An embedding as it is stored in the file."""
-    return None if row is None else row.astype("<f4").tobytes()
+    def _blob(self, row: Float32 | None) -> bytes | None:
+        """An embedding as it is stored in the file."""
+        if row is None:
+            return None
+        content = row.astype("<f4").tobytes()
+        return content + xxh3_64_digest(content) if self._sum else content

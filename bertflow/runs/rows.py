@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -13,10 +13,11 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
-from bertflow.data.skipping import skipping
+from bertflow.data.corpus import placed_sentences
+from bertflow.data.skipping import leave_out, skipping, usable_rows
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
 from bertflow.encoder.identity import Identity
-from bertflow.errors import DataError, RowError, UsageError
+from bertflow.errors import BadRowsError, DataError, RowError, UsageError, shown
 from bertflow.files import file_sha256, scratch_folder
 from bertflow.moments import Moments
 from bertflow.progress import Advance, place
@@ -132,7 +133,7 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
     )
 
 
-def calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:
+def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:
     """What decides the numbers of a calibrated store."""
     parameters = ", ".join(f"{key}={value!r}" for key, value in calibrator.get_params().items())
     return store.recipe | {
@@ -162,8 +163,8 @@ def check_output(output: Path, source: Source) -> None:
 
 def write_calibrated(
     output: Path, source: Source, calibrator: AbstractCalibrator, folder: Path, advance: Advance
-) -> int:
-    """Write calibrated rows into a file; returns how many an interrupted run had written already."""
+) -> tuple[int, int]:
+    """Write calibrated rows into a file; returns how many, and how many an interrupted run had written already."""
     job = {"calibrator": file_sha256(folder / RECORD)}
     beside = source if isinstance(source, Vectors) and source.column is not None else None
 
@@ -174,12 +175,36 @@ def write_calibrated(
             yield x, z
 
     try:
-        return write_matrix(output, source, blocks, calibrator.dim_out, job, advance, beside)
+        return source.n, write_matrix(output, source, blocks, calibrator.dim_out, job, advance, beside)
     except RowError:
-        if (skipped := skipping()) is None or isinstance(source, EmbeddingStore):
+        if (skipped := skipping()) is None:
             raise
     bad = {row: reason for *_, found in _calibrated(source, calibrator, 0) for row, reason in found.items()}
-    return write_calibrated(output, source.without(bad, skipped), calibrator, folder, advance)
+    vectors = _vectors_of(source) if isinstance(source, EmbeddingStore) else source
+    return write_calibrated(output, vectors.without(bad, skipped), calibrator, folder, advance)
+
+
+def write_store(
+    output: Path, source: EmbeddingStore, calibrator: AbstractCalibrator, folder: Path, advance: Advance
+) -> int:
+    """Write calibrated rows into a store of the same text; returns how many."""
+    recipe = _calibrated_recipe(calibrator, folder, source)
+    try:
+        bad = source.mapped(calibrator.transform, output, recipe, calibrator.dim_out, advance).left_out
+    except BadRowsError as error:
+        bad = error.bad
+    for row, reason in bad.items():
+        leave_out(RowError(str(source.folder), row, reason, "row"))
+    return source.n - len(bad)
+
+
+def _vectors_of(store: EmbeddingStore) -> Vectors:
+    """The rows of a store as if they were a file of vectors."""
+
+    def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
+        return ((x, {}) for x in store.blocks(size, start, stop))
+
+    return Vectors(store.folder, store.n, store.dim, np.dtype(np.float32), None, read)
 
 
 def _calibrated(
@@ -187,21 +212,22 @@ def _calibrated(
 ) -> Iterator[tuple[NDArray[np.floating], NDArray[np.floating], dict[int, str]]]:
     """Rows from a first one on, in blocks, raw and calibrated; those that a calibrator refuses by row, and why."""
     for block in source.blocks(start=start):
-        bad: dict[int, str] = {}
-        try:
-            z = calibrator.transform(block)
-        except DataError:
-            z = block[:0]
-            for at, row in enumerate(block, start):
-                try:
-                    calibrator.transform(row[None])
-                except DataError as error:
-                    place = source.row_in_file(at) if isinstance(source, Vectors) else at
-                    bad[place] = str(error).removeprefix("Row 0 ")
-            if not bad:
-                raise
-        yield block, z, bad
+        z, bad = usable_rows(calibrator.transform, block, calibrator.dim_out)
+        place = source.row_in_file if isinstance(source, Vectors) else int
+        yield block, z, {place(start + at): reason for at, reason in bad.items()}
         start += len(block)
+
+
+def leave_out_sentences(bad: Mapping[int, str], text: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Refuse sentences by their places in a text, or leave them out, and name their lines: the text is read again.
+
+    Raises:
+        RowError: For the first one, unless bad rows are left out.
+    """
+    if bad:
+        for number, (place, sentence) in enumerate(placed_sentences(text, columns)):
+            if number in bad:
+                leave_out(place(f"{shown(sentence)}: {bad[number]}"))
 
 
 @contextmanager

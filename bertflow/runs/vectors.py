@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from bertflow.errors import DataError, UsageError, require_seed
+from bertflow.errors import BadRowsError, DataError, UsageError, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.progress import bar, place, reading, watched
@@ -187,14 +187,19 @@ def embed(
     encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
     _count_tokens(encoder, lambda: stream_sentences(text, named))
     with ExitStack() as stack, rows.resumable(f"What is done is kept in {store}"):
-        made = EmbeddingStore.build_streamed(
-            encoder,
-            lambda: reading(stream_sentences(text, named)),
-            store,
-            shards,
-            storage,
-            lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
-        )
+        try:
+            made = EmbeddingStore.build_streamed(
+                encoder,
+                lambda: reading(stream_sentences(text, named)),
+                store,
+                shards,
+                storage,
+                lambda begun: stack.enter_context(bar(begun.n, "embedding", progress, "rows")),
+            )
+        except BadRowsError as error:
+            rows.leave_out_sentences(error.bad, text, named)
+            raise
+    rows.leave_out_sentences(made.sentences_left_out(), text, named)
     if without_text_hashes:
         made.forget_text()
     return Embedded(made, time.monotonic() - begin)
@@ -318,14 +323,13 @@ def transform(
     fitted, source = load_calibrator(folder), rows.open_source(store, vectors, column)
     rows.check_output(output, source)
     rows.require_same(fitted, folder, source, bare)
-    begin, kept = time.monotonic(), 0
+    begin, n, kept = time.monotonic(), 0, 0
     with bar(source.n, "calibrating", progress, "rows") as advance, rows.resumable("What is done is kept"):
         if isinstance(source, Vectors) or output.suffix in FORMATS:
-            kept = rows.write_calibrated(output, source, fitted, folder, advance)
+            n, kept = rows.write_calibrated(output, source, fitted, folder, advance)
         else:
-            recipe = rows.calibrated_recipe(fitted, folder, source)
-            source.mapped(fitted.transform, output, recipe, fitted.dim_out, advance)
-    return Transformed(output, source.n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
+            n = rows.write_store(output, source, fitted, folder, advance)
+    return Transformed(output, n, fitted.dim_in, fitted.dim_out, kept, time.monotonic() - begin)
 
 
 def _count_tokens(encoder: "SentenceEncoder", read: Callable[[], Iterable[str]]) -> None:

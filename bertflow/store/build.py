@@ -29,8 +29,8 @@ from bertflow.files import file_xxh3, require_room
 from bertflow.progress import Advance, place
 from bertflow.records import Count, read_record, write_record
 from bertflow.registry import lookup
-from bertflow.store.shards import DTYPES, Shard, layout
-from bertflow.store.text import HASHES, ROW_IDS, SPOOL
+from bertflow.store.shards import DTYPES, Block, Shard, layout
+from bertflow.store.text import HASHES, ROW_IDS, SPOOL, STARTS, hashes_without, save_array
 
 logger = logging.getLogger("bertflow")
 
@@ -42,8 +42,8 @@ ARRAYS: Mapping[str, str] = {ROW_IDS: "int64", HASHES: "uint64"}
 OWN = (SPOOL, *ARRAYS)
 """What a folder may hold before it has a ``store.json``."""
 VERSIONED = ("bertflow", "torch", "transformers")
-Blocks = Callable[[int, int], Iterable[NDArray[np.float32]]]
-"""Gives rows ``start`` to ``stop`` of a new store, in blocks."""
+Blocks = Callable[[int, int], Iterable[Block]]
+"""Gives rows ``start`` to ``stop`` of what a new store is made of, in blocks."""
 POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""
 MOST_SHARDS = 99_999
@@ -96,12 +96,17 @@ class Manifest:
 
     def without_hashes(self, folder: Path) -> "Manifest":
         """Delete the hashes of the corpus in ``folder``, and their checksum in its ``store.json``."""
-        kept = self
-        if self.xxh3 is not None:
-            kept = replace(self, xxh3={name: value for name, value in self.xxh3.items() if name != HASHES})
-            write_record(folder / MANIFEST, asdict(kept))
+        listed = _checksums(folder) if self.xxh3 is None else self.xxh3
+        kept = replace(self, xxh3={name: value for name, value in listed.items() if name != HASHES})
+        write_record(folder / MANIFEST, asdict(kept))
         (folder / HASHES).unlink(missing_ok=True)
         return kept
+
+    def leave_out(self, rows: set[int], folder: Path) -> None:
+        """Take the hashes of some sentences of the text that is still in ``folder`` out of those of the corpus."""
+        if HASHES in self.arrays(folder) and (folder / SPOOL / STARTS).exists():
+            save_array(folder / HASHES, hashes_without(rows, folder / SPOOL, np.load(folder / HASHES)))
+            write_record(folder / MANIFEST, asdict(replace(self, xxh3=_checksums(folder))))
 
 
 @dataclass(frozen=True)
@@ -217,13 +222,18 @@ def begin(folder: Path, create: Callable[[], Plan], check: Callable[[], Plan]) -
             manifest = read_manifest(folder)
             if not all(is_as_written(folder, manifest, name) for name in ARRAYS):
                 create()
+                if manifest.xxh3 is not None and HASHES not in manifest.xxh3:
+                    (folder / HASHES).unlink(missing_ok=True)
 
 
 def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     """Compute the missing shards, and wait for those that other processes compute.
 
     A shard that existed before is compared with its checksum by the process whose share it is; a damaged one is
-    computed again.
+    computed again. In the end the text is deleted, and the hashes of sentences that have no row.
+
+    Raises:
+        BadRowsError: For rows that cannot be used, unless they are left out (``bertflow.skip_bad``).
     """
     manifest = read_manifest(folder)
     shards = manifest.layout(folder)
@@ -233,6 +243,11 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
     inherited = {number for number, shard in enumerate(shards) if number % world == rank and shard.is_done()}
     left = sorted(range(len(shards)), key=lambda number: ((number - rank) % world, number))
 
+    def told(parts: Iterable[Block]) -> Iterator[Block]:
+        for x, bad in parts:
+            yield x, bad
+            advance(len(x) + len(bad))
+
     def finish(number: int) -> bool:
         """Compute or check one shard; False if another process holds it."""
         shard: Shard = shards[number]
@@ -240,8 +255,7 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
             if held and (shard.is_whole() if number in inherited else shard.is_done()):
                 advance(shard.rows)
             elif held:
-                rows = counted(blocks(shard.start, shard.stop), advance)
-                shard.write(rows)
+                shard.write(told(blocks(shard.start, shard.stop)))
         return held
 
     while left:
@@ -250,6 +264,8 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
             time.sleep(POLL)
         left = busy
     with locked(folder / TEXT, "tidies up"):
+        if left_out := {row for shard in shards for row in shard.left_out}:
+            read_manifest(folder).leave_out(left_out, folder)
         shutil.rmtree(folder / SPOOL, ignore_errors=True)
 
 

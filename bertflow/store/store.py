@@ -9,8 +9,8 @@
 
 The number of shards is fixed when a store is begun. Building again continues a run that was killed: shards with a valid
 marker are kept, the others are computed. Any number of processes may build one store at the same time. Each takes
-shards that no other process holds (``bertflow.store.build``), those of its own share first if torchrun or SLURM gave
-it a rank. Reading maps the files into memory; each is compared with its checksum when it is first read.
+shards that no other process holds (``bertflow.store.build``), those of its own share first if a launcher gave it a
+rank. Reading maps the files into memory; each is compared with its checksum when it is first read.
 
 ``float16`` halves the size on disk. Each shard is then kept around its own center, so that the common mean of all
 embeddings, often most of their length, does not use up the precision of the differences between them.
@@ -27,6 +27,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.skipping import none_skipped, refuse, usable_rows
 from bertflow.data.vectors import map_array
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.encoder.model import chunks
@@ -34,7 +35,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
 from bertflow.store.build import ARRAYS, MANIFEST, TEXT, Blocks, Plan, begin, fill, is_as_written, locked, read_manifest
-from bertflow.store.shards import AGAIN, Shard
+from bertflow.store.shards import AGAIN, Block, Rows, Shard
 from bertflow.store.text import (
     HASHES,
     ROW_IDS,
@@ -42,6 +43,9 @@ from bertflow.store.text import (
     distinct_rows,
     exact_hashes,
     index_text,
+    placed,
+    places,
+    renumbered,
     rows_digest,
     save_array,
     text_digest,
@@ -67,10 +71,14 @@ class EmbeddingStore:
 
     Attributes:
         folder: The folder.
-        n: Number of rows, that is, of distinct sentences.
+        n: Number of rows: of distinct sentences, without those that were left out.
         dim: Width of a row.
         recipe: ``describe()`` of the encoder.
+        left_out: Rows of what it was made of that it lacks, by their number there, and what is wrong with each.
     """
+
+    _rows: Rows
+    left_out: Mapping[int, str]
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
@@ -107,6 +115,7 @@ class EmbeddingStore:
             The finished store; its ``row_ids`` are those of ``sentences``.
 
         Raises:
+            BadRowsError: For sentences whose embeddings are not finite, by their places in ``sentences``.
             DataError: If the folder holds a store of something else; the message names what differs.
         """
         check_sentences(sentences)
@@ -123,13 +132,15 @@ class EmbeddingStore:
                 save_array(folder / HASHES, hash_texts(distinct))
             return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
 
-        if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
-            plan.check(folder)  # a finished store may be in a folder where nothing can be written
-        else:
-            with bar(n, "encoding", progress) as advance:
-                begin(folder, create, lambda: plan)
-                fill(folder, _encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
-        store = cls.open(folder)
+        with placed(row_ids), none_skipped():
+            if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
+                plan.check(folder)  # a finished store may be in a folder where nothing can be written
+            else:
+                with bar(n, "encoding", progress) as advance:
+                    begin(folder, create, lambda: plan)
+                    fill(folder, _encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
+            store = cls.open(folder)
+            refuse(store.left_out)
         store.row_ids = row_ids
         return store
 
@@ -156,6 +167,8 @@ class EmbeddingStore:
             begun: Gets the store, still empty, when the text was read; returns a function that is told of new rows.
 
         Raises:
+            BadRowsError: For sentences whose embeddings are not finite, by their places in the text; inside
+                ``bertflow.skip_bad`` they are ``left_out``.
             DataError: If the folder holds a store of something else; the message names what differs.
         """
         folder = Path(folder)
@@ -192,7 +205,9 @@ class EmbeddingStore:
             return text_rows(spooled(), start, stop)
 
         begin(folder, create, check)
-        fill(folder, _encoded(encoder, sentences), begun(cls(folder)) if begun else lambda rows: None)
+        new = cls(folder)
+        with placed(new._array(ROW_IDS)):
+            fill(folder, _encoded(encoder, sentences), begun(new) if begun else lambda rows: None)
         return cls.open(folder)
 
     def mapped(
@@ -213,19 +228,20 @@ class EmbeddingStore:
             advance: Is told how many more rows are done.
 
         Raises:
+            BadRowsError: For rows that ``function`` refuses; inside ``bertflow.skip_bad`` they are left out.
             DataError: If the folder holds a store of something else; the message names what differs.
         """
-        folder = Path(folder)
-        facts = self._manifest
+        folder, facts = Path(folder), self._manifest
         plan = Plan(recipe, dim, facts.text, facts.corpus, self.n, facts.shards, facts.storage)
 
         def create() -> Plan:
-            for name in self._manifest.arrays(self.folder):
-                save_array(folder / name, self._array(name))
+            save_array(folder / ROW_IDS, self.row_ids)
+            if self.text_hashes is not None:
+                save_array(folder / HASHES, self.text_hashes)
             return plan
 
-        def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
-            return (function(x) for x in self.blocks(start=start, stop=stop))
+        def blocks(start: int, stop: int) -> Iterator[Block]:
+            return (usable_rows(function, x, dim) for x in self.blocks(start=start, stop=stop))
 
         begin(folder, create, lambda: plan)
         fill(folder, blocks, advance)
@@ -245,6 +261,9 @@ class EmbeddingStore:
                 f"{folder} is not finished: {len(missing)} of {len(shards)} shards are missing, {missing[0].path.name} "
                 "the first. Build it again with the same text and encoder; what is done is kept."
             )
+        store._rows = Rows(shards)
+        store.left_out = store._rows.left_out
+        store.n -= len(store.left_out)
         if store._manifest.xxh3 is None:
             logger.info(EARLIER, folder)
         return store
@@ -274,8 +293,12 @@ class EmbeddingStore:
 
     @functools.cached_property
     def row_ids(self) -> NDArray[np.int64]:
-        """The row of each sentence of the corpus, in the order of the corpus."""
-        return self._array(ROW_IDS)
+        """The row of each sentence of the corpus, in the order of the corpus, without those that were left out."""
+        return renumbered(self._array(ROW_IDS), self.left_out)
+
+    def sentences_left_out(self) -> dict[int, str]:
+        """The sentences of the corpus that have no row, by their place from 0, and what is wrong with each."""
+        return places(self.left_out, self._array(ROW_IDS))
 
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64] | None:
@@ -301,26 +324,11 @@ class EmbeddingStore:
         Raises:
             UsageError: If an index is out of range.
         """
-        wanted = np.asarray(indices, dtype=np.int64)
-        if len(wanted) and not 0 <= wanted.min() <= wanted.max() < self.n:
-            raise UsageError(
-                f"Rows go from 0 to {self.n - 1}, got {wanted.min()} to {wanted.max()}. Use row_ids for sentences."
-            )
-        found = np.empty((len(wanted), self.dim), dtype=np.float32)
-        starts = [shard.start for shard in self._shards]
-        owner = np.searchsorted(starts, wanted, side="right") - 1
-        for number in np.unique(owner):
-            mine = owner == number
-            found[mine] = self._shards[number].read(wanted[mine] - starts[number])
-        return found
+        return self._rows.read(np.asarray(indices, dtype=np.int64))
 
     def blocks(self, size: int = CHUNK, start: int = 0, stop: int | None = None) -> Iterator[NDArray[np.float32]]:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size`` rows."""
-        stop = self.n if stop is None else min(stop, self.n)
-        for shard in self._shards:
-            first, last = max(start, shard.start), min(stop, shard.stop)
-            for row in range(first, last, size):
-                yield shard.read(slice(row - shard.start, min(row + size, last) - shard.start))
+        return self._rows.blocks(size, start, self.n if stop is None else min(stop, self.n))
 
     @functools.cached_property
     def _shards(self) -> list[Shard]:
@@ -336,8 +344,8 @@ def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
 def _encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
     """The embeddings of ``sentences(start, stop)``, in blocks."""
 
-    def blocks(start: int, stop: int) -> Iterator[NDArray[np.float32]]:
-        for chunk in chunks(sentences(start, stop), CHUNK):
-            yield encoder.encode(chunk, progress=False)
+    def blocks(start: int, stop: int) -> Iterator[Block]:
+        parts = chunks(sentences(start, stop), CHUNK)
+        return (usable_rows(lambda part: encoder.encode(part, progress=False), part, encoder.dim) for part in parts)
 
     return blocks

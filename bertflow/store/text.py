@@ -10,8 +10,8 @@ two different sentences share a hash, and so an embedding, is 3e-6 among ten mil
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from bertflow.data.vectors import map_array
 from bertflow.encoder.model import chunks
-from bertflow.errors import DataError
+from bertflow.errors import BadRowsError, DataError
 from bertflow.files import allocate, atomic_file
 from bertflow.text_keys import hash_text
 
@@ -88,6 +88,15 @@ def text_rows(folder: Path, start: int, stop: int | None) -> Iterator[str]:
             yield file.readline().removesuffix(b"\n").decode()
 
 
+def hashes_without(rows: set[int], folder: Path, hashes: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The sorted hashes of a text that was read, but for those that only some distinct sentences have."""
+    gone = {hash_text(sentence) for row in rows for sentence in text_rows(folder, row, row + 1)}
+    for row, sentence in enumerate(text_rows(folder, 0, None)):
+        if row not in rows:
+            gone.discard(hash_text(sentence))
+    return np.setdiff1d(hashes, np.array(sorted(gone), dtype=np.uint64))
+
+
 def rows_digest(folder: Path) -> str:
     """The ``text_digest`` of all distinct sentences of a text that was read; empty if it is missing or damaged."""
     try:
@@ -117,6 +126,30 @@ def number_rows(first: NDArray[np.int64], row_ids: NDArray[np.int64]) -> int:
         row_ids[start : start + len(part)] = ids
         n += int(new.sum())
     return n
+
+
+def places(rows: Mapping[int, str], row_ids: NDArray[np.int64]) -> dict[int, str]:
+    """What is known of some rows, by the places of their sentences in the corpus."""
+    return {int(at): rows[int(row_ids[at])] for at in np.flatnonzero(np.isin(row_ids, list(rows)))}
+
+
+def renumbered(row_ids: NDArray[np.int64], left_out: Iterable[int]) -> NDArray[np.int64]:
+    """The row of each sentence of a corpus, where some rows were left out, and their sentences with them."""
+    gone = np.array(sorted(left_out), dtype=np.int64)
+    if not len(gone):
+        return row_ids
+    kept = row_ids[~np.isin(row_ids, gone)]
+    return kept - np.searchsorted(gone, kept)
+
+
+@contextmanager
+def placed(row_ids: NDArray[np.int64]) -> Iterator[None]:
+    """Count bad rows by the places of their sentences in the corpus."""
+    try:
+        yield
+    except BadRowsError as error:
+        bad = places(error.bad, row_ids)
+        raise BadRowsError(bad, "Sentence {}: {}".format(*min(bad.items()))) from None
 
 
 def _spool(sentences: Iterable[str], folder: Path) -> int:

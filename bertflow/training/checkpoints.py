@@ -21,7 +21,7 @@ from pytorch_lightning.callbacks import ModelCheckpoint, WeightAveraging
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
-from bertflow.errors import DataError, first_line
+from bertflow.errors import DataError, reason_of
 from bertflow.files import atomic_file
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class WholeCheckpoints(TorchCheckpointIO):
                 torch.save(checkpoint, aside)
             except RuntimeError as error:  # torch's own, for every error of the system
                 raise DataError(
-                    f"The checkpoint {path} could not be written: {first_line(error)}. Is there room on that disk?"
+                    f"The checkpoint {path} could not be written: {reason_of(error)}. Is there room on that disk?"
                 ) from None
 
 

@@ -26,7 +26,7 @@ from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
 from tqdm.auto import tqdm
 
-from bertflow.errors import DataError, UsageError, first_line
+from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.files import write_text
 from bertflow.progress import Advance, at_level, watched
 from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
@@ -268,7 +268,7 @@ def keep_metrics(source: Path, folder: Path, steps: int) -> None:
             (folder / METRICS).unlink(missing_ok=True)
     except (KeyError, TypeError, ValueError, csv.Error) as error:
         raise DataError(
-            f"{source} should hold the rows that the run has logged, but is damaged: {first_line(error)}. "
+            f"{source} should hold the rows that the run has logged, but is damaged: {reason_of(error)}. "
             "Delete it to go on without them."
         ) from None
 

@@ -37,7 +37,7 @@ from bertflow.encoder.folders import open_model
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
-from bertflow.errors import DataError, UsageError, first_line
+from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.words.study import Mention, find_word, spelled_alike
 from bertflow.words.tokens import whole_words
 
@@ -186,7 +186,7 @@ class InputSum:
         try:
             made = self.put_together(self.terms(self.rows(inputs)))
         except RuntimeError as error:
-            raise self._refused(other.format(f"they do not fit ({first_line(error)})")) from error
+            raise self._refused(other.format(f"they do not fit ({reason_of(error)})")) from error
         if made.shape != layer_0.shape:
             raise self._refused(other.format(f"it is {made.shape[-1]} wide, not {layer_0.shape[-1]}"))
         mask = inputs["attention_mask"].bool()

@@ -66,14 +66,14 @@ def test_a_worker_writes_the_vectors_and_their_moments(files, tiny_bert, tmp_pat
 def test_a_column_that_is_not_there_is_refused(files):
     with pytest.raises(DataError) as caught:
         list(recipe.cut(files)[0].read("sentence"))
-    assert str(caught.value) == f"{files[0]} should have a column sentence, but has id, text. Give column=..."
+    assert str(caught.value) == f"{files[0]} should have the columns sentence, but has id, text. Give column=..."
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         (None, "{} is missing. Give the path of an existing file, on a disk that all nodes see."),
-        (b"no parquet", "{} is not a parquet file: "),
+        (b"no parquet", "{} cannot be read as a parquet file: "),
     ],
 )
 def test_a_file_that_cannot_be_read_is_refused(content, message, tmp_path):
@@ -169,9 +169,24 @@ def test_text_that_is_all_blank_or_no_text_is_refused(tmp_path, tiny_bert, one_b
     path.write_bytes(b" \n\n")
     with pytest.raises(DataError, match="should hold text, but all rows are blank"):
         recipe.embed_with_ray([path], tmp_path / "out", lambda: encoder)
-    path.write_bytes(b"dog\n\xff\n")
-    with pytest.raises(DataError, match="should be UTF-8, but the line at byte 4 is not: invalid start byte"):
-        recipe.embed_with_ray([path], tmp_path / "other", lambda: encoder)
+    path.write_bytes(b"\xef\xbb\xbfdog\ncat\nman\n\xff\n")
+    with pytest.raises(DataError) as caught:
+        recipe.embed_with_ray([path], tmp_path / "other", lambda: encoder, piece=2)
+    assert str(caught.value) == f"{path}, line 4: byte 1 is 0xff, which is not UTF-8. Save the file as UTF-8."
+    assert [text for piece in recipe.cut([path], 2)[:1] for _, text in piece.read("text")] == ["dog", "cat"]
+
+
+def test_rows_of_a_parquet_file_that_are_no_text_are_refused(tmp_path):
+    pq.write_table(pa.table({"n": range(9)}), tmp_path / "n.parquet", row_group_size=2)
+    with pytest.raises(DataError) as caught:
+        list(recipe.cut([tmp_path / "n.parquet"], 4)[1].read("n"))
+    assert str(caught.value) == (
+        f"{tmp_path / 'n.parquet'}, row 5: the column n should hold text, got 4. Give column=..."
+    )
+    array = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\1\0\0\0"), pa.py_buffer(b"\xff")])
+    pq.write_table(pa.table({"text": array}), tmp_path / "t.parquet")
+    with pytest.raises(DataError, match=r"t\.parquet cannot be read as a parquet file: 'utf-8' codec can't decode"):
+        list(recipe.cut([tmp_path / "t.parquet"])[0].read("text"))
 
 
 SCRIPT = """

@@ -136,10 +136,10 @@ def test_what_cannot_be_split_is_refused(encoder, raw, tiny_bert, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_an_index_without_chunks_has_the_form_that_it_had(tmp_path, raw):
+def test_an_index_without_chunks_has_no_table_of_them(tmp_path, raw):
     AnswerIndex.create(tmp_path / "whole.index", raw, long_answers()[:2]).close()
     connection = sqlite3.connect(tmp_path / "whole.index")
-    assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
     assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {

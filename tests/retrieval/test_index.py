@@ -246,7 +246,7 @@ def test_an_embedding_without_direction_is_refused(tmp_path, encoder):
             "{path} is not an index of answers, or is damaged: file is not a database. Restore a copy, or build it "
             "again.",
         ),
-        (b"", "{path} is not an index of format 1 or 2. Is it by a later bertflow?"),
+        (b"", "{path} is not an index of format 1 to 4. Is it by a later bertflow?"),
     ],
 )
 def test_what_is_not_an_index_is_refused(tmp_path, encoder, content, message):

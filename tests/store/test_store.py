@@ -55,7 +55,7 @@ def test_a_shard_that_is_written_again_is_missing_until_it_is_whole(built):
     shard = built._shards[0]
 
     def blocks():
-        yield np.zeros((1, built.dim), dtype=np.float32)
+        yield np.zeros((1, built.dim), dtype=np.float32), {}
         raise RuntimeError
 
     with pytest.raises(RuntimeError):
