@@ -22,6 +22,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.moments import require_finite
 from bertflow.records import read_record, write_record
 
 logger = logging.getLogger("bertflow")
@@ -110,7 +111,10 @@ class CalibratedEncoder(AbstractEncoder):
         """Calibrate embeddings (n, dim_in) that the encoder made already."""
         if not len(x):
             return np.empty((0, self.dim), dtype=np.float32)
-        return self.calibrator.transform(x).astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):
+            z = self.calibrator.transform(x).astype(np.float32, copy=False)
+        require_finite(z)
+        return z
 
     def describe(self) -> dict[str, Any]:
         """The encoder's description, and which calibrator follows it."""

@@ -43,13 +43,20 @@ class Values:
     """The values themselves: Pearson."""
 
     def __init__(self, values: NDArray[np.floating]) -> None:
-        centered = np.asarray(values, dtype=np.float64) - np.mean(values, dtype=np.float64)
+        scaled = _scaled(values)
+        centered = scaled - scaled.mean()
         self._values = centered / max(float(centered.std()), np.finfo(np.float64).tiny)
 
     def under(self, weights: Float64) -> Float64:
         """Distance from the weighted mean."""
         means = weights @ self._values / weights.sum(1)
         return self._values - means[:, None]
+
+
+def _scaled(values: NDArray[np.floating]) -> Float64:
+    """Values over a power of two that is as large as the largest: exact, and their squares are no infinity."""
+    exponent = np.frexp(np.abs(values).max(initial=0.0))[1]
+    return np.ldexp(np.asarray(values, dtype=np.float64), -exponent)
 
 
 class MidRanks:
@@ -116,7 +123,7 @@ def _refuse(label: str, values: NDArray[np.floating], n: int) -> None:
     if not np.isfinite(values).all():
         at = int(np.flatnonzero(~np.isfinite(values))[0])
         raise DataError(f"A correlation needs finite numbers, but value {at} of the {label} sample is {values[at]}.")
-    if np.ptp(values) == 0:
+    if values.min() == values.max():
         raise DataError(f"A correlation needs variance, but all {n} values of the {label} sample are {values[0]}.")
 
 
@@ -129,7 +136,7 @@ def jackknife(name: str, a: NDArray[np.floating], b: NDArray[np.floating]) -> Fl
 
 
 def _without_one_value(a: Float64, b: Float64) -> tuple[Float64, Float64, Float64]:
-    a, b = (a - a.mean()) / a.std(), (b - b.mean()) / b.std()
+    a, b = ((x - x.mean()) / x.std() for x in map(_scaled, (a, b)))
     rest = 1 + 1 / (len(a) - 1)  # the mean of the others moves by -a_i / (n - 1)
     return a @ b - rest * a * b, a @ a - rest * a * a, b @ b - rest * b * b
 

@@ -90,7 +90,8 @@ class Moments:
         if x.ndim != 2 or not x.size:
             raise DataError(f"Moments need a matrix (n, dim) with rows, got shape {tuple(x.shape)}.")
         if np.isfinite(largest := max(float(x.max()), -float(x.min()))):  # what is not is named below, with its row
-            require_scale("largest number", largest)
+            row = np.unravel_index(np.argmax(x if x.max() == largest else -x), x.shape)[0]
+            require_scale(f"largest number (row {row})", largest)
         return cls.merged(cls._of_block(x[start : start + BLOCK], start) for start in range(0, len(x), BLOCK))
 
     @classmethod

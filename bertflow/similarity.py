@@ -14,6 +14,8 @@ from scipy.spatial.distance import cdist
 from bertflow.errors import DataError
 
 Array = NDArray[np.floating]
+Paired = Callable[[Array, Array], NDArray[np.float64]]
+OUT = "Leave the row out."
 
 
 def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
@@ -43,27 +45,38 @@ def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
     return 1 - np.square(unit_rows(a) - unit_rows(b)).sum(1) / 2
 
 
-def _paired_dot(a: Array, b: Array) -> NDArray[np.float64]:
-    return np.einsum("nd,nd->n", np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64))
+def _finite(similarity: Paired) -> Paired:
+    """The same, in float64; refuses rows that are not finite, or so large that their similarity is not."""
 
+    def checked(a: Array, b: Array) -> NDArray[np.float64]:
+        sides = [np.asarray(x, dtype=np.float64) for x in (a, b)]
+        for side, x in zip(("first", "second"), sides, strict=True):
+            if len(odd := np.flatnonzero(~np.isfinite(x).all(-1))):
+                raise DataError(f"A similarity needs finite embeddings, but row {odd[0]} of the {side} is not. {OUT}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = similarity(*sides)
+        if len(odd := np.argwhere(~np.isfinite(found))):
+            raise DataError(f"The similarity of row {' and '.join(map(str, odd[0]))} is too large for a number. {OUT}")
+        return found
 
-def _difference(a: Array, b: Array) -> NDArray[np.float64]:
-    return np.asarray(a, dtype=np.float64) - np.asarray(b, dtype=np.float64)
+    return checked
 
 
 @dataclass(frozen=True)
 class Similarity:
     """One similarity: ``paired`` is (n, dim), (n, dim) -> (n,); ``matrix`` is (n, dim), (m, dim) -> (n, m)."""
 
-    paired: Callable[[Array, Array], NDArray[np.float64]]
-    matrix: Callable[[Array, Array], NDArray[np.float64]]
+    paired: Paired
+    matrix: Paired
 
 
 SIMILARITIES: Mapping[str, Similarity] = {
     "cosine": Similarity(_paired_cosine, lambda a, b: unit_rows(a) @ unit_rows(b).T),
-    "dot": Similarity(_paired_dot, lambda a, b: np.asarray(a, np.float64) @ np.asarray(b, np.float64).T),
+    "dot": Similarity(_finite(lambda a, b: np.einsum("nd,nd->n", a, b)), _finite(lambda a, b: a @ b.T)),
     "euclidean": Similarity(
-        lambda a, b: -np.linalg.norm(_difference(a, b), axis=1), lambda a, b: -cdist(a, b, "euclidean")
+        _finite(lambda a, b: -np.linalg.norm(a - b, axis=1)), _finite(lambda a, b: -cdist(a, b, "euclidean"))
     ),
-    "manhattan": Similarity(lambda a, b: -np.abs(_difference(a, b)).sum(1), lambda a, b: -cdist(a, b, "cityblock")),
+    "manhattan": Similarity(
+        _finite(lambda a, b: -np.abs(a - b).sum(1)), _finite(lambda a, b: -cdist(a, b, "cityblock"))
+    ),
 }

@@ -132,7 +132,10 @@ def usable_rows(
     kept, bad = [*range(len(rows))], dict[int, str]()
     while kept:
         try:
-            return function([rows[row] for row in kept] if bad else rows), bad
+            made = function([rows[row] for row in kept] if bad else rows)
+            if odd := np.flatnonzero(~np.isfinite(made).all(1)).tolist():
+                raise BadRowsError(dict.fromkeys(odd, "comes out as a number that is not finite. Leave it out."))
+            return made, bad
         except BadRowsError as error:
             bad |= {kept[at]: reason for at, reason in error.bad.items()}
             kept = [row for row in kept if row not in bad]

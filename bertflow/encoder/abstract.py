@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bertflow.encoder.identity import Identity
 from bertflow.errors import BadRowsError, DataError, UsageError, shown
 from bertflow.files import atomic_folder
+from bertflow.moments import require_finite
 from bertflow.similarity import SIMILARITIES, unit_rows
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ class SentenceEncoder(Protocol):
         return Identity.from_record(self.describe())
 
     def calibrate(self, x: Float32) -> Float32:
-        """What this encoder makes of embeddings by ``raw``: nothing else, without a calibrator."""
+        """What this encoder makes of embeddings by ``raw``, which are finite: nothing else, without a calibrator."""
+        require_finite(x)
         return x
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:

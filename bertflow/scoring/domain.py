@@ -30,7 +30,7 @@ from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
-from bertflow.scoring.scores import require_same_encoder
+from bertflow.scoring.scores import finite, require_same_encoder
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
 
@@ -227,7 +227,7 @@ class DomainCheck:
     def percentile(self, log_likelihoods: ArrayLike) -> Float64:
         """Percent of held-out sentences that are as strange or stranger; in (0, 100]."""
         self._require_fitted()
-        at_most = np.searchsorted(self.held_out_, np.asarray(log_likelihoods, dtype=np.float64), side="right")
+        at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
     def drift(self, log_likelihoods: ArrayLike) -> Drift:
@@ -237,7 +237,7 @@ class DomainCheck:
             DataError: For fewer than two sentences.
         """
         self._require_fitted()
-        batch, kept = np.asarray(log_likelihoods, dtype=np.float64), self.held_out_
+        batch, kept = finite(log_likelihoods, "Log-likelihoods"), self.held_out_
         if len(batch) < 2:
             raise DataError(f"Drift is a matter of several sentences, got {len(batch)}. Give at least 2.")
         test = ks_2samp(kept, batch)

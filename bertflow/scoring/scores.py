@@ -23,6 +23,7 @@ from scipy.stats import beta, binom
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError
+from bertflow.moments import require_finite
 from bertflow.records import Size, read_record, write_record
 from bertflow.registry import lookup
 from bertflow.scoring.labelled import Labelled
@@ -40,6 +41,8 @@ RATES = (0.3, 0.1, 0.03, 0.01, 0.003, 0.001, 0.0003, 0.0001)
 """False-match rates at which the number of independent pairs is noted."""
 ENOUGH = 1000
 """Labelled pairs from which "auto" is isotonic."""
+LARGEST = 1.001
+"""A cosine that was computed in half precision may be so large."""
 FEWEST_LABELS = 20
 """Labelled pairs below which nothing is fitted."""
 
@@ -100,8 +103,9 @@ class ScoreCalibrator:
             DataError: For too few embeddings, one that is not finite, or one that is all zeros.
         """
         x = np.asarray(X)
-        if x.ndim != 2 or not np.isfinite(x).all():
-            raise DataError(f"Scores need embeddings (n, dim), finite, got shape {x.shape}. Were they made in float32?")
+        if x.ndim != 2:
+            raise DataError(f"Scores need embeddings (n, dim), got shape {x.shape}. Give a row for each sentence.")
+        require_finite(x)
         pairs = RandomPairs.of(x, self.random_state)
         cosines, at_least = _knots(pairs.cosines.ravel())
         self._hold(
@@ -139,7 +143,9 @@ class ScoreCalibrator:
             UnknownNameError: For an unknown method.
             DataError: For fewer than 20 pairs, only one label, or matches that have no higher cosines.
         """
-        s, y = np.asarray(cosines, dtype=np.float64), np.asarray(labels, dtype=np.int64)
+        s, y = finite(cosines), np.asarray(labels)
+        if len(odd := np.flatnonzero(np.abs(s) > LARGEST)):
+            raise DataError(f"Cosines lie between -1 and 1, but row {odd[0]} holds {s[odd[0]]:g}. Leave it out.")
         if s.shape != y.shape or s.ndim != 1 or len(s) < FEWEST_LABELS:
             raise DataError(
                 f"A probability needs at least {FEWEST_LABELS} cosines and as many labels, got shapes {s.shape} and "
@@ -152,6 +158,7 @@ class ScoreCalibrator:
                 f"Matches should have higher cosines, but their mean is {s[y == 1].mean():.3f} and that of the others "
                 f"{s[y == 0].mean():.3f}. Are the labels the wrong way round? Otherwise cosines say nothing here."
             )
+        y = y.astype(np.int64)
         by_size = "isotonic" if len(s) >= ENOUGH else "logistic"
         method = by_size if self.method == "auto" else self.method
         self.probability_ = Probability(method, lookup("method", CURVES, method).fit(s, y), len(y), int(y.sum()))
@@ -161,7 +168,7 @@ class ScoreCalibrator:
     def share(self, cosines: ArrayLike) -> Float64:
         """Share of random pairs with such a cosine or a higher one, in (0, 1]."""
         self._require_fitted()
-        s = _finite(cosines)
+        s = finite(cosines)
         return (1 + np.interp(s, self._held.cosines, self._held.at_least, right=0.0)) / (1 + self.pairs_)
 
     def percentile(self, cosines: ArrayLike) -> Float64:
@@ -176,7 +183,7 @@ class ScoreCalibrator:
         """
         if self.probability_ is None:
             raise UsageError("Probabilities need labels, and none were given. Call fit_labels, or use percentile.")
-        return self.probability_.curve(_finite(cosines))
+        return self.probability_.curve(finite(cosines))
 
     def threshold(self, rate: float = 0.001, level: float = 0.95) -> Threshold:
         """The cosine from which the share ``rate`` of random pairs passes, with its interval.
@@ -276,10 +283,15 @@ def _knots(cosines: Float64) -> tuple[Float64, NDArray[np.int64]]:
     return values[kept], at_least[kept]
 
 
-def _finite(cosines: ArrayLike) -> Float64:
-    s = np.asarray(cosines, dtype=np.float64)
-    if not np.isfinite(s).all():
-        raise DataError("Cosines must be finite, but one is not. Look for an embedding of zeros, or of NaN.")
+def finite(values: ArrayLike, what: str = "Cosines") -> Float64:
+    """Numbers (n,), or one.
+
+    Raises:
+        DataError: For the first that is not finite, with its row.
+    """
+    s = np.asarray(values, dtype=np.float64)
+    if len(odd := np.flatnonzero(~np.isfinite(s))):
+        raise DataError(f"{what} must be finite, but row {odd[0]} holds {s.flat[odd[0]]}. Leave it out.")
     return s
 
 

@@ -40,10 +40,10 @@ from bertflow.store.text import (
     HASHES,
     ROW_IDS,
     SPOOL,
+    by_places,
     distinct_rows,
     exact_hashes,
     index_text,
-    placed,
     places,
     renumbered,
     rows_digest,
@@ -132,7 +132,7 @@ class EmbeddingStore:
                 save_array(folder / HASHES, hash_texts(distinct))
             return replace(plan, corpus=text_digest([exact_hashes(sentences)]))
 
-        with placed(row_ids), none_skipped():
+        with by_places(row_ids), none_skipped():
             if not os.access(folder, os.W_OK) and (folder / MANIFEST).exists():
                 plan.check(folder)  # a finished store may be in a folder where nothing can be written
             else:
@@ -205,8 +205,7 @@ class EmbeddingStore:
             return text_rows(spooled(), start, stop)
 
         begin(folder, create, check)
-        new = cls(folder)
-        with placed(new._array(ROW_IDS)):
+        with by_places((new := cls(folder))._array(ROW_IDS)):
             fill(folder, _encoded(encoder, sentences), begun(new) if begun else lambda rows: None)
         return cls.open(folder)
 

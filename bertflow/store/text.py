@@ -143,7 +143,7 @@ def renumbered(row_ids: NDArray[np.int64], left_out: Iterable[int]) -> NDArray[n
 
 
 @contextmanager
-def placed(row_ids: NDArray[np.int64]) -> Iterator[None]:
+def by_places(row_ids: NDArray[np.int64]) -> Iterator[None]:
     """Count bad rows by the places of their sentences in the corpus."""
     try:
         yield

@@ -27,6 +27,7 @@ from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
 from bertflow.flow.glow import FlowMap
 from bertflow.flow.transforms import LULinear
+from bertflow.moments import require_finite
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
@@ -64,8 +65,13 @@ class BertFlow(pl.LightningModule):
         self._borrowed = Borrowed(encoder)
 
     def forward(self, batch: Tensor | Sequence[str]) -> Tensor:
-        """Calibrated embeddings (n, dim_out) of sentences, or of raw embeddings (n, dim_in)."""
+        """Calibrated embeddings (n, dim_out) of sentences, or of raw embeddings (n, dim_in).
+
+        Raises:
+            DataError: For the first row that is not finite, or comes out so.
+        """
         z: Tensor = self.flow(self.embed(batch))
+        require_finite(z.detach().float().cpu().numpy())
         return z
 
     def embed(self, batch: Tensor | Sequence[str], dropout: bool = False) -> Tensor:

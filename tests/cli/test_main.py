@@ -89,7 +89,7 @@ def test_what_is_refused_has_its_exit_code(error, code):
         (OSError("3 requested and 1 written"), "3 requested and 1 written. Look at the path"),
         (
             ZeroDivisionError("division\nby zero."),
-            "Internal error: ZeroDivisionError: division. Please report it, with what --debug prints.",
+            "Internal error: ZeroDivisionError: division by zero. Please report it, with what --debug prints.",
         ),
     ],
 )
