@@ -55,8 +55,10 @@ def _finite(similarity: Paired) -> Paired:
                 raise DataError(f"A similarity needs finite embeddings, but row {odd[0]} of the {side} is not. {OUT}")
         with np.errstate(over="ignore", invalid="ignore"):
             found = similarity(*sides)
-        if len(odd := np.argwhere(~np.isfinite(found))):
-            raise DataError(f"The similarity of row {' and '.join(map(str, odd[0]))} is too large for a number. {OUT}")
+        if len(large := np.argwhere(~np.isfinite(found))):
+            raise DataError(
+                f"The similarity of row {' and '.join(map(str, large[0]))} is too large for a number. {OUT}"
+            )
         return found
 
     return checked
