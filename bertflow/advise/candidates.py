@@ -15,9 +15,9 @@ from bertflow.advise.reading import SplitText
 from bertflow.advise.verdict import Evidence
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
-from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
+from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import COUNTED, parse_pooling
+from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
@@ -46,7 +46,7 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
-        if row.calibrator is None or row.value == "auto" or row.pooling not in (None, *COUNTED):
+        if row.calibrator is None or row.value == "auto" or row.pooling in STATIC:
             raise UsageError(
                 f"A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got "
                 f"{row.spelling!r}."
@@ -78,6 +78,29 @@ def select_candidates(
         else:
             kept[row] = source.own_pooling if row.pooling is None else row.pooling_for(source.own_pooling)
     return kept, left_out
+
+
+def add_likely(
+    tried: dict[SystemSpec, str], source: SharedPass, dim: int, n: int, rows: Mapping[bool, Sequence[SystemSpec]]
+) -> dict[bool, str]:
+    """Add the recipes that are used without proof: which of two, the spectrum of the embeddings will tell.
+
+    Args:
+        tried: Candidate -> its pooling; grows.
+        source: The encoder.
+        dim: Its width.
+        n: Number of sentences.
+        rows: By whether few directions hold the variance, what is likely best, in this order.
+
+    Returns:
+        By the same, the candidate; none where nothing can be fitted.
+    """
+    found = {}
+    for steep, ladder in rows.items():
+        for row, pooling in list(select_candidates(ladder, source, dim, n)[0].items())[:1]:
+            tried.setdefault(row, pooling)
+            found[steep] = row.spelling
+    return found
 
 
 def fit_candidates(

@@ -28,16 +28,18 @@ from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
 if TYPE_CHECKING:
+    from bertflow.advise.likely import Geometry, Shape
     from bertflow.advise.reading import SplitText
-    from bertflow.advise.verdict import Geometry, Judgement
+    from bertflow.advise.verdict import Judgement
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.encoder.cutting import Cut
     from bertflow.scoring.domain import DomainCheck
     from bertflow.scoring.scores import ScoreCalibrator
 
 logger = logging.getLogger("bertflow")
 
-Purpose = Literal["similarity", "search"]
+Purpose = Literal["similarity", "search", "both"]
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
 EXPORTED = "sentence-transformers"
@@ -63,7 +65,10 @@ class Advice(AbstractResult):
         of: Name of the encoder.
         verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
         system: The candidate to use; "raw" for none.
+        standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
         reasons: Plain sentences with the numbers behind the verdict.
+        shape: What the geometry of the plain mean of the layers says of the encoder.
+        cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
         geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
             "reference_advised": of other text.
         evidence: What each kind of evidence measured; the first one decided.
@@ -82,7 +87,10 @@ class Advice(AbstractResult):
     of: str
     verdict: str
     system: str
+    standing: str
     reasons: tuple[str, ...]
+    shape: "Shape"
+    cut: "Cut | None"
     geometry: "Mapping[str, Geometry]"
     evidence: "tuple[Judgement, ...]"
     scores: "ScoreCalibrator"
@@ -100,7 +108,14 @@ class Advice(AbstractResult):
     not_in_json: ClassVar[tuple[str, ...]] = ("scores", "domain", "notes", "systems", "encoder", "folder", "exported")
 
     def parts(self) -> Iterator[Table | Section | str]:
-        """The geometry before and after, the evidence, the verdict with its reasons, and what was saved."""
+        """What to do; why; the geometry before and after and the evidence as tables; what else there is to say."""
+        yield f"VERDICT: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+        if self.standing:
+            yield f"STANDING: {self.standing}"
+        if self.folder:
+            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
+        yield from self.exported
+        yield from self.reasons
         rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
@@ -108,13 +123,9 @@ class Advice(AbstractResult):
         of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in self.evidence)
-        yield f"VERDICT: {self.verdict}"
-        yield from self.reasons
         yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
         yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
-        yield from (*self.notes, *self.exported)
-        if self.folder:
-            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
+        yield from self.notes
 
     def headline(self) -> str:
         """The verdict in one line."""
@@ -219,21 +230,23 @@ def fix(
 ) -> Advice:
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
-    The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is advised
-    only if it is better than the raw encoder on held-out pairs by more than chance. Pairs are those of ``labels``, or
-    they are mined from the structure of the text: paragraphs and documents (blank lines between them), or columns such
-    as question and answer.
+    The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is proven if
+    it is better than the raw encoder on held-out pairs by more than chance: pairs of ``labels``, or pairs that are
+    mined from the structure of the text, as paragraphs and documents (blank lines between them), or columns such as
+    question and answer. Where nothing is proven, and the geometry is that of raw encoders, a change is likely to help:
+    it is written as well, and says what would prove it.
 
     Args:
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
         text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors``: their text, one line a
             vector, if there is one.
         labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text.
-        purpose: What the encoder is used for. search: pairs of a query and its text decide, labelled or mined, before
-            other labels.
+        purpose: What the encoder is used for: similarity, search, or both. For search, pairs of a query and its
+            text decide, labelled or mined, before other labels.
         vectors: File of embeddings (n, dim), .npy or .parquet, instead of an encoder.
         output: Folder to write, new or empty (default on the command line: fixed).
-        candidates: What to try, as whitening,sif+whitening(128),flow; everything by default.
+        candidates: What to try, as whitening,sif+whitening(128),flow; everything by default. Without any pairs, the
+            first of them is what is used where the geometry is that of raw encoders.
         max_sentences: Largest number of sentences to fit on; a random sample of the text.
         max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
         resamples: Number of resamples of the paired bootstrap.
@@ -251,9 +264,11 @@ def fix(
         DataError: If a file is missing or damaged, or there is too little text.
     """
     from bertflow.advise import candidates as trying
+    from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
     from bertflow.advise.reading import read_all, split_text
-    from bertflow.advise.verdict import MINED, Evidence, Geometry, decide, load_evidence
+    from bertflow.advise.verdict import MINED, Evidence, announced, decide, load_evidence
     from bertflow.calibrated import CalibratedEncoder
+    from bertflow.encoder.cutting import measure_cut
     from bertflow.evaluation.systems import SharedPass
 
     say, rows = say or logger.info, trying.parse_candidates(candidates)
@@ -278,24 +293,28 @@ def fix(
     evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
     source = SharedPass(opened)
     own = source.pooled(source.own_pooling)
-    # Without pairs nothing could be chosen, so nothing is tried.
-    tried, not_tried = trying.select_candidates(rows, source, own.dim, len(split.fitted)) if evidence else ({}, {})
-    n_mined = f"{sum(len(one.choosing) + len(one.judging) for one in mined):,}" if mined else "no"
+    # Without pairs nothing can be chosen, so only what is likely is fitted.
+    n, missing = len(split.fitted), split.without_pairs if text_name else VECTORS_ALONE
+    tried, not_tried = trying.select_candidates(rows if evidence or candidates else [], source, own.dim, n)
+    free = isinstance(encoder, str | Path) and layers_are_open(source, options.get("pooling"))
+    ladders = recipes(purpose, own.dim, free) if candidates is None else dict.fromkeys((True, False), rows)
+    likely = trying.add_likely(tried, source, own.dim, n, ladders)
     say(f"encoder   {name}, {opened.describe().get('pooling', 'as given')}, width {own.dim}")
-    say(
-        f"text      {len(split.fitted):,} sentences to fit on; put aside: {len(split.reference):,} for random pairs, "
-        f"{n_mined} mined pairs"
-    )
-    for row_pooling in tried.values():  # all poolings share one pass if they are known before it
+    say(f"text      {n:,} sentences to fit on; put aside: {len(split.reference):,} for random pairs")
+    say(f"evidence  {announced(evidence, missing)}")
+    for row_pooling in (plain_pooling(source), *tried.values()):  # all poolings share one pass if known before it
         source.pooled(row_pooling, split.fitted)
     everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
+    if cut := measure_cut(opened, everything, seed):
+        say(f"cut       {cut}")
     flows = {row_pooling for row, row_pooling in tried.items() if row.calibrator == "flow"}
-    say(f"time      {trying.estimate_time(own, everything, len(split.fitted), len(flows))}")
-    raw = Geometry.of(own.encode(everything, progress=progress)[: len(split.fitted)], seed)
+    say(f"time      {trying.estimate_time(own, everything, n, len(flows))}")
+    raw = Geometry.of(own.encode(everything, progress=progress)[:n], seed)
     say(f"geometry  {raw}")
+    shape = Shape.of(source, split.fitted)
     systems = trying.fit_candidates(source, tried, split.fitted, seed)
     judged = tuple(one.judge(systems, resamples, seed) for one in evidence)
-    verdict, system, reasons = decide(raw, judged, split.without_pairs if text_name else VECTORS_ALONE, purpose)
+    verdict, system, standing, reasons = decide(raw, judged, missing, purpose, shape, likely.get(shape.steep, ""))
     advised = systems[system]
     scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
     domain, note = trying.fit_domain(advised.raw, split)
@@ -304,14 +323,28 @@ def fix(
         "reference_raw": Geometry.of(own.encode(split.reference), seed),
         "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
-    poolings = {row.spelling: pooling for row, pooling in tried.items()}
-    best = source.encoders[poolings.get(system, source.own_pooling)]
+    best = source.encoders[{row.spelling: pooling for row, pooling in tried.items()}.get(system, source.own_pooling)]
     if advised.calibrator is not None:
         best = CalibratedEncoder(best, advised.calibrator)
     if without_text_hashes:
         best.forget_text()
-    notes = (*thresholds, *note)
     advice = Advice(
-        name, verdict, system, reasons, geometry, judged, scores, domain, notes, split, systems, not_tried, best, seed
+        of=name,
+        verdict=verdict,
+        system=system,
+        standing=standing,
+        reasons=reasons,
+        shape=shape,
+        cut=cut,
+        geometry=geometry,
+        evidence=judged,
+        scores=scores,
+        domain=domain,
+        notes=(*thresholds, *note),
+        text=split,
+        systems=systems,
+        not_tried=not_tried,
+        encoder=best,
+        seed=seed,
     )
     return advice if output is None else advice.saved(output)

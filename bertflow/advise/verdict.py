@@ -11,8 +11,9 @@ checked with a few numbers:
 
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
                   on the judging half; a flow is preferred only if it beats the best closed form in the same way
-    no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it
-    no pairs      nothing is known about ranking: rescale the scores, or you need labels
+    no proof      the recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
+    no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
+                  you need labels
 
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
@@ -20,11 +21,11 @@ Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is writt
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from bertflow.advise.likely import Geometry, Shape
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
@@ -32,10 +33,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report, score_sets
 from bertflow.evaluation.rows import Column
 from bertflow.evaluation.significance import Difference
-from bertflow.moments import Moments
-from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.tables import Section
-from bertflow.training.rows import participation_ratio
 
 FEWEST_LABELS = 100
 """Fewest labelled pairs: with fewer, no interval can tell systems apart."""
@@ -43,70 +41,25 @@ FLOW = "use the flow"
 ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
 """Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
 RESCALE = "rescale the scores"
-CENTERED = 0.2
-"""Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
-hand, 0.28 and more by poolings that were not tuned."""
 MINED_ONLY = (
     "Mined pairs measure search: does a text find the one beside it? Only labels can tell whether paraphrases come "
     "closer; what helps search can harm similarity."
 )
+PROVEN = "proven on your text"
+LIKELY = (
+    "likely: the same geometry as encoders where it helped; not proven on your text, and here is what would prove it"
+)
+HELPED = (
+    "All 24 raw layers and poolings that were measured with such a geometry gained by calibration, 1 to 28 points of "
+    "similarity (benchmarks/already_calibrated.md)."
+)
+NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
+PROOF = (
+    f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
+    "sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of several "
+    "sentences, lines between blank lines, or columns such as question and answer)."
+)
 RESCALED = "The percentiles of scores.json correct that without changing any ranking."
-
-
-@dataclass(frozen=True)
-class Geometry:
-    """The shape of a cloud of embeddings of text that nothing was fitted on.
-
-    Attributes:
-        n: Number of embeddings.
-        dim: Their width.
-        mean: Mean cosine of random pairs; 0 is isotropic, 1 is one direction.
-        p5: 5 % of random pairs have a lower cosine.
-        median: Half of the random pairs have a lower cosine.
-        p95: 95 % of random pairs have a lower cosine.
-        participation: Number of directions over which the variance is spread (participation ratio), from 1 to dim.
-        norm: Mean length of an embedding.
-        norm_deviation: Standard deviation of the length.
-    """
-
-    n: int
-    dim: int
-    mean: float
-    p5: float
-    median: float
-    p95: float
-    participation: float
-    norm: float
-    norm_deviation: float
-
-    @classmethod
-    def of(cls, x: NDArray[np.floating], seed: int) -> "Geometry":
-        """The geometry of the rows of ``x`` (n, dim).
-
-        Raises:
-            DataError: If all embeddings are equal.
-        """
-        if not np.ptp(x, axis=0).any():
-            raise DataError(
-                f"All {len(x):,} embeddings are equal, so they tell nothing apart. Is this the right model?"
-            )
-        cosines, norms = RandomPairs.of(x, seed).cosines, np.linalg.norm(x.astype(np.float64), axis=1)
-        p5, median, p95 = np.quantile(cosines, [0.05, 0.5, 0.95]).tolist()
-        n, dim, mean, spread = *x.shape, float(cosines.mean()), participation_ratio(Moments.of(x))
-        return cls(n, dim, mean, p5, median, p95, spread, float(norms.mean()), float(norms.std()))
-
-    @property
-    def centered(self) -> bool:
-        """Whether random pairs have cosines near zero."""
-        return self.median <= CENTERED
-
-    def __str__(self) -> str:
-        """One line."""
-        return (
-            f"random pairs have cosine {self.median:.2f} (90 % of them {self.p5:.2f} to {self.p95:.2f}); the variance "
-            f"is spread over {self.participation:.0f} of {self.dim} directions; length {self.norm:.3g} +- "
-            f"{self.norm_deviation:.2g}"
-        )
 
 
 @dataclass(frozen=True)
@@ -183,6 +136,15 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
     return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
 
+def announced(evidence: Sequence[Evidence], missing: str) -> str:
+    """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
+    if not evidence:
+        return f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help."
+    first, *others = (f"{len(one.choosing) + len(one.judging):,} {one.kind.title}" for one in evidence)
+    beside = f"; {', '.join(others)} are shown beside" if others else ""
+    return f"{first} decide, half of them choose and half judge: a change can be proven{beside}"
+
+
 @dataclass(frozen=True)
 class Judgement:
     """What one kind of evidence measured; scores are in [-1, 1].
@@ -215,6 +177,11 @@ class Judgement:
     def gain(self) -> Difference | None:
         """The gain of the chosen candidate."""
         return self._lead(self.judging, self.chosen, RAW) if self.chosen else None
+
+    def against(self, candidate: str) -> bool:
+        """Whether the judging half says that a candidate is worse than raw by more than chance."""
+        ci_high = self._lead(self.judging, candidate, RAW).ci_high
+        return ci_high is not None and ci_high < 0
 
     def _lead(self, report: Report, first: str, second: str) -> Difference:
         metric = self.evidence.kind.metric
@@ -265,9 +232,30 @@ def proven(row: Difference) -> bool:
     return row.ci_low is not None and row.ci_low > 0
 
 
+class Decision(NamedTuple):
+    """What to do.
+
+    Attributes:
+        verdict: What is advised.
+        system: The candidate to use; "raw" for none.
+        standing: ``PROVEN``, ``LIKELY``, or empty where nothing is changed.
+        reasons: Plain sentences with the numbers behind the advice.
+    """
+
+    verdict: str
+    system: str
+    standing: str
+    reasons: tuple[str, ...]
+
+
 def decide(
-    raw: Geometry, evidence: Sequence[Judgement], missing: str = "", purpose: str = "similarity"
-) -> tuple[str, str, tuple[str, ...]]:
+    raw: Geometry,
+    evidence: Sequence[Judgement],
+    missing: str = "",
+    purpose: str = "similarity",
+    shape: Shape | None = None,
+    likely: str = "",
+) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.
 
     Args:
@@ -275,12 +263,17 @@ def decide(
         evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
         purpose: What the encoder is used for: similarity or search.
-
-    Returns:
-        What is advised; the candidate to use, "raw" for none; and plain sentences with the numbers behind the advice.
+        shape: What the geometry of the plain mean says; None where that is unknown.
+        likely: The candidate to use where the geometry is that of raw encoders; empty for none.
     """
     gain = evidence[0].gain if evidence else None
-    system = gain.first if gain and proven(gain) else RAW
+    looks_raw = shape is not None and shape.raw and not raw.centered
+    refuted = bool(likely and evidence and evidence[0].against(likely))
+    system, standing = RAW, ""
+    if gain and proven(gain):
+        system, standing = gain.first, PROVEN
+    elif likely and looks_raw and not refuted:
+        system, standing = likely, LIKELY
     if system != RAW:
         verdict = advice_for(system)
     elif raw.centered:
@@ -288,12 +281,18 @@ def decide(
     else:
         verdict = RESCALE
     read = "near zero, as it should be" if raw.centered else "the size of a cosine says little"
-    shape = f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
-    reasons = [shape, *map(str, evidence)]
+    cosines = (
+        f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
+    )
+    reasons = [cosines, *map(str, evidence)]
+    if not evidence:
+        reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
+    if shape is not None and (standing == LIKELY or not evidence):
+        reasons.append(f"{shape} {HELPED if looks_raw else NOT_KNOWN}")
     if verdict == RESCALE:
         reasons.append(RESCALED)
-    if not evidence:
-        reasons.append(f"Whether a change ranks better is unknown: {missing} Give labels: pairs that you judged.")
-    if system != RAW and evidence[0].evidence.kind is MINED and purpose != "search":
+    if standing == LIKELY or not evidence:
+        reasons.append(PROOF)
+    if standing == PROVEN and evidence[0].evidence.kind is MINED and purpose != "search":
         reasons.append(MINED_ONLY)
-    return verdict, system, tuple(reasons)
+    return Decision(verdict, system, standing, tuple(reasons))

@@ -10,7 +10,7 @@ from sentence_transformers import SentenceTransformer
 import bertflow
 from bertflow.advise import candidates as fix_candidates
 from bertflow.advise.reading import read_documents, split_text
-from bertflow.advise.verdict import LABELLED, load_evidence
+from bertflow.advise.verdict import LABELLED, LIKELY, load_evidence
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import run
@@ -18,11 +18,14 @@ from bertflow.cli.fix import main
 from bertflow.cli.score import main as score
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.sts import load_sts
+from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.export.targets import write_export
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
@@ -119,7 +122,7 @@ def test_the_command_and_the_function_agree(advice, tiny_bert, tmp_path, capsys)
 def test_lines_are_said_before_the_result(encoder):
     said = []
     bertflow.fix(encoder, lines_of(neighbors(350)), candidates="whitening(8)", resamples=100, say=said.append)
-    assert [line.split()[0] for line in said] == ["encoder", "text", "time", "geometry"]
+    assert [line.split()[0] for line in said] == ["encoder", "text", "evidence", "cut", "time", "geometry"]
 
 
 @pytest.mark.parametrize("header", [SICK, "sentence1\tsentence2\tscore"], ids=["SICK", "STS-B"])
@@ -155,7 +158,7 @@ def test_what_cannot_be_judged_is_refused_in_one_line(encoder, advice):
     text = lines_of(neighbors(300))
     with pytest.raises(UsageError, match=r"is already calibrated by Whitening\(.*\)\. Give the encoder without its"):
         bertflow.fix(advice.encoder, text)
-    with pytest.raises(UnknownNameError, match=r"Unknown purpose 'poetry'\. Known: similarity, search\."):
+    with pytest.raises(UnknownNameError, match=r"Unknown purpose 'poetry'\. Known: similarity, search, both\."):
         bertflow.fix(encoder, text, purpose="poetry")
     with pytest.raises(UsageError, match=r"An encoder and a text are needed"):
         bertflow.fix(encoder)
@@ -366,7 +369,7 @@ def test_noise_needs_labels(tmp_path, capsys):
     assert said(tmp_path)["verdict"] == "you need labels"
     printed = capsys.readouterr().out
     assert "VERDICT: you need labels" in printed
-    assert "is unknown: vectors without their text make no pairs. Give labels" in printed
+    assert "cannot be proven on this text: vectors without their text make no pairs." in printed
     assert printed.index("time      about") < printed.index("geometry  ") < printed.index("VERDICT")
 
 
@@ -431,6 +434,88 @@ def test_a_flow_is_chosen_only_if_it_is_better_than_whitening(tmp_path, monkeypa
     systems = {row["system"] for row in said(tmp_path)["evidence"][0]["report"]["rows"]}
     assert systems == {"raw", "whitening", "flow", "flow(6)"}
     assert said(tmp_path)["verdict"] == "whiten"
+
+
+# Plain lines, which make no pairs
+
+
+def plain_lines(n):
+    return [" ".join(map(str, np.random.default_rng(k).choice(WORDS, 7))) for k in range(n)]
+
+
+@pytest.fixture(scope="module")
+def plain(encoder, tmp_path_factory):
+    said = []
+    advice = bertflow.fix(encoder, plain_lines(300), resamples=100, say=said.append)
+    return advice.saved(tmp_path_factory.mktemp("plain") / "fixed"), said
+
+
+def test_plain_lines_and_a_raw_encoder_give_what_is_likely(plain, encoder):
+    advice, said = plain
+    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "sif+whitening", LIKELY)
+    assert advice.geometry["reference_advised"].median == pytest.approx(0, abs=0.1)
+    opened = bertflow.load(str(advice.folder / "encoder"), device="cpu")
+    lines = plain_lines(5)
+    np.testing.assert_allclose(opened.encode(lines), advice.encoder.encode(lines), atol=1e-5)
+    assert (advice.folder / "sentence-transformers").is_dir()
+    assert said[2].startswith("evidence  the text has no structure to mine pairs from")
+
+
+def test_what_to_do_is_printed_first(plain):
+    advice, _ = plain
+    lines = [part for part in advice.parts() if isinstance(part, str)]
+    assert lines[0] == "VERDICT: whiten (sif+whitening)"
+    assert lines[1] == f"STANDING: {LIKELY}"
+    assert [line.split()[0] for line in lines[2:4]] == ["written", "others"]
+    assert "--labels FILE" in "".join(lines)
+    assert json.loads(advice.to_json())["standing"] == LIKELY
+
+
+def test_without_a_named_pooling_the_layers_are_open(tiny_bert):
+    opened = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu")
+    assert (opened.system, opened.encoder.raw.describe()["pooling"]) == ("sif(1,-1)+whitening", "sif(1,-1)")
+    named = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu", pooling="mean")
+    assert named.system == "sif+whitening"
+
+
+def test_one_candidate_that_was_named_is_what_is_likely(encoder):
+    assert bertflow.fix(encoder, plain_lines(300), candidates="abtt(2),center", resamples=100).system == "abtt(2)"
+
+
+def test_a_sentence_transformers_folder_with_its_own_pooling_is_left_alone(encoder, tmp_path):
+    write_export(encoder, tmp_path / "st", "sentence-transformers")
+    kept = bertflow.fix(str(tmp_path / "st"), plain_lines(300), resamples=100, device="cpu")
+    assert (kept.system, kept.standing) == ("raw", "")
+    assert "the pooling that it was made for" in " ".join(kept.reasons)
+    other = bertflow.fix(str(tmp_path / "st"), plain_lines(300), resamples=100, device="cpu", pooling="mean(2)")
+    assert other.standing == LIKELY
+
+
+def test_repeated_lines_change_nothing(plain, encoder):
+    advice = bertflow.fix(encoder, plain_lines(300) * 3, resamples=100)
+    assert (advice.system, len(advice.text.fitted)) == (plain[0].system, len(plain[0].text.fitted))
+
+
+# Sentences that are cut
+
+
+def test_how_many_sentences_are_cut_and_what_it_does(tiny_bert):
+    lines = plain_lines(30) + [" ".join(["the big dog runs"] * 4) + " in " + line for line in plain_lines(10)]
+    encoder = bertflow.load(str(tiny_bert), max_length=12, device="cpu")
+    cut = measure_cut(encoder, lines)
+    assert (cut.n, cut.cut, cut.max_length, cut.longer) == (40, 10, 12, 26)
+    longer = bertflow.load(str(tiny_bert), max_length=26, device="cpu")
+    cosines = SIMILARITIES["cosine"].paired(encoder.encode(lines[30:]), longer.encode(lines[30:]))
+    assert cut.cosine == pytest.approx(np.median(cosines), abs=1e-6)
+    assert str(cut).startswith("25 % of the sentences (10 of 40) are longer than max_length (12 tokens) and are cut")
+
+
+def test_nothing_is_cut_or_the_model_reads_no_more(tiny_bert):
+    assert "so none is cut" in str(measure_cut(bertflow.load(str(tiny_bert), device="cpu"), plain_lines(5)))
+    long = measure_cut(bertflow.load(str(tiny_bert), device="cpu"), [" ".join(["the dog"] * 60)])
+    assert (long.cut, long.longer, long.cosine) == (1, None, None)
+    assert "--chunks tokens:64" in str(long)
+    assert measure_cut(StaticEncoder(tiny_bert), plain_lines(5)) is None
 
 
 # What is refused

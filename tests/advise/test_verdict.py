@@ -4,15 +4,18 @@ from dataclasses import dataclass
 
 import pytest
 
+from bertflow.advise.likely import CENTERED, FIRST_LAST, RECIPES, Geometry, Shape, recipes
 from bertflow.advise.verdict import (
-    CENTERED,
     LABELLED,
+    LIKELY,
     MINED,
     MINED_ONLY,
+    PROOF,
+    PROVEN,
     RESCALED,
     Evidence,
-    Geometry,
     Judgement,
+    announced,
     decide,
 )
 from bertflow.evaluation.significance import Difference
@@ -135,6 +138,62 @@ def test_the_verdict(row):
     assert decide(geometry(median), evidence, "there are no pairs.")[:2] == (word, system)
 
 
+RAW_SHAPE, TUNED_SHAPE = Shape(384, 25.0, 60.0), Shape(384, 100.0, 180.0)
+MADE = Shape(384, 25.0, 60.0, "the encoder is a sentence-transformers model")
+ALWAYS_WORSE = {"whitening": NOISE, "whitening(8)": WORSE, "flow": NOISE, "flow(8)": NOISE}
+WITHOUT_PROOF = {
+    "raw geometry, no pairs": (CONE, RAW_SHAPE, [], "whitening(8)", LIKELY),
+    "raw geometry, cosines near zero": (CENTERED_CLOUD, RAW_SHAPE, [], "raw", ""),
+    "raw geometry, exactly at the border": (BORDER, RAW_SHAPE, [], "raw", ""),
+    "tuned geometry": (CONE, TUNED_SHAPE, [], "raw", ""),
+    "exactly at the bound": (CONE, Shape(384, 75.0, 60.0), [], "whitening(8)", LIKELY),
+    "just above the bound": (CONE, Shape(384, 75.1, 60.0), [], "raw", ""),
+    "made for sentences": (CONE, MADE, [], "raw", ""),
+    "raw geometry, the gain may be chance": (CONE, RAW_SHAPE, [figures()], "whitening(8)", LIKELY),
+    "raw geometry, the chosen one is proven": (CONE, RAW_SHAPE, [figures(gains=BETTER)], "whitening", PROVEN),
+    "tuned geometry, proven all the same": (CONE, TUNED_SHAPE, [figures(gains=BETTER)], "whitening", PROVEN),
+    "raw geometry, the pairs speak against it": (CONE, RAW_SHAPE, [figures(gains=ALWAYS_WORSE)], "raw", ""),
+    "raw geometry, only the second evidence speaks against it": (
+        CONE,
+        RAW_SHAPE,
+        [figures(), figures(MINED, gains=ALWAYS_WORSE)],
+        "whitening(8)",
+        LIKELY,
+    ),
+}
+
+
+@pytest.mark.parametrize("row", WITHOUT_PROOF)
+def test_what_is_likely_is_used_where_nothing_is_proven(row):
+    median, shape, evidence, system, standing = WITHOUT_PROOF[row]
+    decision = decide(geometry(median), evidence, "there are no pairs.", shape=shape, likely="whitening(8)")
+    assert (decision.system, decision.standing) == (system, standing)
+    assert (decision.verdict == "whiten") == bool(standing)
+    assert (PROOF in decision.reasons) == (standing == LIKELY or not evidence)
+
+
+def test_without_a_recipe_nothing_is_likely():
+    assert decide(geometry(CONE), [], "there are no pairs.", shape=RAW_SHAPE).system == "raw"
+
+
+def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
+    first = {purpose: recipes(purpose, dim=384, free=False)[False][0].spelling for purpose in RECIPES}
+    expected = ("soft-sif+whitening(96)", "sif+two-band(2)", "soft-sif+two-band(0.5)")
+    assert tuple(first.values()) == expected
+    assert {recipes(purpose, 384, free=True)[True][0].spelling for purpose in RECIPES} == {FIRST_LAST}
+    assert {recipes(purpose, 384, free=False)[True][0].spelling for purpose in RECIPES} == {"sif+whitening"}
+    assert all(row.calibrator for purpose in RECIPES for rows in recipes(purpose, 768, True).values() for row in rows)
+
+
+def test_what_can_be_said_is_announced():
+    evidence = [Evidence(LABELLED["graded"], range(60), range(60)), Evidence(MINED, range(200), range(200))]
+    assert announced(evidence, "") == (
+        "120 graded labels decide, half of them choose and half judge: a change can be proven; 400 mined pairs are "
+        "shown beside"
+    )
+    assert announced([], "there are no pairs.").startswith("there are no pairs. So nothing can be proven on it")
+
+
 @pytest.mark.parametrize(
     ("candidates", "word"),
     [
@@ -153,7 +212,7 @@ def test_the_verdict(row):
     ],
 )
 def test_what_was_not_tried_is_not_chosen(candidates, word):
-    verdict, system, reasons = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
+    verdict, system, _, reasons = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
     assert (verdict, system) == (word, next(iter(candidates), "raw"))
     if not candidates:
         assert "Nothing could be fitted, so the graded labels have nothing to judge." in reasons
@@ -165,7 +224,7 @@ def test_the_first_of_equal_candidates_is_chosen():
 
 def test_the_reasons_give_the_numbers():
     labels, mined = figures(gains=BETTER), figures(MINED, gains=WORSE)
-    assert decide(geometry(CONE), [labels, mined])[2] == (
+    assert decide(geometry(CONE), [labels, mined]).reasons == (
         "Two random texts have a cosine of 0.80 (90 % of them 0.70 to 0.90): the size of a cosine says little.",
         "On 1,200 graded labels that nothing was fitted on or chosen by, whitening has Spearman x 100 43.0, raw 40.0: "
         "better (+3.0, 95 % interval +1.0 to +5.0).",
@@ -175,9 +234,10 @@ def test_the_reasons_give_the_numbers():
 
 
 def test_without_pairs_the_reasons_say_what_is_missing():
-    assert decide(geometry(CONE), [], "there are no pairs.")[2][1:] == (
+    assert decide(geometry(CONE), [], "there are no pairs.").reasons[1:] == (
+        "Whether a change ranks better cannot be proven on this text: there are no pairs.",
         RESCALED,
-        "Whether a change ranks better is unknown: there are no pairs. Give labels: pairs that you judged.",
+        PROOF,
     )
 
 
@@ -191,7 +251,7 @@ def test_without_pairs_the_reasons_say_what_is_missing():
     ids=["mined pairs decided", "labels decided", "nothing is changed"],
 )
 def test_a_change_by_mined_pairs_alone_says_that_they_measure_search(evidence, said):
-    assert (MINED_ONLY in decide(geometry(CONE), evidence)[2]) == said
+    assert (MINED_ONLY in decide(geometry(CONE), evidence).reasons) == said
 
 
 def test_every_verdict_has_its_row():

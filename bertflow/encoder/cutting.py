@@ -1,0 +1,74 @@
+"""How many sentences are longer than an encoder reads, and what that does to their embeddings."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.model import tokenize
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.similarity import SIMILARITIES
+
+COMPARED = 64
+"""Cut sentences that are read twice: cut, and as long as the model can."""
+MOST_TOKENS = 512
+"""Longest that they are read."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What ``max_length`` does to a text.
+
+    Attributes:
+        n: Number of sentences.
+        cut: How many of them are longer than ``max_length``, and are cut.
+        max_length: Tokens that are read.
+        longer: Tokens up to which a sample of the cut sentences was read as well; None where the model reads no more.
+        cosine: Median cosine between the two embeddings of a sentence, cut and longer.
+        others: Median cosine between the embeddings of two different ones; None for fewer than two.
+    """
+
+    n: int
+    cut: int
+    max_length: int
+    longer: int | None = None
+    cosine: float | None = None
+    others: float | None = None
+
+    def __str__(self) -> str:
+        """One line."""
+        if not self.cut:
+            return f"no sentence is longer than max_length ({self.max_length} tokens), so none is cut"
+        share = f"{100 * self.cut / self.n:.2g} % of the sentences ({self.cut:,} of {self.n:,})"
+        said = f"{share} are longer than max_length ({self.max_length} tokens) and are cut"
+        if self.longer is None:
+            return f"{said}; the model reads no more at once, so read them in parts: --chunks tokens:{self.max_length}"
+        compared = f"read up to {self.longer} tokens, they keep a cosine of {self.cosine:.2f} with what is read now"
+        if self.others is not None:
+            compared += f" (median; two different ones have {self.others:.2f})"
+        return f"{said}; {compared}. To read them longer: --max_length {self.longer}"
+
+
+def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 0) -> Cut | None:
+    """How many of some sentences are cut, and how far that moves a sample of them.
+
+    Returns:
+        None for an encoder that reads texts whole: word vectors, chunks, vectors from a file.
+    """
+    if not isinstance(encoder, TransformerEncoder) or encoder._chunks is not None:
+        return None
+    tokenizer, max_length = encoder._folder.tokenizer, encoder._max_length
+    prompted = [encoder._prompts["document"] + sentence for sentence in sentences]
+    lengths = tokenize(prompted, tokenizer, None).lengths
+    cut = np.flatnonzero(lengths > max_length)
+    sample = np.random.default_rng(seed).permutation(cut)[:COMPARED]
+    longest = min(encoder._stack.longest_input(), tokenizer.model_max_length, MOST_TOKENS)
+    if not len(cut) or longest <= max_length:
+        return Cut(len(sentences), len(cut), max_length)
+    longer = int(min(longest, lengths[sample].max()))
+    texts = [tokenize([prompted[row] for row in sample], tokenizer, tokens) for tokens in (max_length, longer)]
+    before, after = (encoder._embedded(text, [encoder._pooling], False, None)[0] for text in texts)
+    cosine = SIMILARITIES["cosine"].paired
+    others = float(np.median(cosine(after[:-1], after[1:]))) if len(sample) > 1 else None
+    return Cut(len(sentences), len(cut), max_length, longer, float(np.median(cosine(before, after))), others)
