@@ -202,7 +202,7 @@ class SplitText:
 def split_text(
     documents: Sequence[Document], source: str, labelled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
 ) -> SplitText:
-    """Put some documents aside: documents with pairs, if there are enough, else any.
+    """Put some documents aside: documents with pairs, if there are enough, else any. One that is repeated counts once.
 
     Args:
         documents: All documents.
@@ -215,6 +215,9 @@ def split_text(
     Raises:
         DataError: If too few sentences are left to fit on; the message says how many are needed.
     """
+    # Copies of what is put aside could not be fitted on, so there would be little left.
+    first_copies = {tuple(map(text_key, document.sentences)): document for document in reversed(documents)}
+    documents = list(reversed(first_copies.values()))
     distinct = len({text_key(sentence) for document in documents for sentence in document.sentences})
     if distinct < FEWEST:
         raise _too_small(distinct, "")
