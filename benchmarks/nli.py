@@ -147,10 +147,11 @@ class Remembering(AbstractEncoder):
     Args:
         folder: The model.
         cache: Where embeddings are kept; named for what decides them.
+        pooling: How its tokens are pooled.
     """
 
-    def __init__(self, folder: Path, cache: Path) -> None:
-        self.encoder = TransformerEncoder(folder, "mean", max_length=128, device="cpu")
+    def __init__(self, folder: Path, cache: Path, pooling: str = "mean") -> None:
+        self.encoder = TransformerEncoder(folder, pooling, max_length=128, device="cpu")
         self.dim = self.encoder.dim
         self._path = cache / f"{digest(hash_texts([to_json(self.describe())]))[:16]}.npz"
         self._rows: dict[str, int] = {}

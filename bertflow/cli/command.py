@@ -87,7 +87,7 @@ class Command:
     function: Callable[..., Any]
     """Public, and imported without torch; heavy imports are inside it."""
     positionals: Sequence[str] = ()
-    """Parameters that are given by place; whether one, perhaps one, or many, their annotations and defaults say."""
+    """Parameters that are given by place, or fields of one, as ``data.pairs``; their annotations say how many."""
     aliases: Mapping[str, Sequence[str]] = field(default_factory=dict)
     """Other spellings of parameters: ``{"k": ["-k"], "sentences": ["--in"]}``."""
     named: Mapping[str, str] = field(default_factory=dict)
@@ -245,8 +245,7 @@ class Command:
             for action in parser._actions
             for typed in action.option_strings
         }
-        kinds = {option.name: option.kind for option in self.options}
-        return Spelling(known, [(name, kinds[name]) for name in self.positionals], self.hint, self.bare)
+        return Spelling(known, [(name, dict(known.values())[name]) for name in self.positionals], self.hint, self.bare)
 
     @contextmanager
     def _explained(self, parser: ArgumentParser) -> Iterator[None]:
@@ -293,6 +292,7 @@ class Command:
         if helping:  # taken from every command line before it comes here
             parser.add_argument(DEBUG, action="store_true", help="Show the traceback of an error of bertflow itself.")
         for action in parser._actions:
+            action.option_strings = [*dict.fromkeys((*action.option_strings, *self.aliases.get(action.dest, ())))]
             if action.dest == PRINT:
                 action.help = "Print all options with their values, and stop."
             elif type(action).__name__ == "_ActionConfigLoad":
@@ -304,8 +304,7 @@ class Command:
             (shape,) = (one for one in members(option.kind) if is_dataclass(one))
             parser.add_class_arguments(shape, option.name)
             if is_dataclass(option.default):
-                defaults = asdict(option.default)  # type: ignore[arg-type]
-                parser.set_defaults(dict(flat_options({option.name: defaults})))
+                parser.set_defaults(dict(flat_options({option.name: asdict(option.default)})))  # type: ignore[arg-type]
             return
         # Given by place, and as options too: so that a file of options can hold them.
         container = parser._positionals if option.name in self.positionals else parser
@@ -336,6 +335,7 @@ class Command:
                 words.append(metavar if placed else f"--{option.name} {metavar}")
             elif placed:
                 words.append(f"[{metavar}]")
+        words += [f"[{self.metavars[name]}]" for name in self.positionals if "." in name]
         return " ".join([self.called, *words, "[options]"])
 
 

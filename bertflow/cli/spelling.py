@@ -138,8 +138,10 @@ class Spelling:
             values = [value] if has_value else self._values(name, kind, words)
             given.setdefault(f"--{name}", []).extend(values)
         for name, kind in self.places:
+            if "." in name and f"--{name}" in given:
+                continue  # a field of a group is given by place or by name: of both, one would be lost
             if taken := free if _takes_many(kind) else free[:1]:
-                given[f"--{name}"] = [*taken]
+                given[f"--{name}"] = [json.dumps(taken)] if "." in name and len(taken) > 1 else [*taken]
                 del free[: len(taken)]
         if free:
             raise UsageError(f"Unrecognized arguments: {' '.join(free)}. {self.hint}")

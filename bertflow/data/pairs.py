@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.corpus import require_corpus
 from bertflow.data.skipping import usable
 from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns
 from bertflow.errors import DataError, RowError, UsageError, shown
@@ -217,6 +218,17 @@ def load_related(paths: str | Path | Sequence[str | Path]) -> Pairs:
     if len(pairs) < 2:
         raise DataError(f"{_spelled(paths)} holds {len(pairs)} pairs, but contrast needs at least 2. Give more pairs.")
     return _collapsed(pairs)
+
+
+def pairs_of_sentences(sentences: Sequence[str], source: str = "text") -> Pairs:
+    """Each distinct sentence with itself, to learn from without labels; ``source`` names them.
+
+    Raises:
+        DataError: If there are fewer than two.
+    """
+    distinct = tuple(dict.fromkeys(sentences))
+    require_corpus(distinct)
+    return Pairs(source, distinct, distinct, kind="texts", source=source)
 
 
 def pairs_of_table(

@@ -221,7 +221,8 @@ class Supervision:
         """
         if not {"labels", "tuned"} <= record.keys():
             return None
-        do = f"It holds the text of {', '.join(record['labels'])}: copy the whole folder, or fine-tune again."
+        of = ", ".join(record["labels"]) or "its training"
+        do = f"It holds the text of {of}: copy the whole folder, or fine-tune again."
         wanted = {"text_hashes": ("uint64", 1), LEFT_OUT: ("float64", 1)}
         arrays = read_arrays(folder / HASHES_FILE, wanted, wanted, do)
         return cls(tuple(record["labels"]), record["tuned"], arrays.get("text_hashes"))

@@ -1,7 +1,7 @@
 """The encoder itself, fine-tuned on pairs; here is how: the numbers of BERT-flow's NLI stage, which are SBERT's.
 
 Sources: Reimers & Gurevych 2019, arXiv:1908.10084, section 3.1; bohanli/BERT-flow@7fa8f6d scripts/train_siamese.sh and
-run_siamese.py; Li et al. 2020, appendix B.
+run_siamese.py; Li et al. 2020, appendix B. Without labels: Gao et al. 2021, arXiv:2104.08821 (configs/simcse.yaml).
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,9 @@ class FinetuneRecipe:
     """How an encoder is fine-tuned. The defaults are the paper's, except where a field says otherwise."""
 
     objective: str = "classification"
-    """Row of ``OBJECTIVES``: classification, regression or in-batch-negatives. With few NLI labels the last one raises
-    scores (configs/nli-siamese.yaml), the first, which is the paper's, lowers them (configs/paper-nli.yaml)."""
+    """Row of ``OBJECTIVES``: classification, regression, in-batch-negatives or, without labels, simcse
+    (configs/simcse.yaml). With few NLI labels in-batch-negatives raises scores (configs/nli-siamese.yaml),
+    classification, which is the paper's, lowers them (configs/paper-nli.yaml)."""
     learning_rate: float = 2e-5
     """Learning rate of the encoder and of the head."""
     batch_size: int = 16
@@ -34,9 +35,15 @@ class FinetuneRecipe:
     max_length: int = 64
     """Tokens a sentence, where no length is given for the encoder; the fine-tuned encoder keeps it."""
     scale: float = 20.0
-    """Factor of the cosines of in-batch-negatives. The paper has no such objective; 20 is sentence-transformers'."""
+    """Factor of the cosines of in-batch-negatives and simcse, one over the temperature. The paper has no such
+    objective; 20 is sentence-transformers' and SimCSE's."""
     two_sided: bool = False
     """For in-batch-negatives: answers must find their questions, too."""
+    head: bool | None = None
+    """For simcse: whether the embeddings are compared behind a head, tanh of a linear map, which is left off when the
+    training is done; by default they are."""
+    dropout: float | None = None
+    """Probability for every dropout layer; the encoder's own by default."""
     held_out: float = 0.02
     """Share of the pairs that is not trained on and judges the result. Paper: none."""
     gradient_checkpointing: bool = False
@@ -59,8 +66,10 @@ class FinetuneRecipe:
         for name, most in (("warmup", 1.0), ("held_out", 0.5)):
             if not 0 <= getattr(self, name) <= most:
                 raise UsageError(f"finetune.{name} is a share from 0 to {most:g}, got {getattr(self, name):g}.")
-        if self.objective == "in-batch-negatives" and self.batch_size < 2:
-            raise UsageError("finetune.batch_size must be at least 2 for in-batch-negatives, got 1.")
+        if self.objective in ("in-batch-negatives", "simcse") and self.batch_size < 2:
+            raise UsageError(f"finetune.batch_size must be at least 2 for {self.objective}, got {self.batch_size}.")
+        if self.dropout is not None and not 0 < self.dropout < 1:
+            raise UsageError(f"finetune.dropout is a probability above 0 and below 1, got {self.dropout:g}.")
         if self.joint is not None:
             self.flow_recipe()
         elif self.flow is not None:

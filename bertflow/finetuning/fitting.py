@@ -26,7 +26,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.joint import Joint
-from bertflow.finetuning.siamese import OBJECTIVES, PairBatch, Siamese
+from bertflow.finetuning.objectives import OBJECTIVES
+from bertflow.finetuning.siamese import PairBatch, Siamese, set_dropout
 from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
@@ -95,14 +96,16 @@ class SiameseFit:
     Raises:
         UnknownNameError: If there is no such objective.
         UsageError: If the pairs do not carry what the objective needs, or are fewer than one batch, or the encoder's
-            weights are in half precision.
+            weights are in half precision, or it has no dropout where that is needed.
     """
 
     def __init__(self, encoder: TransformerEncoder, pairs: Pairs, recipe: FinetuneRecipe, seed: int = 0) -> None:
         wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
         got = "none" if pairs.target is None else "classes" if pairs.classes else "scores"
-        if wanted not in ("none", got):
+        if wanted not in ("none", "text", got):
             raise UsageError(f"The objective {recipe.objective} learns from {wanted}, but the pairs carry {got}.")
+        if wanted == "text" and pairs.first != pairs.second:
+            raise UsageError(f"The objective {recipe.objective} pairs each sentence with itself. Give sentences alone.")
         description = encoder.describe()
         if description["dtype"] != "float32":
             raise UsageError(
@@ -110,6 +113,8 @@ class SiameseFit:
                 "dtype='float32'; the Trainer's precision='bf16-mixed' computes in half precision."
             )
         encoder.count_missing((*pairs.first, *pairs.second))
+        if wanted == "text" or recipe.dropout is not None:
+            set_dropout(encoder, recipe.dropout)
         self.encoder, self.pairs, self.recipe, self.seed = encoder, pairs, recipe, seed
         self.data = PairData(pairs, encoder, recipe, seed)
         self.n_train, self.n_held_out = len(self.data.batches.units), len(self.data.held_out)
@@ -157,7 +162,7 @@ class SiameseFit:
         totals: dict[str, float] = defaultdict(float)
         for rows in InOrder(self.data.held_out, JUDGED_AT_ONCE):
             batch = self.data.batch(rows.numpy()).to(self.encoder.device)
-            for name, value in self.module.judged(batch, gathered=False).items():
+            for name, value in self.module.judged_held_out(batch).items():
                 totals[f"held_out_{name}"] += float(value) * len(batch) / self.n_held_out
         return dict(totals)
 
@@ -192,7 +197,8 @@ class SiameseFit:
             "text_keys": digest(self.data.text_hashes),
         }
         hashes = None if without_text_hashes else self.data.text_hashes
-        save_tuned(self.encoder, folder, Supervision(self.pairs.tasks, tuned, hashes))
+        labels = () if self.module.needs_dropout else self.pairs.tasks
+        save_tuned(self.encoder, folder, Supervision(labels, tuned, hashes))
 
 
 def fit_siamese(

@@ -28,7 +28,8 @@ from bertflow.affine import identity_map
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.finetuning.siamese import AbstractObjective, Gather, Judged, Siamese, Sides
+from bertflow.finetuning.objectives import AbstractObjective, Gather, Judged, Sides
+from bertflow.finetuning.siamese import Siamese
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows

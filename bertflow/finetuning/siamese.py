@@ -1,21 +1,16 @@
-"""Fine-tune an encoder on pairs: the supervised stage that comes before a calibrator.
+"""Fine-tune an encoder on pairs, or on sentences paired with themselves: the stage that comes before a calibrator.
 
     sentences of both sides -- one encoder, dropout on --> u, v -- objective --> loss;   the encoder's weights move
 
-An objective is a row; u and v are the embeddings of both sides, in float32 whatever the encoder runs in:
-
-    classification        cross-entropy of W [u; v; |u - v|], W without bias       labelled pairs, as SBERT
-    regression            (cos(u, v) - score / 5)^2                                graded pairs
-    in-batch-negatives    cross-entropy of scale * cos(u_i, v_j) over all j        pairs that belong together
-
-A step is a function of (seed, epoch, batch), on any number of ranks and after any number of interruptions.
+u and v are the embeddings of both sides, in float32 whatever the encoder runs in. A step is a function of (seed, epoch,
+batch) after any number of interruptions; on any number of ranks too, but for dropout, which each rank draws by itself.
 """
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
@@ -23,13 +18,13 @@ import torch
 from pytorch_lightning.plugins.precision import Precision
 from pytorch_lightning.utilities.enums import GradClipAlgorithmType
 from torch import Tensor, nn
-from torch.nn.functional import cosine_similarity, cross_entropy, linear, mse_loss, normalize
 from torch.optim import Optimizer
 
 from bertflow.encoder.model import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
+from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import ExactResumption, is_due, require_finite_loss
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
@@ -61,128 +56,9 @@ class PairBatch:
         return PairBatch(self.first.to(device), self.second.to(device), self.texts.to(device), targets)
 
 
-@dataclass(frozen=True)
-class Sides:
-    """Both sides of a batch, embedded.
-
-    Attributes:
-        u: Embeddings of the first sentences (n, dim).
-        v: Those of the second ones.
-        first: A number for each first text (n,): equal numbers, equal texts.
-        second: The same for the second ones.
-        targets: Classes (n,) or scores in [0, 1]; None where there are none.
-    """
-
-    u: Tensor
-    v: Tensor
-    first: Tensor
-    second: Tensor
-    targets: Tensor | None
-
-    def swapped(self) -> "Sides":
-        """The same with the sides exchanged."""
-        return Sides(self.v, self.u, self.second, self.first, self.targets)
-
-
-Gather = Callable[[Tensor], Tensor]
-"""(n, ...) of this rank -> (all ranks' rows, ...), with gradients."""
-Judged = dict[str, Tensor]
-"""The ``loss`` of a batch and, but for graded pairs, the share of its pairs that come out ``right``."""
-
-
-class AbstractObjective(nn.Module):
-    """What is minimized.
-
-    Args:
-        dim: Width of an embedding.
-        recipe: How the encoder is trained.
-        classes: Number of classes.
-    """
-
-    targets: Literal["classes", "scores", "none"]
-    """What the pairs must carry."""
-
-    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
-        super().__init__()
-        self.recipe = recipe
-
-    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """Judge a batch."""
-        raise NotImplementedError
-
-
-class Classification(AbstractObjective):
-    """Cross-entropy of a linear map of [u; v; |u - v|].
-
-    Source: Reimers & Gurevych 2019, arXiv:1908.10084, section 3; without bias and from a normal cut at two standard
-    deviations of 0.02, as bohanli/BERT-flow run_siamese.py@7fa8f6d.
-    """
-
-    targets = "classes"
-
-    def __init__(self, dim: int, recipe: FinetuneRecipe, classes: int) -> None:
-        super().__init__(dim, recipe, classes)
-        self.weight = nn.Parameter(nn.init.trunc_normal_(torch.empty(classes, 3 * dim), std=0.02, a=-0.04, b=0.04))
-
-    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """Judge a batch whose targets are classes."""
-        assert sides.targets is not None
-        logits = linear(torch.cat([sides.u, sides.v, (sides.u - sides.v).abs()], dim=1), self.weight)
-        right = (logits.argmax(1) == sides.targets).float().mean()
-        return {"loss": cross_entropy(logits, sides.targets), "right": right}
-
-
-class Regression(AbstractObjective):
-    """Squared distance of the cosine from the score.
-
-    Source: Reimers & Gurevych 2019, section 3; BERT-flow's own uses (cos - score)^2 too, having found (cos + 1) / 2
-    much worse.
-    """
-
-    targets = "scores"
-
-    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """Judge a batch whose targets are scores in [0, 1]."""
-        assert sides.targets is not None
-        return {"loss": mse_loss(cosine_similarity(sides.u, sides.v), sides.targets)}
-
-
-class InBatchNegatives(AbstractObjective):
-    """Each first text must find its own second text among all second texts of the step, those of other ranks included.
-
-    A text that occurs twice in a step is not a wrong answer to itself: such candidates are left out.
-
-    Source: Henderson et al. 2017, arXiv:1705.00652, section 4; scaled cosine and both sides as in
-    sentence-transformers' MultipleNegativesRankingLoss.
-    """
-
-    targets = "none"
-
-    def forward(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        """Judge a batch; targets are not needed."""
-        judged = self._one_side(sides, rank, gather)
-        if not self.recipe.two_sided:
-            return judged
-        return judged | {"loss": (judged["loss"] + self._one_side(sides.swapped(), rank, gather)["loss"]) / 2}
-
-    def _one_side(self, sides: Sides, rank: int, gather: Gather) -> Judged:
-        candidates, texts, asked = gather(sides.v), gather(sides.second), gather(sides.first)
-        logits = self.recipe.scale * normalize(sides.u) @ normalize(candidates).T
-        own = torch.arange(len(sides.u), device=logits.device) + rank * len(sides.u)
-        same = (sides.second[:, None] == texts) | (sides.first[:, None] == asked)
-        same[torch.arange(len(own)), own] = False
-        logits = logits.masked_fill(same, -torch.inf)
-        return {"loss": cross_entropy(logits, own), "right": (logits.argmax(1) == own).float().mean()}
-
-
-OBJECTIVES: Mapping[str, type[AbstractObjective]] = {
-    "classification": Classification,
-    "regression": Regression,
-    "in-batch-negatives": InBatchNegatives,
-}
-"""Objectives by name."""
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Of Lightning's, those that keep the weights in float32."""
+SOME_TEXT = "a sentence"
 
 
 class Siamese(pl.LightningModule):
@@ -204,7 +80,8 @@ class Siamese(pl.LightningModule):
         self._borrowed = Borrowed(encoder)
         self.model = encoder.model.requires_grad_(True)
         freeze_unread(encoder)
-        self.objective = lookup("objective", OBJECTIVES, recipe.objective)(encoder.dim, recipe, classes)
+        objective = lookup("objective", OBJECTIVES, recipe.objective)
+        self.objective, self.needs_dropout = objective(encoder.dim, recipe, classes), objective.targets == "text"
         if recipe.gradient_checkpointing:
             # Its name differs between versions of transformers 5.
             newer = getattr(self.model, "activation_checkpointing_enable", None)
@@ -233,6 +110,17 @@ class Siamese(pl.LightningModule):
             judged: Judged = self.objective(sides, rank, gather)
         return judged
 
+    def judged_held_out(self, batch: PairBatch) -> Judged:
+        """The loss of one held-out batch; without dropout, but where it makes the sides differ: there by fixed seed."""
+        before = self.training
+        self.train(self.needs_dropout)
+        if self.needs_dropout:
+            torch.manual_seed(_seed(self.run["seed"], int(batch.first.rows[0])))
+        try:
+            return self.judged(batch, gathered=False)
+        finally:
+            self.train(before)
+
     def _gather(self, rows: Tensor) -> Tensor:
         every = self.all_gather(rows, sync_grads=rows.is_floating_point())
         assert isinstance(every, Tensor)
@@ -245,7 +133,7 @@ class Siamese(pl.LightningModule):
     def on_train_batch_start(self, batch: PairBatch, batch_idx: int) -> None:
         """Dropout is a function of (seed, epoch, batch, rank), so that a resumed run is the same run."""
         key = (self.run["seed"], self.current_epoch, int(batch.first.rows[0]), int(batch.second.rows[0]))
-        torch.manual_seed(int(np.random.SeedSequence(key).generate_state(1)[0]))
+        torch.manual_seed(_seed(*key))
 
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
         """The loss of one batch, logged when the Trainer will write it.
@@ -264,7 +152,7 @@ class Siamese(pl.LightningModule):
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
         """Mean loss of the held-out pairs, and the share of them that are right."""
-        judged = self.judged(batch, gathered=False)
+        judged = self.judged_held_out(batch)
         self.log_dict({f"val/{name}": value for name, value in judged.items()}, batch_size=len(batch), prog_bar=True)
 
     def learners(self) -> Iterable[nn.Parameter]:
@@ -328,11 +216,32 @@ class Siamese(pl.LightningModule):
                 )
 
 
+def _seed(*key: int) -> int:
+    return int(np.random.SeedSequence(key).generate_state(1)[0])
+
+
+def set_dropout(encoder: TransformerEncoder, p: float | None) -> None:
+    """Give each dropout layer the probability ``p``; None leaves them as they are.
+
+    Raises:
+        UsageError: If the encoder has no dropout then.
+    """
+    for layer in encoder.model.modules():
+        if p is not None and isinstance(layer, nn.Dropout):
+            layer.p = p
+    one, other = (encoder.embed([SOME_TEXT], dropout=True) for _ in range(2))
+    if torch.equal(one, other):
+        raise UsageError(
+            "A sentence that is embedded twice under dropout should come out differently, but this encoder has no "
+            f"dropout. {'Give finetune.dropout, as 0.1.' if p is None else 'Choose one that has dropout layers.'}"
+        )
+
+
 def freeze_unread(encoder: TransformerEncoder) -> None:
     """Freeze the parameters that the pooling never reads: they would only decay, and DDP waits for their gradients."""
     parameters = list(encoder.model.parameters())
     with torch.enable_grad():
-        batch = encoder.padded(encoder.tokenized(["a sentence"]), np.array([0])).to(encoder.device)
+        batch = encoder.padded(encoder.tokenized([SOME_TEXT]), np.array([0])).to(encoder.device)
         gradients = torch.autograd.grad(encoder.embed_batch(batch).sum(), parameters, allow_unused=True)
     for parameter, gradient in zip(parameters, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)

@@ -1,14 +1,23 @@
 """What a training begins with, and the record of its run: options, text, pairs and encoder in, ``run.json`` out."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from bertflow.data.pairs import NLI_CLASSES, Pairs, load_pairs, load_related, unique_sentences
+from bertflow.data.corpus import load_sentences
+from bertflow.data.pairs import (
+    NLI_CLASSES,
+    Pairs,
+    load_pairs,
+    load_related,
+    pairs_of_sentences,
+    unique_sentences,
+)
 from bertflow.data.sts import load_graded, load_tasks, require_folder, require_tasks
+from bertflow.encoder.abstract import check_sentences
 from bertflow.errors import DataError, UsageError, require_between
 from bertflow.files import require_files
 from bertflow.opening import load, require_openable
@@ -62,7 +71,10 @@ class PairOptions:
     pairs: list[str] | str | None = None
     """File or [FILE,FILE] of pairs: tsv, csv, jsonl, parquet. By objective: classification takes premise, hypothesis,
     label, or SNLI and MNLI as they are distributed; regression sentence1, sentence2, score; in-batch-negatives
-    question, answer, or text, paraphrase, or two columns without a header."""
+    question, answer, or text, paraphrase, or two columns without a header; simcse takes sentences, one a line, in
+    columns, or hub:owner/name."""
+    columns: list[str] | None = None
+    """For simcse: columns of a table that hold text; by default found by their names."""
     tasks: str | None = None
     """For regression, instead or as well: STS tasks, as stsb-train."""
     data_dir: str | None = None
@@ -179,39 +191,52 @@ def _load_options(given: Any, recipe: Mapping[str, Any]) -> dict[str, Any] | Non
     return {name: recipe.get(name) if one is None else one for name, one in options.items()}
 
 
-def read_pairs(options: PairOptions, objective: str, wanted: str, seed: int = 0) -> tuple[Pairs, int]:
+def read_pairs(
+    options: PairOptions | Pairs | Sequence[str], objective: str, wanted: str, seed: int = 0
+) -> tuple[Pairs, int]:
     """The pairs that the objective needs, and how many were left out because a sentence of theirs will be scored.
 
     Args:
-        options: Where they come from.
+        options: Where they come from; pairs, or sentences, are taken as they are.
         objective: Its name.
-        wanted: What the pairs must carry for it: classes, scores or none.
+        wanted: What the pairs must carry for it: classes, scores or none; text, for sentences.
         seed: Random seed for a sample.
 
     Raises:
         UsageError: If no pairs are named, or options do not fit the objective.
         DataError: If a file cannot be read, or nothing is left.
     """
+    if isinstance(options, Pairs):
+        return options, 0
+    if not isinstance(options, PairOptions):
+        if wanted != "text":
+            raise UsageError(f"The objective {objective} learns from pairs, but sentences were given. Give pairs.")
+        check_sentences(options)
+        return pairs_of_sentences(options), 0
     if not options.pairs and not (options.tasks and wanted == "scores"):
         raise UsageError(
-            f"The objective {objective} needs pairs. Give a file with --data.pairs"
+            f"The objective {objective} needs {'text' if wanted == 'text' else 'pairs'}. Give a file with --data.pairs"
             f"{' or STS tasks with --data.tasks' if wanted == 'scores' else ''}."
         )
-    uses = {"tasks": ("scores",), "classes": ("classes", "none"), "only": ("none",)}
+    uses = {"tasks": ("scores",), "classes": ("classes", "none"), "only": ("none",), "columns": ("text",)}
     for name, targets in uses.items():
         if getattr(options, name) and wanted not in targets:
             raise UsageError(f"The option data.{name} means nothing to {objective}. Leave it out.")
     require_between(1, max_pairs=options.max_pairs, top_score=options.top_score)
-    require_files(*([options.pairs] if isinstance(options.pairs, str) else options.pairs or ()))
+    files = [options.pairs] if isinstance(options.pairs, str) else options.pairs or []
+    require_files(*files)
     for tasks in filter(None, (options.tasks, options.leave_out)):
         require_tasks(tasks, require_folder(options.data_dir))
     if wanted == "scores":
         data_dir = require_folder(options.data_dir) if options.tasks else None
-        pairs = load_graded(options.pairs or (), options.tasks or (), data_dir, options.top_score)
+        pairs = load_graded(files, options.tasks or (), data_dir, options.top_score)
+    elif wanted == "text":
+        source = ", ".join(Path(file).name for file in files)
+        pairs = pairs_of_sentences(load_sentences(files, options.columns), source)
     elif wanted == "none" and options.only is None:
-        pairs = load_related(options.pairs or ())
+        pairs = load_related(files)
     else:
-        pairs = load_pairs(options.pairs or (), "classes", classes=options.classes or NLI_CLASSES)
+        pairs = load_pairs(files, "classes", classes=options.classes or NLI_CLASSES)
         pairs = pairs if options.only is None else pairs.of_class(options.only)
     before = len(pairs)
     if options.leave_out:

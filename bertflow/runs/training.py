@@ -222,7 +222,7 @@ def train(
 
 def finetune(
     encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
-    pairs: "PairOptions | Pairs | str | Path | None" = None,
+    pairs: "PairOptions | Pairs | Sequence[str] | str | Path | None" = None,
     recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any] | None = None,
     output: str | Path | None = None,
@@ -232,17 +232,17 @@ def finetune(
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
 ) -> "EncoderRun | None":
-    """Fine-tune an encoder on pairs of sentences, as SBERT does.
+    """Fine-tune an encoder on pairs of sentences, as SBERT does, or on sentences alone, as SimCSE does.
 
-    The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), or to find the
-    answer to a question. The result, RUN/encoder, is a model folder: python train.py --encoder.model RUN/encoder fits a
-    flow to it. With --finetune.joint apart a flow is trained beside the encoder, and RUN opens as both. Options come
-    from --config, a file that may hold any of them, and from the command line, which comes last.
+    The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the
+    answer to a question, or, without labels, to find a sentence again (simcse). The result, RUN/encoder, is a model
+    folder: python train.py --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
+    beside it, and RUN opens as both. Options come from --config, a file of any of them, and from the command line.
 
     Args:
         encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
             is trained in place.
-        pairs: Pairs, or a file of them.
+        pairs: Pairs, or a file of them; for simcse, sentences.
         recipe: How it is trained, or fields that differ from the default as ``{"objective": "regression"}``.
         trainer: Options of Lightning's Trainer, as ``{"precision": "bf16-mixed"}``; they override the recipe's.
         output: The run folder; must be new or empty (default: runs/<objective>-<time>).
@@ -264,7 +264,8 @@ def finetune(
     from bertflow.calibration.base import Provenance
     from bertflow.finetuning.fitting import SiameseFit, siamese_options
     from bertflow.finetuning.joint import JOINT, Joint, finished_flow
-    from bertflow.finetuning.siamese import OBJECTIVES, require_float32_weights
+    from bertflow.finetuning.objectives import OBJECTIVES
+    from bertflow.finetuning.siamese import require_float32_weights
     from bertflow.runs.folder import RunFolder
 
     recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
@@ -290,14 +291,13 @@ def finetune(
     require_trainable(encoder)
     with run:
         run.prepare(trainer, {})
-        if pairs is None or isinstance(pairs, PairOptions | str | Path):
-            given, left_out = read_pairs(data, recipe.objective, wanted, seed)
-        else:
-            given, left_out = pairs, 0
+        from_file = pairs is None or isinstance(pairs, str | Path)
+        given, left_out = read_pairs(data if from_file else pairs, recipe.objective, wanted, seed)
         run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
         fit = SiameseFit(opened, given, recipe, seed)
-        run.say(f"pairs     {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
+        what = "sentences" if wanted == "text" else "pairs"
+        run.say(f"{what:9} {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
         facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
 
         def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:

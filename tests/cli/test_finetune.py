@@ -170,7 +170,7 @@ HINT = "`bertflow finetune --print_config` shows all options with their values."
         (["--finetune.epoch=3"], 2, f"There is no option --finetune.epoch. Did you mean --finetune.epochs? {HINT}"),
         (["--finetune.batch_size=x"], 2, f"The option finetune.batch_size cannot be x. {HINT}"),
         (["--finetune.objective=x"], 2, "Unknown objective 'x'. Known: classification, regression, "
-         "in-batch-negatives."),
+         "in-batch-negatives, simcse."),
         (["--encoder.dtype=bfloat16"], 2, "Weights are trained in float32, but encoder.dtype is bfloat16. Leave it "
          "out; --trainer.precision bf16-mixed computes in half precision."),
         (["--trainer.precision=bf16-true"], 2, "Weights are trained in float32, but trainer.precision is bf16-true. "

@@ -24,10 +24,13 @@ ROWS = [(f"the {a} {one} sleeps in the {other} .", f"a {one} in the {other}", la
         for a, label in (("big", "entailment"), ("small", "neutral"), ("red", "contradiction"))]  # fmt: skip
 SHARED = ["--encoder.pooling=mean(2)", "--encoder.device=cpu", "--trainer.accelerator=cpu", "--resume=auto",
           "--trainer.enable_progress_bar=false", "--trainer.log_every_n_steps=1"]  # fmt: skip
+BRIEF = ["--finetune.batch_size=8", "--trainer.max_steps=30", "--finetune.checkpoint_every=4"]
 COMMANDS = {
-    "train": ["--flow.batch_size=8", "--flow.epochs=3", "--flow.glow.hidden=8", "--report=false"],
-    "finetune": ["--finetune.batch_size=8", "--trainer.max_steps=30", "--finetune.checkpoint_every=4"],
-}
+    "train": ["train", "--data.sentences={}.txt", "--flow.batch_size=8", "--flow.epochs=3", "--flow.glow.hidden=8",
+              "--report=false"],
+    "finetune": ["finetune", "--data.pairs={}.tsv", *BRIEF],
+    "simcse": ["finetune", "{}.txt", "--objective=simcse", "--finetune.held_out=0.2", *BRIEF],
+}  # fmt: skip
 PRELOADED = ["bertflow.runs.training", "bertflow.finetuning.fitting", "bertflow.runs.folder", "tensorboard"]
 TIMEOUT = 200
 
@@ -51,8 +54,8 @@ def kill(command, bert, folder, kills, seed=0):
     """Kill a command so many times; returns how many runs came to their end, and what was there at each kill."""
     (folder / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
     (folder / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
-    rows = {"train": "--data.sentences={}.txt", "finetune": "--data.pairs={}.tsv"}[command].format(folder / "rows")
-    arguments = [command, f"--encoder.model={bert}", rows, *SHARED, *COMMANDS[command]]
+    given = [word.format(folder / "rows") for word in COMMANDS[command]]
+    arguments = [*given, f"--encoder.model={bert}", *SHARED]
     whole, chance, found, runs = folder / "whole", random.Random(seed), Counter(), 0
     start([*arguments, "--help"]).join(TIMEOUT)  # starts the server
     longest = finish([*arguments, f"--output={whole}"])

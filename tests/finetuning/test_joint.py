@@ -16,7 +16,7 @@ from bertflow.errors import UnknownNameError, UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit, fit_siamese
 from bertflow.finetuning.joint import JOINT, JointObjective
-from bertflow.finetuning.siamese import OBJECTIVES, Sides
+from bertflow.finetuning.objectives import OBJECTIVES, Sides
 from bertflow.flow.glow import FlowMap, build_glow
 from bertflow.text_keys import hash_texts
 from bertflow.training.module import BertFlow, build_optimizer

@@ -8,7 +8,7 @@ import torch
 from torch.nn.functional import cosine_similarity
 
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.finetuning.siamese import OBJECTIVES, Sides
+from bertflow.finetuning.objectives import OBJECTIVES, Sides
 
 N, DIM = 6, 5
 

@@ -281,7 +281,7 @@ def test_a_folder_that_lost_the_text_of_its_labels_is_refused(tiny_bert, tmp_pat
         (RELATED, {"objective": "regression"}, "The objective regression learns from scores, but the pairs carry "
          "none."),
         (PAIRS, {"objective": "triplet"}, "Unknown objective 'triplet'. Known: classification, regression, "
-         "in-batch-negatives."),
+         "in-batch-negatives, simcse."),
         (PAIRS, {"batch_size": 200}, "A step takes finetune.batch_size 200 pairs, but there are 106 to train on. Give "
          "more pairs, or lower it."),
         (PAIRS, {"warmup": 1.5}, "finetune.warmup is a share from 0 to 1, got 1.5."),
