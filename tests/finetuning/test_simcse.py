@@ -89,8 +89,8 @@ def test_sentences_move_apart_and_a_sentence_finds_itself(tiny_bert):
         x = encoder.encode(TEXT, normalize_embeddings=True)
         return float((x @ x.T).mean())
 
-    encoder = opened(tiny_bert)
-    begun, batch = mean_cosine(encoder), (fit := built(tiny_bert)).data.batch(np.arange(0, 108, 7))
+    fit = SiameseFit(opened(tiny_bert, "mean(2)"), PAIRS, FinetuneRecipe(**BRISK, head=False))
+    begun, batch = mean_cosine(fit.encoder), fit.data.batch(np.arange(0, 108, 7))
     before = fit.module.judged_held_out(batch)
     fit.run(quiet_trainer({}, {"max_epochs": 3, "num_sanity_val_steps": 0, "limit_val_batches": 0}))
     after = fit.module.judged_held_out(batch)
