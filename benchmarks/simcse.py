@@ -20,7 +20,7 @@ import json
 import logging
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,8 @@ CANDIDATES: Mapping[str, Stage] = {
     "MLM4, rate x 10": Stage("MLM4", learning_rate=3e-4),
     "MLM4, as released": Stage("MLM4"),
     "MLM4, mean, no head, rate x 10, half an epoch": Stage("MLM4", "mean", False, 3e-4, 0.5),
+    "MLM4, mean, no head": Stage("MLM4", "mean", False),
+    "MLM4, mean, rate x 10": Stage("MLM4", "mean", True, 3e-4),
     "MiniLM, mean, no head, rate x 10": Stage("MiniLM", "mean", False, 3e-4),
     "MiniLM, mean, no head": Stage("MiniLM", "mean", False),
 }
@@ -233,12 +235,13 @@ def main() -> None:
     logger.info("%s", to_markdown(results))
     if options.only_choose:
         return
-    for start, name in results["chosen"].items():
-        stage = CANDIDATES[name]
-        seeds = [Stage(**{**vars(stage), "seed": seed}) for seed in range(SEEDS[start])]
-        results["ladders"][start] = [ladder(options, start, one) for one in seeds]
-        write_json(HERE / "simcse.json", results)
-        write_text(HERE / "simcse.md", to_markdown(results))
+    for start in sorted(SEEDS, key=SEEDS.__getitem__):
+        stage = CANDIDATES[results["chosen"][start]]
+        results["ladders"][start] = []
+        for seed in range(SEEDS[start]):
+            results["ladders"][start].append(ladder(options, start, replace(stage, seed=seed)))
+            write_json(HERE / "simcse.json", results)
+            write_text(HERE / "simcse.md", to_markdown(results))
 
 
 if __name__ == "__main__":
