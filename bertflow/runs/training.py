@@ -291,8 +291,8 @@ def finetune(
     require_trainable(encoder)
     with run:
         run.prepare(trainer, {})
-        from_file = pairs is None or isinstance(pairs, str | Path)
-        given, left_out = read_pairs(data if from_file else pairs, recipe.objective, wanted, seed)
+        source = data if pairs is None or isinstance(pairs, str | Path) else pairs
+        given, left_out = read_pairs(source, recipe.objective, wanted, seed)
         run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
         fit = SiameseFit(opened, given, recipe, seed)
