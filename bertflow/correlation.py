@@ -191,6 +191,17 @@ def percentile_interval(replicates: Float64, level: float = 0.95) -> Interval | 
     return Interval(float(low), float(high))
 
 
+def fisher_interval(value: float, n: int, level: float = 0.95) -> Interval | None:
+    """Interval of Spearman's correlation of ``n`` independent pairs, by Fisher's z; None for fewer than four, or for 1.
+
+    Source: Bonett & Wright 2000, Psychometrika 65, 23-28, for the standard error sqrt((1 + value^2 / 2) / (n - 3)).
+    """
+    if n < FEWEST + 1 or abs(value) >= 1:
+        return None
+    half = ndtri((1 + level) / 2) * np.sqrt((1 + value**2 / 2) / (n - 3))
+    return Interval(float(np.tanh(np.arctanh(value) - half)), float(np.tanh(np.arctanh(value) + half)))
+
+
 def bca_interval(
     value: float, replicates: Float64, influence: Float64 | None = None, level: float = 0.95
 ) -> Interval | None:

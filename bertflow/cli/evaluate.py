@@ -7,7 +7,10 @@ main = Command(
     "evaluate",
     evaluate,
     positionals=("models",),
-    metavars={"models": "MODEL", "fit_on": "FILE|eval", "lexical": "TASK", "fail_below": "TASK=X", "published": "PART"},
+    metavars={
+        **{"models": "MODEL", "fit_on": "FILE|eval", "lexical": "TASK", "fail_below": "TASK=X", "published": "PART"},
+        "candidate_lists": "FILE",
+    },
     bare={"lexical": "stsb-dev", "published": ""},
     saves="Write results.json, .md, predictions.csv, mteb files and run.json there.",
     skips=True,

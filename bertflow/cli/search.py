@@ -59,8 +59,11 @@ class Actions:
         )
 
 
+METAVARS = {"ids": "ID", "candidate_lists": "FILE"}
+
+
 def _action(name: str, function: Callable[..., Any], *places: str, **options: Any) -> Command:
-    return Command(f"search {name}", function, positionals=places or ("index",), metavars={"ids": "ID"}, **options)
+    return Command(f"search {name}", function, positionals=places or ("index",), metavars=METAVARS, **options)
 
 
 main = Actions(

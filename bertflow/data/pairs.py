@@ -4,6 +4,7 @@
     binary       a, b, label                       1 where the texts belong together, 0 where they do not
     classes      premise, hypothesis, label        a named class (natural language inference)
     retrieval    query, text                       the one right text of a query
+    candidates   query, text, label                1 where the text is right for the query; each has several
     texts        two columns of text               nothing else is known
 
 The columns tell the kind: ``bertflow.data.tables.COLUMNS`` lists their names. A pair that cannot be used is refused
@@ -46,6 +47,7 @@ NEEDS: Mapping[str, tuple[int, str, str]] = {
     "binary": (2, "a comparison of both labels", "label"),
     "classes": (2, "a comparison of classes", "class"),
     "retrieval": (2, "a ranking", ""),
+    "candidates": (2, "a ranking of candidates", "label"),
     "texts": (1, "a table", ""),
 }
 """The fewest pairs of each kind, for what they are needed, and what belongs to each pair."""
@@ -60,7 +62,7 @@ class Pairs:
         first: First sentences, premises, queries.
         second: Second sentences, hypotheses, the texts that answer the queries.
         target: The score (float), the label or the class (int64) of each pair; None for retrieval and texts.
-        kind: One of ``PAIR_KINDS``.
+        kind: One of ``PAIR_KINDS``, or ``candidates``.
         split: Which part of the task.
         subsets: The sub-set of each pair; "all" where there are none.
         classes: Names of the classes, by their numbers.
@@ -184,7 +186,8 @@ def load_pairs(
 
     Args:
         paths: tsv (also .txt, as SNLI, MNLI and SICK call theirs), csv, jsonl (each also .gz) or parquet.
-        kind: One of ``PAIR_KINDS``, or several that are allowed; by default the columns tell the kind.
+        kind: One of ``PAIR_KINDS``, or several that are allowed; by default the columns tell the kind. Candidate lists
+            are read where they are asked for, as ``candidates``.
         columns: The two columns of text, where they have other names; numbers from 1 for a table without a header.
             The pairs are then of the kind ``texts``. A tsv of two columns with other names is taken to have no header.
         classes: Names of the classes that are wanted, in their order; case does not matter.
@@ -241,7 +244,9 @@ def pairs_of_table(
     """Columns of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
     graded = kind == "graded"
     subset = (table.find(["subset"]) or ()) if graded else ()
-    known = LABELS if kind == "binary" else {name.casefold(): number for number, name in enumerate(classes)}
+    known = (
+        LABELS if kind in ("binary", "candidates") else {name.casefold(): number for number, name in enumerate(classes)}
+    )
     dropped = 0
 
     def pair(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str, float, str] | None:

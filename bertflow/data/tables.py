@@ -53,6 +53,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     ),
     # Two texts.
     "retrieval": (("query", "text"), ("question", "answer")),
+    "candidates": (("query", "text", "label"), ("question", "answer", "label"), ("question", "sentence", "label")),
     "documents": (*(("question", "answer"), ("query", "text")), *(("title", "text"), ("title", "body")), TEXTS[3]),
     "texts": TEXTS,
     # One text, perhaps with something beside it.

@@ -64,6 +64,7 @@ def evaluate(
     force: bool = False,
     fail_below: str = "",
     published: str | None = None,
+    candidate_lists: "Pairs | str | Path | None" = None,
     progress: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> "Report":
@@ -92,6 +93,7 @@ def evaluate(
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
         published: Published figures of the scored tasks beside ours, and how their protocol differs: those that hold
             this text; without a value all.
+        candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
 
@@ -121,14 +123,14 @@ def evaluate(
     lookup("aggregation", AGGREGATIONS, aggregation)
     if fit_on is not None and not baselines:
         raise UsageError("fit_on is for the baselines, but none were asked for. Add compare, as center,whitening.")
-    if ceiling and (retrieval is not None or binary is not None):
-        raise UsageError("The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.")
+    if ceiling and any(given is not None for given in (retrieval, candidate_lists, binary)):
+        raise UsageError("The ceiling is learned from graded pairs, but another table was given. Leave one out.")
     require_between(0, MOST_RESAMPLES, resamples=resamples)
     require_between(1, seeds=seeds)
     require_seed(seed)
-    tables = {"retrieval": retrieval, "binary": binary}
-    require_files(retrieval, binary, None if fit_on == "eval" else fit_on)
-    alone = retrieval is None and binary is None
+    tables = {"retrieval": retrieval, "candidates": candidate_lists, "binary": binary}
+    require_files(*tables.values(), None if fit_on == "eval" else fit_on)
+    alone = all(given is None for given in tables.values())
     for some in filter(None, (tasks or ("sts7" if alone else None), lexical)):
         require_tasks(some, data_dir)
     names = expand_tasks(tasks or "sts7", data_dir) if tasks or alone else ()
@@ -196,20 +198,21 @@ def evaluate_sts(
 def evaluate_retrieval(
     systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs", **options: Unpack[ScoreOptions]
 ) -> "Report":
-    """Rank all texts for each query, by every system.
+    """Rank all texts for each query, by every system; or the candidates of each query, by MAP and MRR.
 
     Args:
         systems: Encoders, raw or calibrated, by the name they have in the report.
-        pairs: Queries, each with its one right text.
+        pairs: Queries, each with its one right text; of the kind ``candidates`` queries with texts of their own, whose
+            target is 1 or 0 (``bertflow.evaluation.candidate_lists``).
         options: ``ScoreOptions``; resamples are drawn among the queries.
 
     Raises:
         UnknownNameError: For an unknown similarity.
-        DataError: For embeddings that are not finite, or of length zero.
+        DataError: For embeddings that are not finite, or of length zero, or queries without right and wrong candidates.
     """
     from bertflow.evaluation.report import score_sets
 
-    return score_sets(systems, [replace(pairs, kind="retrieval")], **options)
+    return score_sets(systems, [pairs if pairs.kind == "candidates" else replace(pairs, kind="retrieval")], **options)
 
 
 def evaluate_binary(

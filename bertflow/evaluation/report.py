@@ -22,6 +22,7 @@ from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.candidate_lists import candidate_figures
 from bertflow.evaluation.captions import captions, comparison
 from bertflow.evaluation.figures import (
     ScoredTask,
@@ -273,6 +274,7 @@ def score_sets(
 
 FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {
     "retrieval": retrieval_figures,
+    "candidates": candidate_figures,
     "binary": binary_figures,
 }
 """What is measured on a kind of pairs that are not graded."""

@@ -43,6 +43,7 @@ CORRELATIONS = ("_spearman", "_pearson")
 TITLED_BY_TASK = (*CORRELATIONS, "_auc")
 """Endings of the metrics whose column is titled by the task."""
 METRIC_TITLES: Mapping[str, str] = {
+    "map": "MAP",
     "mrr": "MRR",
     "random_median_cosine": "median cosine",
     "random_p95_cosine": "95 % cosine",

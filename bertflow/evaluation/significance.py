@@ -33,7 +33,7 @@ Float64 = NDArray[np.float64]
 Members = NDArray[np.intp]
 BLOCK = 25
 """Resamples at a time: enough to be vectorised, few enough to stay in the processor's cache."""
-COMPARED = ("spearman", "hit@1", "mrr", "auc")
+COMPARED = ("spearman", "hit@1", "map", "mrr", "auc")
 """Endings of the metrics by which systems are compared."""
 LEVEL = 0.05
 """Differences whose corrected p-value is below this are called separable."""

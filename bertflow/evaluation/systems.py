@@ -29,6 +29,9 @@ from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 
+ASKING = ("retrieval", "candidates")
+"""Kinds of pairs whose first texts are queries."""
+
 
 class SharedPass:
     """An encoder with several poolings, which all remember what any of them was asked for.
@@ -228,7 +231,7 @@ def _systems_of(
 
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:
     """Whether the first texts have another prompt than the second ones."""
-    return pairs.kind == "retrieval" and "query_prompt" in system.identity.facts
+    return pairs.kind in ASKING and "query_prompt" in system.identity.facts
 
 
 def pair_cosines(encoder: SentenceEncoder, pairs: Pairs, progress: bool | None = None) -> NDArray[np.float64]:
@@ -262,7 +265,7 @@ def encode_sets(
     asking = {name: one for name, one in systems.items() if any(_has_queries(one, pairs) for pairs in sets)}
     queries = encode_systems(asking, sentences, progress, role="query")
     return (
-        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind == "retrieval" else {}, similarity)
+        checked_sides(pairs, pairs.rows(rows), embeddings, queries if pairs.kind in ASKING else {}, similarity)
         for pairs in sets
     )
 

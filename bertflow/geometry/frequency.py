@@ -17,12 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LinearRegression
 
+from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import words_of
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, nearest
 from bertflow.geometry.report import GeometrySection, listed
 from bertflow.moments import Float64
-from bertflow.tables import Table
+from bertflow.tables import MISSING, Table
 from bertflow.training.rows import seeded_order
 
 RANKS = ((0, 100), (100, 500), (500, 5000), (5000, 10000))
@@ -35,6 +36,8 @@ LOOKED_AT = 500
 """Largest number of rows of a bin whose neighbors are searched for."""
 SHOWN_K = 5
 """Number of neighbors in the pictures."""
+SAME_LENGTH = 1e-5
+"""Rows whose lengths differ by less than this share have one length, up to rounding."""
 INSIDE = 0.99
 """Quantile of the points up to which the frame of the plane reaches, on each side."""
 MARGIN = 0.1
@@ -93,6 +96,43 @@ def bins(x: NDArray[np.floating], groups: Mapping[str, NDArray[np.int64]], log_f
                 )
             )
     return tuple(found)
+
+
+@dataclass(frozen=True)
+class LengthTrend:
+    """How the length of rows goes with log frequency: below 0, what is frequent lies near the origin.
+
+    Attributes:
+        n: Number of rows that have a frequency.
+        spearman: Spearman's correlation of both; None where all rows have one length, as after scaling to it.
+        low: Lower end of its 95 % interval (``bertflow.correlation.fisher_interval``).
+        high: Upper end.
+    """
+
+    n: int
+    spearman: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, x: NDArray[np.floating], log_frequency: Float64) -> "LengthTrend":
+        """Of rows (n, dim) and their log frequencies (n,), NaN where there is none."""
+        known = np.isfinite(log_frequency)
+        lengths = np.linalg.norm(np.asarray(x, dtype=np.float64)[known], axis=1)
+        frequency = log_frequency[known]
+        n = len(lengths)
+        if n < FEWEST or np.ptp(lengths) <= SAME_LENGTH * lengths.max() or not np.ptp(frequency):
+            return cls(n)
+        value = spearman(lengths, frequency)
+        ends = fisher_interval(value, n)
+        return cls(n, value, ends.low if ends else None, ends.high if ends else None)
+
+    def __str__(self) -> str:
+        """The correlation and its interval, for tables and sentences."""
+        if self.spearman is None:
+            return MISSING
+        ends = "" if self.low is None or self.high is None else f" ({self.low:+.2f} to {self.high:+.2f})"
+        return f"{self.spearman:+.2f}{ends}"
 
 
 def words_by_rank(words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]) -> tuple[Bin, ...]:
@@ -191,13 +231,16 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
     """Length and neighborhood of sentences, in five bins of word frequency."""
     frequency = log_frequency[next(iter(clouds.values())).sample_index]
     groups = fifths(frequency)
-    found = {name: bins(cloud.rows(cloud.sample_index), groups, frequency) for name, cloud in clouds.items()}
+    rows_of = {name: cloud.rows(cloud.sample_index) for name, cloud in clouds.items()}
+    found = {name: bins(x, groups, frequency) for name, x in rows_of.items()}
+    trends = {name: LengthTrend.of(x, frequency) for name, x in rows_of.items()}
     distances = {name: np.array([row.distance[SHOWN_K] for row in rows]) for name, rows in found.items()}
     rises = {name: 100 * (values[0] / values[-1] - 1) for name, values in distances.items()}
     return GeometrySection(
         "A level line treats rare and frequent words alike; sentences of the rarest words are farther from their "
-        f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}.",
-        found,
+        f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}. Spearman of length and "
+        f"frequency, with its 95 % interval: {', '.join(f'{name} {trend}' for name, trend in trends.items())}.",
+        {**found, "length_and_frequency": trends},
         lambda plots: plots.curves(
             {name: values / values.mean() for name, values in distances.items()},
             "sentences by the mean log frequency of their words",
@@ -212,8 +255,12 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
     )
 
 
-def show_words_by_frequency(rows: Sequence[Bin]) -> GeometrySection:
-    """The paper's table 1, on this encoder's word embeddings."""
+def show_words_by_frequency(
+    words: Sequence[str], vectors: NDArray[np.floating], counts: Mapping[str, int]
+) -> GeometrySection:
+    """The paper's table 1, on this encoder's word embeddings; see ``words_by_rank``."""
+    rows, known = words_by_rank(words, vectors, counts), np.array([counts.get(word, 0) for word in words])
+    trend = LengthTrend.of(vectors, np.log(np.where(known > 0, known, np.nan)))
     lines = {
         "length": [row.length for row in rows],
         f"distance to the {SHOWN_K} nearest": [row.distance[SHOWN_K] for row in rows],
@@ -224,8 +271,9 @@ def show_words_by_frequency(rows: Sequence[Bin]) -> GeometrySection:
     return GeometrySection(
         "The paper finds that rarer words are longer and farther from their nearest; here lengths are "
         f"{' / '.join(f'{value:.2f}' for value in lines['length'])} by rank, which "
-        f"{'rise' if all(np.diff(lines['length']) > 0) else 'do not rise'} throughout.",
-        {"bins": rows},
+        f"{'rise' if all(np.diff(lines['length']) > 0) else 'do not rise'} throughout. Spearman of length and log "
+        f"frequency over {trend.n:,} words, with its 95 % interval: {trend}.",
+        {"bins": rows, "length_and_frequency": trend},
         lambda plots: plots.curves(lines, "words by frequency rank", "mean", ticks=[row.name for row in rows]),
         "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
         Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),

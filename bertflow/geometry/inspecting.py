@@ -117,7 +117,7 @@ SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
     ),
     "Sentences by word frequency": lambda made: frequency.show_sentences_by_frequency(made.clouds, made.log_frequency),
     "Words by frequency": lambda made: frequency.show_words_by_frequency(
-        frequency.words_by_rank(*read_static_words(**made.transformer("model", "revision")), made.counts)
+        *read_static_words(**made.transformer("model", "revision")), made.counts
     ),
     "Layers": lambda made: contexts.show_layers(
         contexts.contextuality(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_answer_labels
-from bertflow.errors import MOST_RESAMPLES, DataError, require_between, require_seed
+from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.files import require_files, to_json
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
@@ -17,9 +17,8 @@ from bertflow.retrieval import Index, IndexOptions, open_index, require_index
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
+    from bertflow.data.pairs import Pairs
+    from bertflow.evaluation.significance import Figure
     from bertflow.retrieval.ranking import Hit
 
 ENGINES: Mapping[str, str] = {
@@ -116,8 +115,9 @@ def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **
 
 def evaluate_search(
     index: Index,
-    labels: "str | Path | Mapping[str, frozenset[str]]",
+    labels: "str | Path | Mapping[str, frozenset[str]] | None" = None,
     *,
+    candidate_lists: "Pairs | str | Path | None" = None,
     k: int = 5,
     resamples: int = 1000,
     seed: int = 0,
@@ -126,9 +126,13 @@ def evaluate_search(
 ) -> SearchScores:
     """Compute hit@k, MRR and MAP on questions whose answers are known.
 
+    Instead of all answers of the index, each question's own candidates can be ranked by the encoder of the index, as in
+    TREC-QA: MAP and MRR over questions that have a right and a wrong candidate.
+
     Args:
         index: File that `search build` wrote.
         labels: A table with question and id.
+        candidate_lists: A table with query, text and label (1 or 0), instead of labels.
         k: For hit@k, beside hit@1.
         resamples: Bootstrap resamples of the questions; 0 for none.
         seed: Random seed for the bootstrap.
@@ -136,19 +140,35 @@ def evaluate_search(
         options: ``IndexOptions``.
 
     Raises:
+        UsageError: If not one of both tables is given.
         DataError: If a right answer is not in the index, or the index cannot be used.
     """
+    if (labels is None) == (candidate_lists is None):
+        raise UsageError("One of labels and candidate_lists is wanted. Give a table of one of them.")
     require_between(0, MOST_RESAMPLES, resamples=resamples)
     require_between(1, k=k)
     require_seed(seed)
-    require_files(labels)
+    require_files(labels, candidate_lists)
     require_index(index, options)
     import numpy as np
 
+    from bertflow.data.pairs import load_pairs
+    from bertflow.evaluation.candidate_lists import average_precision, candidate_figures, lists_of
     from bertflow.evaluation.figures import mean_figure
-    from bertflow.evaluation.significance import difference
+    from bertflow.evaluation.systems import encode_sets
     from bertflow.text_keys import text_key
 
+    if candidate_lists is not None:
+        given = candidate_lists
+        pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
+        with open_index(index, options) as opened:
+            encoder, name = opened.encoder, opened.identity.calibrator
+        systems = {"raw": encoder.raw, **({name: encoder} if encoder.calibrator is not None else {})}
+        (sides,) = encode_sets(systems, [pairs], progress=progress)
+        figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
+        ranked = [row for rows in lists_of(pairs) for row in rows]
+        return _scores(figures, list(systems), len(ranked), 0)
+    assert labels is not None, "one of both is given"
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
     with open_index(index, options) as opened:
@@ -170,19 +190,19 @@ def evaluate_search(
     first = np.array([[row[0] for row in rows] for rows in ranks], dtype=np.float64)
     precision = np.array([[average_precision(row) for row in rows] for rows in ranks])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
+    figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
+    return _scores(figures, list(embedded), answers, sum(text_key(question) in keys for question in questions))
+
+
+def _scores(figures: "Sequence[Figure]", systems: Sequence[str], answers: int, seen: int) -> SearchScores:
+    from bertflow.evaluation.significance import difference
+
     rows, differences = [], []
-    for metric, values in metrics.items():
-        figure = mean_figure(task, metric, values.astype(np.float64), resamples, seed)
-        for at, system in enumerate(embedded):
+    for figure in figures:
+        for at, system in enumerate(systems):
             value, (low, high) = float(figure.values[at]), figure.interval(at)
-            rows.append({"system": system, "metric": metric, "value": value, "ci_low": low, "ci_high": high})
-        if len(embedded) > 1:
-            row = vars(difference(tuple(embedded), figure, 1, 0))
+            rows.append({"system": system, "metric": figure.metric, "value": value, "ci_low": low, "ci_high": high})
+        if len(systems) > 1:
+            row = vars(difference(tuple(systems), figure, 1, 0))
             differences.append({name: row[name] for name in DIFFERENCE_KEYS})
-    seen = sum(text_key(question) in keys for question in questions)
-    return SearchScores(len(questions), answers, seen, rows, differences)
-
-
-def average_precision(ranks: "NDArray[np.int64]") -> float:
-    """Mean precision at the ranks of the right answers, which rise."""
-    return sum(place / rank for place, rank in enumerate(ranks.tolist(), start=1)) / len(ranks)
+    return SearchScores(figures[0].n, answers, seen, rows, differences)

@@ -224,9 +224,7 @@ def test_the_ceiling_says_what_share_of_the_gap_is_closed_or_why_none(evaluate, 
 def test_the_ceiling_is_for_graded_pairs_alone(evaluate, tiny_bert, data):
     code, _, err = evaluate(tiny_bert, "--tasks", "news", "--ceiling", "--retrieval", data / "faq.tsv")
     assert code == 2
-    assert err == (
-        "error: The ceiling is learned from graded pairs, but retrieval or binary was given. Leave one out.\n"
-    )
+    assert err == ("error: The ceiling is learned from graded pairs, but another table was given. Leave one out.\n")
 
 
 def test_lexical_similarity_is_a_table_of_its_own(evaluate, fitted, tmp_path):

@@ -10,8 +10,8 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.evaluation.candidate_lists import average_precision
 from bertflow.retrieval.ranking import Phrases
-from bertflow.retrieval.searching import average_precision
 
 ANSWERS = [
     {"id": "dogs", "text": "The dog runs in the garden.", "questions": ["A big dog sings.", "the dog"]},

@@ -1,10 +1,12 @@
 import numpy as np
 import pytest
+from scipy import stats
 
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.frequency import (
     NEAREST,
+    LengthTrend,
     bins,
     explained_by,
     fifths,
@@ -12,6 +14,7 @@ from bertflow.geometry.frequency import (
     plane,
     words_by_rank,
 )
+from bertflow.tables import MISSING
 from bertflow.words.encoder import read_static_words
 
 WORDS = [f"w{at}" for at in range(40)]
@@ -111,3 +114,26 @@ def test_rare_words_are_not_the_longest_in_the_real_encoder(minilm, shared_data)
 
     found = words_by_rank(*read_static_words(minilm), read_frequencies(shared_data / "text/en_50k.txt.gz"))
     assert [round(row.length, 2) for row in found] == [1.05, 1.25, 1.26, 1.17]
+
+
+def test_length_and_frequency_are_correlated_as_scipy_does():
+    rng = np.random.default_rng(0)
+    logs = np.log(rng.integers(1, 500, 300).astype(float))
+    x = rng.normal(size=(300, 5)) * (10 - logs + rng.normal(size=300) * 3)[:, None]
+    logs[::7] = np.nan
+    known = np.isfinite(logs)
+    found = LengthTrend.of(x, logs)
+    expected = stats.spearmanr(np.linalg.norm(x[known], axis=1), logs[known]).statistic
+    assert found.n == known.sum()
+    assert found.spearman == pytest.approx(expected)
+    drawn = rng.integers(0, found.n, (2000, found.n))
+    lengths, kept = np.linalg.norm(x[known], axis=1), logs[known]
+    replicates = [stats.spearmanr(lengths[rows], kept[rows]).statistic for rows in drawn[:500]]
+    np.testing.assert_allclose([found.low, found.high], np.quantile(replicates, [0.025, 0.975]), atol=0.03)
+    assert str(found) == f"{expected:+.2f} ({found.low:+.2f} to {found.high:+.2f})"
+
+
+def test_rows_of_one_length_have_no_trend():
+    x = vectors()
+    trend = LengthTrend.of((x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32), np.arange(40.0))
+    assert (trend.n, trend.spearman, str(trend)) == (40, None, MISSING)

@@ -68,7 +68,7 @@ def _made_up():
     found = {
         "pairs.cosines_of_pairs": PairCosines("news", cosines, np.arange(30) > 15, "human score of at least 4", edits),
         "pairs.scores_of_pairs": ("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
-        "inspecting.read_static_words": (),
+        "inspecting.read_static_words": (WORDS, rng.normal(size=(10, 6))),
         "frequency.words_by_rank": [
             Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4)
         ],
