@@ -26,7 +26,7 @@ from typing import Any
 
 import xxhash
 
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 
 if sys.platform != "win32":
     import fcntl
@@ -137,6 +137,17 @@ def require_place(path: str | Path | None, folder: bool = False) -> None:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+def require_replaceable(folder: str | Path | None, sign: str, what: str, option: str = "--output") -> None:
+    """Refuse a folder that would be replaced, unless it is empty or its file ``sign`` says that it is such a thing.
+
+    Raises:
+        UsageError: If it holds something else.
+    """
+    place = Path(folder or "")
+    if folder is not None and place.is_dir() and any(place.iterdir()) and not (place / sign).is_file():
+        raise UsageError(f"{folder} holds something that is not {what}. Choose another {option}.")
 
 
 def allocate(path: Path) -> None:

@@ -19,7 +19,9 @@ from bertflow.files import restore
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
+    from bertflow.calibration.base import AbstractCalibrator
     from bertflow.encoder.abstract import Role, SentenceEncoder
+    from bertflow.encoder.folders import ModelFolder
 
 logger = logging.getLogger("bertflow")
 
@@ -128,12 +130,13 @@ def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
         **options: ``LoadOptions``.
 
     Raises:
-        UsageError: If a pooling, dtype, device or length cannot be used, or the model does not have that layer.
+        UsageError: If a pooling, dtype, device, length or chunks cannot be used, or the model has no such layer.
         DataError: If a model is missing.
     """
     from bertflow.encoder.chunks import Chunks
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.folders import open_model
+    from bertflow.encoder.length import require_length
     from bertflow.encoder.model import DTYPES, resolve_device
     from bertflow.encoder.pooling import parse_pooling
 
@@ -144,12 +147,53 @@ def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
     if chunks := options.get("chunks"):
         Chunks.parse(chunks)
     spelling = options.get("pooling") or ""
-    pooling = parse_pooling(spelling) if spelling and spelling.split("-")[0] != STATIC else None
+    static = spelling.split("-")[0] == STATIC
+    pooling = parse_pooling(spelling) if spelling and not static else None
     name = embedded_encoder() if model is None else model
-    if isinstance(name, str | Path):
-        place, kind = find(str(name), options.get("revision"))
-        if pooling and kind.open is _transformer:
-            open_model(place).needed([pooling])
+    if not isinstance(name, str | Path):
+        return
+    place, kind = find(str(name), options.get("revision"))
+    if kind.open is _no_encoder:
+        _no_encoder(str(name), place, False, {})
+    if kind.open is _run:
+        _require_calibrator(str(name), place)
+    length = options.get("max_length")
+    if kind.open is _transformer and not static and (pooling or length or chunks):
+        folder = open_model(place)
+        if pooling:
+            folder.needed([pooling])
+        if length or chunks:
+            require_length(folder, length, chunks, options.get("prompt"))
+
+
+def require_transformer(model: str | Path, revision: str | None = None) -> "ModelFolder":
+    """The folder of a raw transformer, of which no weights are read.
+
+    Raises:
+        UsageError: If it is something else.
+        DataError: If it is missing.
+    """
+    from bertflow.encoder.folders import open_model
+
+    place, kind = find(str(model), revision)
+    if kind.open is not _transformer:
+        raise UsageError(f"The layers of a raw transformer are needed, but {model} is not one. Give its folder.")
+    return open_model(place)
+
+
+def calibrator_of(model: "str | Path | SentenceEncoder", revision: str | None = None) -> "AbstractCalibrator | None":
+    """The calibrator of what a user names, None for a raw encoder; no weights of an encoder are read.
+
+    Raises:
+        UsageError: As ``find``.
+        DataError: If it is missing or damaged.
+    """
+    from bertflow.calibration.base import load_calibrator
+
+    if not isinstance(model, str | Path):
+        return model.calibrator
+    place, kind = find(str(model), revision)
+    return load_calibrator(place / CALIBRATOR) if kind.calibrated else None
 
 
 def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
@@ -207,8 +251,7 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.records import check_record, read_record
 
-    if not (place / CALIBRATOR).is_dir():
-        raise UsageError(f"The run {name} has no calibrator yet. Finish it with --resume auto.")
+    _require_calibrator(name, place)
     run = read_record(place / "run.json", FittedRun, "training run", "Train again.")["encoder"]
     calibrator = load_calibrator(place / CALIBRATOR)
     known = calibrator.provenance.encoder if calibrator.provenance else {}
@@ -227,6 +270,11 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
                 name, shown_prompts(recipe["prompt"]), shown_prompts(own),
             )  # fmt: skip
     return CalibratedEncoder(TransformerEncoder(**recipe), calibrator, force)
+
+
+def _require_calibrator(name: str, run: Path) -> None:
+    if not (run / CALIBRATOR).is_dir():
+        raise UsageError(f"The run {name} has no calibrator yet. Finish it with --resume auto.")
 
 
 def _holds(*files: str) -> Callable[[Path], bool]:

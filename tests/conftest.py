@@ -1,5 +1,8 @@
 """What every test may use: a seed, a tiny BERT, and the real parts where they are there."""
 
+import random
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -21,12 +24,16 @@ SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 WORDS = ["the", "a", *NOUNS, "runs", "sleeps", "eats", "sings", "big", "small", "red", "green", "in", "and", "##s", "."]
 
+TIMEOUT = 200
+"""Seconds after which a process that should end never will."""
+
 # On matrices this small, threads that wait for each other are all there is to see.
 torch.set_num_threads(1)
 
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run tests with real encoders, and long ones")
+    parser.addoption("--kills", type=int, default=4, help="kills of each command, where processes are killed at random")
 
 
 def pytest_configure(config):
@@ -57,6 +64,46 @@ def pytest_collection_modifyitems(config, items):
 def seed():
     torch.manual_seed(0)
     np.random.seed(0)  # noqa: NPY002 - libraries around us still draw from it
+
+
+class Killer:
+    """Kills processes at random moments between the first file that they write and their end."""
+
+    def __init__(self, kills):
+        self.kills, self._chance = kills, random.Random(0)
+
+    def seconds(self, process, place):
+        """Wait for the end of a process that writes in ``place``; how long before it did it begin to write?"""
+        self._begun(process, place)
+        since = time.monotonic()
+        process.join(TIMEOUT)
+        return time.monotonic() - since
+
+    def kill(self, process, place, seconds):
+        """Kill it at a moment of those seconds; returns whether it was still at work."""
+        self._begun(process, place)
+        process.join(self._chance.uniform(0, seconds))
+        process.kill()
+        process.join(TIMEOUT)
+        return process.exitcode != 0
+
+    def _begun(self, process, place):
+        before = self._files(place)
+        while process.is_alive() and self._files(place) == before:
+            time.sleep(0.001)
+
+    @staticmethod
+    def _files(place):
+        # What is there may go while it is listed.
+        with suppress(OSError):
+            return {path: path.stat().st_mtime_ns for path in place.rglob("*")}
+        return None
+
+
+@pytest.fixture
+def killer(request):
+    """``--kills 50`` for more of them; ``-s`` shows where they struck."""
+    return Killer(request.config.getoption("--kills"))
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,9 @@ threshold was missed, 5 an error of bertflow itself.
 import errno
 import logging
 import os
+import signal
 import sys
+import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -104,7 +106,7 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
         return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
-        with notes_on_stderr():
+        with stopped_by_sigterm(), notes_on_stderr():
             code = command([word for word in argv if word != DEBUG])
         if sys.stdout:  # none where a process is started without one
             sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
@@ -144,6 +146,23 @@ def _of_the_system(error: OSError) -> str:
 def is_first_process() -> bool:
     """Whether this is the first of the processes that a launcher (torchrun, srun, Lightning) started together."""
     return next((os.environ[name] for name in RANKS if name in os.environ), "0") == "0"
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """Heed SIGTERM as Ctrl-C, so that who stops a job reads what was kept, and finds nothing half written.
+
+    A process of a launcher is ended by it, as it may wait for another one, which no handler interrupts. A thread gets
+    no signals, and a handler of others stays. In a training Lightning heeds it (``bertflow.training.signals``).
+    """
+    alone = not any(name in os.environ for name in RANKS) and threading.current_thread() is threading.main_thread()
+    if ours := alone and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 @contextmanager

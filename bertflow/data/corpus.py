@@ -31,7 +31,7 @@ from bertflow.data.tables import (
     table_suffix,
     usable_lines,
 )
-from bertflow.errors import DataError, RowError, shown
+from bertflow.errors import DataError, RowError, UsageError, shown
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ def placed_sentences(
 ) -> Iterator[tuple[Place, str]]:
     """As ``stream_sentences``, each with its place."""
     columns = [columns] if isinstance(columns, str) else columns
+    require_columns(paths, columns)
     empty = True
     for source in paths:
         for place, text in _read_source(str(source), columns, streaming):
@@ -90,6 +91,16 @@ def placed_sentences(
                 yield place, sentence
     if empty:
         raise DataError(f"{', '.join(map(str, paths))} should hold sentences, but holds none. Give text.")
+
+
+def require_columns(paths: Sequence[str | Path], columns: Sequence[str] | None) -> None:
+    """Refuse columns of text that has none.
+
+    Raises:
+        UsageError: If no source is a table.
+    """
+    if columns and paths and all(is_plain_text(path) and not str(path).startswith("hub:") for path in paths):
+        raise UsageError(f"{paths[0]} is text in lines, which has no columns, got {','.join(columns)}. Leave them out.")
 
 
 def require_corpus(sentences: Sequence[str]) -> None:

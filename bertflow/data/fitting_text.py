@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bertflow.data.corpus import load_sentences, require_corpus
+from bertflow.data.corpus import load_sentences, require_columns, require_corpus
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.sts import load_tasks, require_folder, require_tasks
 from bertflow.errors import UsageError, require_between
@@ -41,7 +41,9 @@ def require_text(options: TextOptions) -> None:
     if options.sentences and options.tasks:
         raise UsageError("Text comes from data.sentences or from data.tasks, but both were given. Leave one out.")
     require_between(2, max_sentences=options.max_sentences)
-    require_files(*([options.sentences] if isinstance(options.sentences, str) else options.sentences or ()))
+    files = [options.sentences] if isinstance(options.sentences, str) else options.sentences or ()
+    require_files(*files)
+    require_columns(files, options.columns)
     if options.tasks:
         require_tasks(options.tasks, require_folder(options.data_dir))
     require_place(options.store, folder=True)

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bertflow.data.corpus import require_corpus
 from bertflow.data.skipping import usable
-from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns
+from bertflow.data.tables import COLUMNS, PAIR_KINDS, TextTable, open_columns, table_name
 from bertflow.errors import DataError, RowError, UsageError, shown
 from bertflow.registry import lookup
 from bertflow.text_keys import hash_text, text_key
@@ -268,7 +268,7 @@ def pairs_of_table(
     name = Path(table.name).name
     first, second, targets, subsets = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Pairs(
-        task=name.removesuffix(".gz").rpartition(".")[0],
+        task=table_name(name),
         first=first,
         second=second,
         target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,

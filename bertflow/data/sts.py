@@ -36,6 +36,7 @@ from bertflow.data.tables import (
     open_table,
     read_lines,
     split_tsv,
+    table_name,
     table_suffix,
 )
 from bertflow.errors import DataError, UnknownNameError, UsageError, shown
@@ -80,7 +81,7 @@ def load_sts(task: str, data_dir: str | Path) -> Pairs:
             three, or if all have one score.
     """
     if table_suffix(task):
-        return _load_table(Path(task), Path(task).name.removesuffix(".gz").rpartition(".")[0], OWN)
+        return _load_table(Path(task), table_name(task), OWN)
     if _is_hub(data_dir):
         return _load_hub(task, str(data_dir).partition(":")[2])
     folder = _local_folder(data_dir)

@@ -5,7 +5,7 @@ of 1,500 pairs, without the SMT sub-set, whose text could not be given out. ``si
 score (the test pairs), ``sickr-all`` what mteb calls SICK-R.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 STS12_16 = ("sts12", "sts13", "sts14", "sts15", "sts16")
@@ -133,3 +133,8 @@ stand in STS12, whose video captions SICK drew from too, and 102 in the SICK tes
 
 SUITES: Mapping[str, tuple[str, ...]] = {"sts7": (*STS12_16, "stsb", "sickr")}
 """A row is a name for several tasks, in the column order of the papers."""
+
+
+def suites_of(tasks: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The suites all of whose tasks are among these."""
+    return {name: members for name, members in SUITES.items() if {*members} <= {*tasks}}

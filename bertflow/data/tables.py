@@ -206,6 +206,11 @@ def table_suffix(path: str | Path) -> str | None:
     return suffix if suffix in FORMATS and not (suffix == ".parquet" and name != stem) else None
 
 
+def table_name(path: str | Path) -> str:
+    """What is in a table is called by its file, without the ending."""
+    return Path(path).name.removesuffix(".gz").rpartition(".")[0]
+
+
 def is_plain_text(path: str | Path) -> bool:
     """Whether a file is text in lines by its ending: .txt, also .gz."""
     return Path(path).name.lower().removesuffix(".gz").endswith(".txt")

@@ -50,6 +50,8 @@ RECORD_FILE = "bertflow_encoder.json"
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Patterns of weight files; the first that matches is what transformers loads."""
 
+DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
+"""What holds where neither the caller nor the folder says anything."""
 Prompts = Mapping[Role, str]
 """What is put before a sentence, by what the sentence is."""
 PROMPT_NAMES: Mapping[Role, tuple[str, ...]] = {"document": ("document", "passage", "corpus"), "query": ("query",)}
@@ -146,6 +148,11 @@ class ModelFolder:
     def _read(self, kind: Any, what: str) -> Any:
         with OneLine(f"{self.path} holds no {what} that transformers can read"):
             return kind.from_pretrained(self.path, **LOCALLY)
+
+    @property
+    def saved(self) -> dict[str, Any]:
+        """How it is opened where the caller says nothing."""
+        return {**DEFAULTS, **self.record}
 
     @property
     def blocks(self) -> int:

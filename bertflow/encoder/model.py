@@ -195,10 +195,6 @@ def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
         yield chunk
 
 
-POSITIONS = ("max_position_embeddings", "max_seq_len")
-"""What configs call the number of positions; MPT calls it by the second name. XLNet's is -1, T5 has none."""
-NO_LIMIT = 2**20
-"""Stands for no limit to the length of a sentence."""
 POOLER = -1
 """Stands for BERT's pooling layer among the layers that were read."""
 
@@ -270,16 +266,6 @@ class BlockStack:
     def takes_mask(self) -> bool:
         """Whether the model can be told which tokens are padding (FNet cannot)."""
         return "attention_mask" in inspect.signature(self.model.forward).parameters
-
-    def longest_input(self) -> int:
-        """How many tokens the model has positions for; ``NO_LIMIT`` where it counts none."""
-        stated = [getattr(self.model.config, name, None) for name in POSITIONS]
-        positions = next((int(number) for number in stated if number and number > 0), NO_LIMIT)
-        for name, module in self.model.named_modules():
-            # RoBERTa and its kin count positions from behind the padding index.
-            if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-                positions -= module.padding_idx + 1
-        return positions
 
     def read(self, ids: Tensor, mask: Tensor, layers: Iterable[int], **inputs: Tensor) -> dict[int, Tensor]:
         """The layers asked for, each (batch, token, dim); under ``POOLER`` BERT's pooled [CLS] (batch, dim), if loaded.

@@ -22,6 +22,7 @@ from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.folders import ModelFolder, Prompts, open_model, shown_prompts, write_facts
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
+from bertflow.encoder.length import choose_length
 from bertflow.encoder.license import license_of
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
@@ -32,8 +33,6 @@ logger = logging.getLogger("bertflow")
 CUT = "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
 """What is said of sentences that are longer."""
 REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
-DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
-"""What holds where neither the caller nor the folder says anything."""
 
 
 class AbstractTokenEncoder(AbstractLearner):
@@ -220,7 +219,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         chunks: str | None = None,
     ) -> None:
         self._folder = folder = open_model(model, revision)
-        saved = {**DEFAULTS, **folder.record}
+        saved = folder.saved
         self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
         self._dtype: str = saved["dtype"] if dtype is None else dtype
         self._prompts = folder.prompts(prompt)
@@ -228,7 +227,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(self._prompts))
         self.device = resolve_device(device)
         self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
-        self._max_length = self._choose_length(max_length, saved["max_length"])
+        self._max_length = choose_length(folder, self._stack.model, max_length, saved["max_length"])
         if spelling := saved.get("chunks", "") if chunks is None else chunks:
             fitted = self.fitted_chunks(spelling)
             self._chunks = replace(fitted, pool=fitted.pool or "mean")
@@ -333,15 +332,6 @@ class TransformerEncoder(AbstractTokenEncoder):
             if learned is not None:
                 learned.write(folder)
         write_facts(folder, self.describe() | ({"license": said} if (said := license_of(self._folder)) else {}))
-
-    def _choose_length(self, wanted: int | None, default: int) -> int:
-        longest = min(self._stack.longest_input(), self._folder.tokenizer.model_max_length)
-        if wanted is None:
-            return min(default, longest)
-        shortest = self._folder.tokenizer.num_special_tokens_to_add() + 1
-        if not shortest <= wanted <= longest:
-            raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
-        return wanted
 
 
 def _say_empty(text: TokenizedText, n: int) -> None:

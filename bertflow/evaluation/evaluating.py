@@ -13,10 +13,12 @@ from typing_extensions import TypedDict, Unpack
 from bertflow.data.corpus import load_sentences
 from bertflow.data.pairs import load_pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.data.sts_tasks import suites_of
+from bertflow.data.tables import table_name, table_suffix
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.rows import number
 from bertflow.files import require_files
-from bertflow.opening import LoadOptions, require_openable
+from bertflow.opening import LoadOptions, calibrator_of, require_openable
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -113,8 +115,14 @@ def evaluate(
     from bertflow.evaluation.lexical import lexical_table
     from bertflow.evaluation.literature import matching
     from bertflow.evaluation.report import score_sets
-    from bertflow.evaluation.seeds import refit, sections_of_seeds
-    from bertflow.evaluation.systems import build_systems, open_system
+    from bertflow.evaluation.seeds import refit, sections_of_seeds, the_flow
+    from bertflow.evaluation.systems import (
+        build_systems,
+        name_of,
+        open_system,
+        require_text,
+        takes_options,
+    )
     from bertflow.similarity import SIMILARITIES
 
     wanted = compare or (EVERY if seeds else "")
@@ -138,18 +146,29 @@ def evaluate(
     named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
     for model in named:
         require_openable(model, **options)
+    given = [name for name, value in options.items() if value is not None and name != "device"]
+    if given and not any(takes_options(model, options.get("revision")) for model in named):
+        raise UsageError(
+            f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
+            "was fitted with, or word vectors, which have none. Leave it out."
+        )
+    calibrators = [calibrator_of(model, options.get("revision")) for model in named]
+    if seeds is not None:
+        the_flow([*zip(map(name_of, named), calibrators, strict=True)])
+    elif fit_on is None:
+        for one in baselines:
+            require_text(one, any(fitted is not None for fitted in calibrators))
+    scored = [
+        table_name(one) if isinstance(one, str | Path) else one.task for one in tables.values() if one is not None
+    ]
+    scored += [table_name(one) if table_suffix(one) else one for one in names]
+    require_scored(thresholds, [*scored, *suites_of(scored)])
     # Everything is read before anything is computed.
     others = [_pairs(given, kind) for kind, given in tables.items() if given is not None]
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = labelled_pairs(names, data_dir) if ceiling else {}
     opened = [open_system(model, **options) for model in named]
-    given = [name for name, value in options.items() if value is not None and name != "device"]
-    if given and all(system.calibrator or system.recipe is None for system in opened):
-        raise UsageError(
-            f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
-            "was fitted with, or word vectors, which have none. Leave it out."
-        )
     corpus, text, several = _corpus(fit_on, [*sets, *others]), None, None
     if seeds is not None:
         opened, several, text = refit(opened, named, seeds, corpus, progress)
@@ -248,6 +267,17 @@ def parse_thresholds(spelling: str) -> dict[str, float]:
     return thresholds
 
 
+def require_scored(thresholds: Collection[str], scored: Collection[str]) -> None:
+    """Refuse thresholds for what is not among the scored tasks and suites.
+
+    Raises:
+        UsageError: For the first one.
+    """
+    for task in thresholds:
+        if task not in scored:
+            raise UsageError(f"There is a threshold for {task}, which is not scored. Scored: {', '.join(scored)}.")
+
+
 def _pairs(given: "Pairs | str | Path", kind: str) -> "Pairs":
     return load_pairs(given, kind) if isinstance(given, str | Path) else replace(given, kind=kind)
 
@@ -268,10 +298,9 @@ def shortfalls(report: "Report", thresholds: Mapping[str, float], systems: Colle
         UsageError: If a threshold names a task that was not scored.
     """
     shown = {column.task: column for column in report.columns}
+    require_scored(thresholds, shown)
     missed = []
     for task, limit in thresholds.items():
-        if task not in shown:
-            raise UsageError(f"There is a threshold for {task}, which was not scored. Scored: {', '.join(shown)}.")
         for system in systems:
             value = report.value(system, task, shown[task].aggregation, shown[task].metric)
             if 100 * value < limit:

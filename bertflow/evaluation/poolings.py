@@ -55,14 +55,9 @@ CHUNK_BYTES = 2**28
 
 
 def open_transformer(model: str | Path, **options: Unpack[LoadOptions]) -> TransformerEncoder:
-    """Open an encoder whose layers can be read.
-
-    Raises:
-        UsageError: If it is not a raw transformer.
-    """
+    """Open an encoder whose layers can be read, as ``require_transformer`` has made sure."""
     encoder = load(model, **options)
-    if not isinstance(encoder, TransformerEncoder):
-        raise UsageError(f"The layers of a raw transformer are needed, but {model} is not one. Give its folder.")
+    assert isinstance(encoder, TransformerEncoder), "nothing else was let in"
     return encoder
 
 

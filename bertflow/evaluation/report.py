@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from bertflow.data.pairs import Pairs
-from bertflow.data.sts_tasks import SUITES
+from bertflow.data.sts_tasks import suites_of
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.candidate_lists import candidate_figures
@@ -252,7 +252,7 @@ def score_sets(
             tasks.append(_scored(pairs, sides, similarity, ceilings))
             figures += task_figures(tasks[-1], resamples, seed)
     parts = {pairs.task: [pairs] for pairs in sets}
-    suites = {name: members for name, members in SUITES.items() if {*members} <= {task.pairs.task for task in tasks}}
+    suites = suites_of({task.pairs.task for task in tasks})
     for suite, members in suites.items():
         figures += suite_figures(suite, [task for task in tasks if task.pairs.task in members], resamples, seed)
         parts[suite] = [pairs for pairs in sets if pairs.task in members]

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
@@ -171,7 +171,7 @@ def refit(
 
     if n < 1:
         raise UsageError(f"seeds is a number of seeds, from 1; got {n}.")
-    at, calibrator = _the_flow(opened)
+    at, calibrator = the_flow([(one.name, one.calibrator) for one in opened])
     system, run, facts = opened[at], _run_of(models[at]), calibrator.facts_
     options = {} if run is None else run["options"]
     sentences = _text_of(system.name, calibrator, run, given)
@@ -222,10 +222,14 @@ def _kept(folder: Path, like: FlowCalibrator, recipe: "Recipe") -> FlowCalibrato
     return flow
 
 
-def _the_flow(opened: Sequence[SharedPass]) -> tuple[int, FlowCalibrator]:
-    """Which system is a flow that a seed has decided."""
-    found = [(at, one.calibrator) for at, one in enumerate(opened) if isinstance(one.calibrator, FlowCalibrator)]
-    names = ", ".join(f"{one.name} ({type(one.calibrator or one.own).__name__})" for one in opened)
+def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[int, FlowCalibrator]:
+    """Which of some systems, each with its name, is a flow that a seed has decided.
+
+    Raises:
+        UsageError: If none is, or several are, or its fit was interrupted.
+    """
+    found = [(at, one) for at, (_, one) in enumerate(systems) if isinstance(one, FlowCalibrator)]
+    names = ", ".join(f"{name} ({type(one).__name__ if one else 'raw'})" for name, one in systems)
     if len(found) != 1:
         raise UsageError(
             f"seeds fits one flow again, but {len(found) or 'none'} of {names} {'are' if found else 'is a'} "
@@ -233,9 +237,9 @@ def _the_flow(opened: Sequence[SharedPass]) -> tuple[int, FlowCalibrator]:
         )
     at, calibrator = found[0]
     if isinstance(calibrator.map, AffineMap):
-        raise UsageError(f"The flow of {opened[at].name} is an affine map, so it has no seeds. Leave seeds out.")
+        raise UsageError(f"The flow of {systems[at][0]} is an affine map, so it has no seeds. Leave seeds out.")
     if calibrator.facts_["interrupted"]:
-        raise UsageError(f"The fit of {opened[at].name} was interrupted. Finish it with --resume auto.")
+        raise UsageError(f"The fit of {systems[at][0]} was interrupted. Finish it with --resume auto.")
     return at, calibrator
 
 

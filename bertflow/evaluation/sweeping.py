@@ -22,7 +22,7 @@ from bertflow.data.sts import expand_tasks, load_sts, require_tasks
 from bertflow.errors import MissingExtraError, UsageError, require_seed
 from bertflow.evaluation.rows import number, setting, task_title
 from bertflow.files import require_files, write_text
-from bertflow.opening import LoadOptions, require_openable
+from bertflow.opening import LoadOptions, require_openable, require_transformer
 from bertflow.progress import peak_memory
 from bertflow.results import AbstractResult
 from bertflow.tables import Table, to_csv
@@ -284,7 +284,6 @@ def sweep(
     if options.get("pooling"):
         raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
     reductions, pair = tokens or (TOKENS if words else None), _two_columns(columns)
-    candidates(0, "0", reductions)
     after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
     for name in set(after) - {RAW}:
         parse_calibrator(name)
@@ -292,9 +291,13 @@ def sweep(
     if not labels:
         require_tasks(tasks or "tuning", where)
     require_openable(model, **options)
+    if isinstance(model, str | Path):
+        blocks = require_transformer(model, options.get("revision")).blocks
+    else:
+        blocks = int(model.describe()["blocks"])
+    poolings = candidates(blocks, layers, reductions)
     options["pooling"] = ALL_BLOCKS
     encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
-    poolings = candidates(int(encoder.describe()["blocks"]), layers, reductions)
     result: Sweep | Probe | WordProbe
     if labels and words:
         text = load_conll(labels, pair)

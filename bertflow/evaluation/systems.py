@@ -33,6 +33,13 @@ ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
 
 
+def name_of(model: str | Path | SentenceEncoder) -> str:
+    """What tables call a system: the name of its folder, or what its encoder says."""
+    if not isinstance(model, str | Path):
+        return str(model.describe().get("encoder", type(model).__name__))
+    return Path(model).resolve().name if Path(model).exists() else str(model)
+
+
 class SharedPass:
     """An encoder with several poolings, which all remember what any of them was asked for.
 
@@ -48,7 +55,7 @@ class SharedPass:
     """
 
     def __init__(self, encoder: SentenceEncoder, name: str = "") -> None:
-        self.name = name or str(encoder.describe().get("encoder", type(encoder).__name__))
+        self.name = name or name_of(encoder)
         self.own, self.calibrator = encoder.raw, encoder.calibrator
         self._recipe: Mapping[str, Any] = getattr(self.own, "recipe", None) or {}
         self.recipe = self._recipe if isinstance(self.own, TransformerEncoder) else None
@@ -120,6 +127,14 @@ class PooledEncoder(AbstractEncoder):
         return self._encoder.fitted_hashes()
 
 
+def takes_options(model: str | Path | SentenceEncoder, revision: str | None = None) -> bool:
+    """Whether options open a system: what is calibrated and word vectors only take the device."""
+    if not isinstance(model, str | Path):
+        return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
+    kind = find(str(model), revision)[1]
+    return not (kind.calibrated or kind.called == WORD_VECTOR_FILE)
+
+
 def open_system(model: str | Path | SentenceEncoder, **options: Unpack[LoadOptions]) -> SharedPass:
     """Open what ``bertflow.load`` opens; an encoder is taken as it is.
 
@@ -133,10 +148,9 @@ def open_system(model: str | Path | SentenceEncoder, **options: Unpack[LoadOptio
     """
     if not isinstance(model, str | Path):
         return SharedPass(model)
-    kind = find(str(model), options.get("revision"))[1]
-    if kind.calibrated or kind.called == WORD_VECTOR_FILE:
+    if not takes_options(model, options.get("revision")):
         options = {"device": options.get("device")}
-    return SharedPass(load(model, **options), Path(model).resolve().name if Path(model).exists() else str(model))
+    return SharedPass(load(model, **options), name_of(model))
 
 
 def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
@@ -210,11 +224,8 @@ def _systems_of(
         from_moments = corpus is None and spec.calibrator is not None
         if text is not None:
             from_moments = from_moments and spec.refittable and bool(fits)
-        if (known is None and spec.counts) or (from_moments and (spec.pooling is not None or not fits)):
-            raise UsageError(
-                f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored "
-                "sentences."
-            )
+        if known is None:
+            require_text(spec, bool(fits))
         if from_moments:
             for name, calibrator in fits.values():
                 label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling
@@ -227,6 +238,18 @@ def _systems_of(
     for one in group:
         if one.calibrator is not None:
             yield one.name, CalibratedEncoder(own, one.calibrator)
+
+
+def require_text(spec: SystemSpec, refits: bool) -> None:
+    """Refuse a baseline that needs text where there is none; ``refits`` are moments of a calibrator to fit it from.
+
+    Raises:
+        UsageError: If it counts tokens, or has a calibrator that moments are not there for.
+    """
+    if spec.counts or (spec.calibrator is not None and (spec.pooling is not None or not refits)):
+        raise UsageError(
+            f"{spec.spelling} needs text to be fitted on. Give a file with fit_on, or eval for the scored sentences."
+        )
 
 
 def _has_queries(system: SentenceEncoder, pairs: Pairs) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from bertflow.data.sts import load_sts, require_tasks
 from bertflow.evaluation.rows import task_title
-from bertflow.opening import require_openable
+from bertflow.opening import require_openable, require_transformer
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
 
@@ -210,6 +210,7 @@ def verify_paper(
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
     require_tasks([*tasks_of(checks)], data_dir)
     require_openable(model, pooling="mean", device=device, max_length=max_length)
+    require_transformer(model)
     sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
     # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
     opened = partial(open_transformer, model, pooling="mean", device=device, dtype="float32", prompt="")

@@ -10,7 +10,7 @@ from typing_extensions import Unpack
 
 from bertflow.errors import UsageError
 from bertflow.files import require_files, require_place
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.opening import LoadOptions, calibrator_of, load, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 
@@ -138,6 +138,8 @@ def export_encoder(
         if asked and target not in APPROXIMATIONS[option]:
             fitting = " or ".join(APPROXIMATIONS[option])
             raise UsageError(f"--{option} is for the target {fitting}, got {target}. Leave it out.")
+    if layout != "legacy" and target != "sentence-transformers":
+        raise UsageError(f"--layout is for the target sentence-transformers, got {target}. Leave it out.")
     if text and not linearize:
         raise UsageError("--text is what --linearize is fitted on. Add --linearize, or leave it out.")
     if scored and not (int8 or linearize):
@@ -148,13 +150,15 @@ def export_encoder(
         targets.require_name(push)
     if target == "onnx":
         onnx_encoder.require_onnx()
-    targets.require_replaceable(folder)
+    targets.require_earlier(folder)
     require_place(folder, folder=True)
     lookup("layout", TYPES, layout)
     require_files(text, results)
     if scored:
         require_tasks(tasks or TASKS, data_dir or "hub")
     require_openable(model, **options)
+    if linearize:
+        approximation.require_flow(calibrator_of(model, options.get("revision")))
 
     where = str(data_dir or "hub")
     sets = [load_sts(task, where) for task in expand_tasks(tasks or TASKS, where)] if scored else []

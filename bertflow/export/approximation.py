@@ -17,6 +17,7 @@ from sklearn.metrics import r2_score
 
 from bertflow.affine import NULL_SHARE, AffineMap
 from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.calibrators import AbstractLinearCalibrator
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
@@ -58,6 +59,20 @@ class LinearStandIn(AbstractLinearCalibrator):
         raise UsageError("A stand-in is made from a flow with linearize(system), and is not fitted to rows.")
 
 
+def require_flow(calibrator: AbstractCalibrator | None) -> AbstractCalibrator:
+    """What ``linearize`` can replace.
+
+    Raises:
+        UsageError: If there is no calibrator, or it is affine already.
+    """
+    what = "--linearize is for a flow, but"
+    if calibrator is None:
+        raise UsageError(f"{what} this is a raw encoder. Leave it out.")
+    if isinstance(calibrator.map, AffineMap):
+        raise UsageError(f"{what} {type(calibrator).__name__} is affine already. Leave it out.")
+    return calibrator
+
+
 def linearize(
     system: SentenceEncoder, text: str | Path | None = None, sets: Sequence[Pairs] = (), progress: bool | None = None
 ) -> tuple[CalibratedEncoder, list[str]]:
@@ -77,11 +92,7 @@ def linearize(
         UsageError: If there is no calibrator, or it is affine already.
         DataError: If there are too few sentences.
     """
-    calibrator, what = system.calibrator, "--linearize is for a flow, but"
-    if calibrator is None:
-        raise UsageError(f"{what} {system.describe()['encoder']} is a raw encoder. Leave it out.")
-    if isinstance(calibrator.map, AffineMap):
-        raise UsageError(f"{what} {type(calibrator).__name__} is affine already. Leave it out.")
+    calibrator = require_flow(system.calibrator)
     sentences = load_sentences(text) if text else _docstrings(STAND_IN_SENTENCES)
     if len(sentences) < LEAST_ROWS:
         raise DataError(f"A stand-in needs at least {LEAST_ROWS} sentences, got {len(sentences)}. Give more text.")

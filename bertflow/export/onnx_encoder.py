@@ -31,6 +31,7 @@ from typing_extensions import TypedDict
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.foreign import OneLine
+from bertflow.encoder.length import longest_input
 from bertflow.encoder.model import POOLER, chunks
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
@@ -182,7 +183,7 @@ def write_onnx(parts: Parts, folder: Path, layout: str = "") -> dict[str, Any]:
     graph = EmbeddingGraph(parts).eval()
     path = folder / GRAPH
     path.parent.mkdir()
-    longest = parts.stack.longest_input()  # given, since the exporter otherwise finds it out and starts again
+    longest = longest_input(parts.stack.model)  # given, since the exporter otherwise finds it out and starts again
     free = {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("token", min=2, max=longest)}
     with quiet_exporter(), torch.no_grad():
         torch.onnx.export(

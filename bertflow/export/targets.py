@@ -12,6 +12,7 @@ of the exported system: same weights, pooling, length, prompt and calibrator.
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
@@ -35,7 +36,7 @@ from bertflow.export.golden import Golden, distances, embed_locally
 from bertflow.export.onnx_encoder import read_export, write_onnx
 from bertflow.export.parts import Parts, make_golden
 from bertflow.export.st_folder import OURS, write_sentence_transformer
-from bertflow.files import atomic_folder
+from bertflow.files import atomic_folder, require_replaceable
 from bertflow.records import EXPORT, read_record, write_export_record
 from bertflow.registry import lookup
 
@@ -49,6 +50,10 @@ POOLED = {"mean": "their mean, each weighed by its number of tokens", "max": "th
 """How chunks become one embedding, in words."""
 REFUSALS = cast(tuple[type[Exception], ...], (*HfHubHTTPError.__bases__, HFValidationError))
 """With the errors of the HTTP library of ``huggingface_hub``, which differs between its versions; and OSError."""
+
+
+require_earlier = partial(require_replaceable, sign=EXPORT, what="an earlier export")
+"""Refuses a folder that an export would replace, unless it is one."""
 
 
 def write_export(
@@ -70,7 +75,7 @@ def write_export(
         card: For ``make_card``.
     """
     write = lookup("target", TARGETS, target)
-    require_replaceable(folder)
+    require_earlier(folder)
     chunks = system.describe().get("chunks") if target != "safetensors" else None
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing
@@ -99,16 +104,6 @@ def _long_texts(chunks: str, system: SentenceEncoder, cut: int) -> str:
     equal = "mean" in chunks and (system.calibrator is None or isinstance(system.calibrator.map, AffineMap))
     before = "" if equal else " bertflow itself pools before the calibrator, and so has somewhat other numbers."
     return f"what was written cuts at {cut} tokens: split a text by {chunks}, embed its chunks, take {pooled}.{before}"
-
-
-def require_replaceable(folder: Path) -> None:
-    """Check that nothing but an earlier export would be replaced.
-
-    Raises:
-        UsageError: If the folder holds something else.
-    """
-    if folder.is_dir() and any(folder.iterdir()) and not (folder / EXPORT).is_file():
-        raise UsageError(f"{folder} holds something that is not an earlier export. Choose another --output.")
 
 
 def _safetensors(parts: Parts, aside: Path, layout: str) -> dict[str, Any]:

@@ -75,6 +75,18 @@ class FinetuneRecipe:
         elif self.flow is not None:
             raise UsageError("finetune.flow is the flow of finetune.joint, which is not given. Set it to apart.")
 
+    def require_even(self, world: int) -> None:
+        """Refuse a batch that cannot be shared out evenly over ``world`` ranks.
+
+        Raises:
+            UsageError: If it cannot.
+        """
+        if self.batch_size % world:
+            raise UsageError(
+                f"finetune.batch_size counts the pairs of all {world} ranks and must be a multiple of that, got "
+                f"{self.batch_size}."
+            )
+
     def flow_recipe(self) -> Recipe:
         """The recipe of the flow of ``joint``.
 

@@ -138,11 +138,7 @@ class SiameseFit:
             UsageError: If the checkpoint is of another run, or a step cannot be shared out evenly over the ranks.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
-        size, world = self.recipe.batch_size, trainer.world_size
-        if size % world:
-            raise UsageError(
-                f"finetune.batch_size counts the pairs of all {world} ranks and must be a multiple of that, got {size}."
-            )
+        self.recipe.require_even(trainer.world_size)
         self.module.begun = time.perf_counter()
         try:
             run_training(trainer, self.module, self.data, resume)

@@ -39,6 +39,7 @@ from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.architecture import first_position
 from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model
 from bertflow.encoder.foreign import quiet_transformers
+from bertflow.encoder.length import longest_input
 from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError
@@ -88,7 +89,7 @@ def read_token_states(
     folder, place = open_model(model, revision), resolve_device(device)
     layers = range(folder.config.num_hidden_layers + 1)
     stack = BlockStack.load(folder, [Pooling(tuple(layers))], device=place)
-    text = tokenize(sentences, folder.tokenizer, min(MOST_TOKENS, stack.longest_input()))
+    text = tokenize(sentences, folder.tokenizer, min(MOST_TOKENS, longest_input(stack.model)))
     tokens, rows, parts = [], [], []
     for batch in text.batches(TOKEN_BUDGETS.get(place.type, TOKEN_BUDGETS["cpu"]), folder.pad_id):
         tokens.append(batch.ids[batch.content].numpy())

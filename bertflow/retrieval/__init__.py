@@ -125,12 +125,14 @@ def build_index(
         UsageError: If there is a file at ``index``, or the encoder cannot split text so.
         DataError: If the answers cannot be used.
     """
-    from bertflow.retrieval.index import AnswerIndex, require_new_index
+    from bertflow.retrieval.index import AnswerIndex, require_new_index, require_unpooled
 
     require_new_index(index)
     require_files(answers)
+    if chunks := options.get("chunks"):
+        require_unpooled(chunks)
     require_openable(model, **options)
-    given, source, chunks = _answers(answers), _source(model, **options), options.get("chunks")
+    given, source = _answers(answers), _source(model, **options)
     if chunks:
         source["chunks"] = ""  # the index splits, the encoder does not
     encoder = load(**{**source, "device": options.get("device")})
@@ -185,6 +187,13 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
     Raises:
         DataError: If an id is unknown, or the index cannot be used.
     """
+    from bertflow.retrieval.index import require_known
+    from bertflow.retrieval.storage import Storage
+
+    require_index(index, options)
+    if isinstance(index, str | Path):
+        with closing(Storage(Path(index))) as storage:
+            require_known(storage, ids)
     return _changed(index, options, lambda opened: opened.remove(ids))
 
 

@@ -49,6 +49,36 @@ def require_new_index(path: str | Path) -> Path:
     return Path(path)
 
 
+def require_unpooled(chunks: str) -> None:
+    """Refuse chunks that an encoder would pool.
+
+    Raises:
+        UsageError: If they are, or are misspelled.
+    """
+    if Chunks.parse(chunks).pool:
+        raise UsageError(f"An index keeps each chunk and pools none, got {chunks!r}. Leave its last part out.")
+
+
+def require_questions(questions: Sequence[str]) -> None:
+    """Refuse questions without words.
+
+    Raises:
+        UsageError: For the first one.
+    """
+    if empty := [row for row, question in enumerate(questions) if not question.strip()]:
+        raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
+
+
+def require_known(storage: Storage, names: Sequence[str]) -> None:
+    """Refuse ids that are not in an index.
+
+    Raises:
+        DataError: If one is not.
+    """
+    known = set(storage.known(names))
+    _refuse([name for name in names if name not in known], f"not in {storage.path}. Add it first.")
+
+
 class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     """Answers in one file, found by what they say and by the questions they answered before.
 
@@ -186,7 +216,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             DataError: If an id is unknown.
         """
         names = list(dict.fromkeys(names))
-        self._require_known(names)
+        require_known(self._storage, names)
         with self._storage.transaction():
             self._storage.delete(names)
             self._storage.set_facts({})
@@ -218,8 +248,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         """The best answers for each of several questions."""
         if k < 1:
             raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
-        if empty := [row for row, question in enumerate(questions) if not question.strip()]:
-            raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
+        require_questions(questions)
         unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
         with self._storage.snapshot():
             if (revision := self._storage.revision()) != self._seen:  # another process may have changed the file
@@ -244,10 +273,6 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             "Open it with that calibrator, or calibrate it again (recalibrate): its raw embeddings are kept.",
         )
 
-    def _require_known(self, names: Sequence[str]) -> None:
-        known = set(self._storage.known(names))
-        _refuse([name for name in names if name not in known], f"not in {self.path}. Add it first.")
-
     def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
         """Embed answers, then write them: other writers wait only for the writing.
 
@@ -259,7 +284,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         _refuse(twice, "given twice. Give each answer an id of its own.")
         known = self._storage.known(names)
         if replace:
-            self._require_known(names)
+            require_known(self._storage, names)
         elif known:
             held = {answer.id: answer.phrases for answer in self.answers()}
             if all(held.get(answer.id) == answer.phrases for answer in answers):
@@ -320,8 +345,7 @@ def _fitted(encoder: SentenceEncoder, chunks: str) -> str:
     if not isinstance(raw, AbstractTokenEncoder) or "chunks" in raw.describe():
         what = "has chunks itself, which it pools" if "chunks" in raw.describe() else "cannot split text"
         raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")
-    if Chunks.parse(chunks).pool:
-        raise UsageError(f"An index keeps each chunk and pools none, got {chunks!r}. Leave its last part out.")
+    require_unpooled(chunks)
     return str(raw.fitted_chunks(chunks))
 
 

@@ -69,6 +69,8 @@ class RunFolder:
         name: Begins the name of a new folder.
         options: All options of the run, as a tree; objects become names of classes.
         say: Called with each line that a person may want to read.
+        trainer: The user's options of Lightning's Trainer.
+        **shared: Folders besides the output that several processes need in common, by option.
 
     Raises:
         UsageError: If the run was made with other options, or ``resume`` does not say which run.
@@ -82,6 +84,8 @@ class RunFolder:
         name: str,
         options: Mapping[str, Any],
         say: Callable[[str], None] | None,
+        trainer: Mapping[str, Any] | None = None,
+        **shared: str | None,
     ) -> None:
         given = Path(output) if output else None
         self.options = dict(json.loads(json.dumps(options, default=_plain)))
@@ -90,7 +94,8 @@ class RunFolder:
         self.path = given or self.begun or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
         self.in_place = self.begun is not None and self.begun.resolve() == self.path.resolve()
         self.say: Callable[[str], Any] = rank_zero_only(say or (lambda line: None))
-        self._given, self.facts, self._held = given, dict[str, Any](), ExitStack()
+        self._asked, self._shared = trainer or {}, {"output": given, **shared}
+        self.facts, self._held = dict[str, Any](), ExitStack()
         done = f"The run in {self.path} is done: there is nothing to resume. For another one, choose another --output."
         self.nothing_to_do = done if self.in_place and read_run(self.path)["status"] == "done" else ""
 
@@ -98,35 +103,34 @@ class RunFolder:
         """Reserve the folder for this process; several that train together have it in common.
 
         Raises:
-            UsageError: If another run writes there now, or it is not empty.
+            UsageError: If another run writes there now, or it is not empty; and as ``prepare``, so that options that
+                Lightning refuses are refused before text is read, which may take long.
         """
-        if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
-            lock = self.path.parent / f".{self.path.name}.lock"
-            if not self._held.enter_context(locked(lock)):
-                raise UsageError(
-                    f"Another run writes to {self.path} now. Wait for its end, or choose another --output."
-                )
-            if not self.in_place:
-                self._require_empty()
+        with ExitStack() as held:  # given back where something is refused
+            if not rank_zero_only.rank:  # type: ignore[attr-defined]  # Lightning sets it
+                lock = self.path.parent / f".{self.path.name}.lock"
+                if not held.enter_context(locked(lock)):
+                    raise UsageError(
+                        f"Another run writes to {self.path} now. Wait for its end, or choose another --output."
+                    )
+                if not self.in_place:
+                    self._require_empty()
+            self.prepare({})
+            self._held = held.pop_all()
         return self
 
     def __exit__(self, *_: object) -> None:
         """Let others have it."""
         self._held.close()
 
-    def prepare(self, given: Mapping[str, Any] | None, recipe: Mapping[str, Any], **shared: str | None) -> None:
-        """Make Lightning's Trainer of this run.
-
-        Args:
-            given: The user's options of it.
-            recipe: The recipe's options.
-            **shared: Folders besides the output that several processes need in common, by option.
+    def prepare(self, recipe: Mapping[str, Any]) -> None:
+        """Make Lightning's Trainer of this run, with the user's options and those of a recipe.
 
         Raises:
             UsageError: If Lightning refuses its options, or several processes would each have a folder of their own.
         """
-        self.trainer = trainer = build_trainer(given or {}, self.path, recipe, self.steps)
-        missing = [f"--{name}" for name, folder in {"output": self._given, **shared}.items() if not folder]
+        self.trainer = trainer = build_trainer(self._asked, self.path, recipe, self.steps)
+        missing = [f"--{name}" for name, folder in self._shared.items() if not folder]
         if trainer.world_size > 1 and missing:
             raise UsageError(
                 f"{trainer.world_size} processes train together and need the same folders, but "

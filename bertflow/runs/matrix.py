@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import xxhash
@@ -33,6 +33,8 @@ from bertflow.store.store import EmbeddingStore
 Source = EmbeddingStore | Vectors
 """Both have n, dim and blocks(size, start, stop)."""
 Blocks = Iterable[NDArray[np.floating]]
+BothBlocks = Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]
+"""Rows in blocks, each with the rows that are made of it."""
 Digest = xxhash.xxh3_64
 logger = logging.getLogger("bertflow")
 
@@ -77,7 +79,7 @@ def _removed_where_it_fails(partial: Path, journal: Path) -> Iterator[None]:
 def write_matrix(
     output: Path,
     source: Source,
-    blocks: Callable[[int], Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]],
+    blocks: Callable[[int], BothBlocks],
     dim: int,
     job: Mapping[str, Any],
     advance: Advance = lambda rows: None,
@@ -113,15 +115,9 @@ def write_matrix(
             advance(n)
             _remove(partial, journal)
             return n
-        there, read, written = 0, Digest(), Digest()
-        if begun.rows and partial.is_file() and partial.stat().st_size >= len(head) + begun.rows * row_bytes:
-            kept = np.memmap(partial, dtype, "r", len(head), (begun.rows, dim))
-            if digests := _as_begun(
-                begun, source, job, (kept[row : row + BLOCK] for row in range(0, len(kept), BLOCK))
-            ):
-                there, (read, written) = begun.rows, digests
-            else:
-                logger.info("%s was begun from other rows, or by another calibrator. It is begun again.", output)
+        there, digests = _kept(partial, len(head), begun, source, job)
+        if begun.rows and not there and partial.is_file():
+            logger.info("%s was begun from other rows, or by another calibrator. It is begun again.", output)
         if not there:
             journal.unlink(missing_ok=True)  # of another job, whose rows are overwritten now
         advance(there)
@@ -130,19 +126,7 @@ def write_matrix(
             file.write(head)
             file.seek(there * row_bytes, os.SEEK_CUR)
             file.truncate()
-            rows = entered = there
-            for x, z in blocks(there):
-                file.write(np.ascontiguousarray(z).data)
-                _add(read, x)
-                _add(written, z)
-                rows += len(z)
-                if rows == n or (rows - entered) * row_bytes >= EVERY:
-                    file.flush()
-                    os.fsync(file.fileno())
-                    state = {"rows": rows, "read": read.hexdigest(), "written": written.hexdigest()}
-                    write_record(journal, {"job": job, **state})
-                    entered = rows
-                advance(len(z))
+            _append(file, journal, job, digests, there, blocks(there), advance)
         if output.suffix == ".parquet":
             with atomic_file(output) as aside:
                 write_parquet(aside, np.load(partial, mmap_mode="r"), beside)
@@ -150,6 +134,45 @@ def write_matrix(
             partial.replace(output)
         _remove(partial, journal)
     return there
+
+
+def _kept(
+    partial: Path, head: int, begun: Journal, source: Source, job: Mapping[str, Any]
+) -> tuple[int, tuple[Digest, Digest]]:
+    """How many rows of an unfinished file stay, and the digests of those that they were made from and of their own."""
+    dtype, dim = np.dtype(job["dtype"]), job["dim"]
+    if begun.rows and partial.is_file() and partial.stat().st_size >= head + begun.rows * dim * dtype.itemsize:
+        kept = np.memmap(partial, dtype, "r", head, (begun.rows, dim))
+        blocks = (kept[row : row + BLOCK] for row in range(0, len(kept), BLOCK))
+        if digests := _as_begun(begun, source, job, blocks):
+            return begun.rows, digests
+    return 0, (Digest(), Digest())
+
+
+def _append(
+    file: BinaryIO,
+    journal: Path,
+    job: Mapping[str, Any],
+    digests: tuple[Digest, Digest],
+    there: int,
+    blocks: BothBlocks,
+    advance: Advance,
+) -> None:
+    """Write the rows that are missing, and in the journal how many of all are safely on disk."""
+    (read, written), row_bytes = digests, job["dim"] * np.dtype(job["dtype"]).itemsize
+    rows = entered = there
+    for x, z in blocks:
+        file.write(np.ascontiguousarray(z).data)
+        _add(read, x)
+        _add(written, z)
+        rows += len(z)
+        if rows == job["n"] or (rows - entered) * row_bytes >= EVERY:
+            file.flush()
+            os.fsync(file.fileno())
+            state = {"rows": rows, "read": read.hexdigest(), "written": written.hexdigest()}
+            write_record(journal, {"job": job, **state})
+            entered = rows
+        advance(len(z))
 
 
 def _require_own(output: Path, source: Source, job: Mapping[str, Any], begun: Journal, beside: Vectors | None) -> None:

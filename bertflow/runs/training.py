@@ -173,6 +173,7 @@ def train(
     from bertflow.store.text import exact_hashes, text_digest
     from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
+    from bertflow.training.rows import require_row_each
 
     changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or "default"}
     recipe = resolve(changes.pop("preset", "default"), changes)
@@ -186,21 +187,20 @@ def train(
     named = ModelOptions.of(encoder)
     made: dict[str, Any] = {"data": data, "encoder": named, "flow": recipe, "trainer": trainer, "report": report}
     made |= {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
-    run = RunFolder(output, resume, recipe.preset, options or made, say)
+    run = RunFolder(output, resume, recipe.preset, options or made, say, trainer, **{"data.store": data.store})
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
-    require_trainable(encoder, pooling=recipe.pooling)
+    require_trainable(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
     with run:
         pl.seed_everything(seed, verbose=False)
-        # Before the text, which may take long to read: what can be refused is refused at once.
-        run.prepare(trainer, {}, **{"data.store": data.store})
+        require_row_each(recipe.batch_size // recipe.unit, run.trainer.world_size, recipe.unit)
         opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
         if recipe.unit == 1:
             # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
             sentences = list(dict.fromkeys(sentences))
-        run.prepare(trainer, trainer_options(recipe, len(sentences)), **{"data.store": data.store})
+        run.prepare(trainer_options(recipe, len(sentences)))
         if parse_pooling(opened.describe()["pooling"]).counted:
             opened.count_tokens(sentences)
         opened = opened.forget_text() if without_text_hashes else opened
@@ -282,18 +282,18 @@ def finetune(
     require_place(output, folder=True)
     made: dict[str, Any] = {"seed_everything": seed, "without_text_hashes": without_text_hashes, "data": data}
     made |= {"encoder": named, "finetune": recipe, "trainer": trainer or {}}
-    run = RunFolder(output, resume, recipe.objective, options or made, say)
+    run = RunFolder(output, resume, recipe.objective, options or made, say, trainer)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
     if recipe.joint:
         lookup("joint loss", JOINT, recipe.joint)
-    require_trainable(encoder)
+    require_trainable(encoder, max_length=recipe.max_length)
     with run:
-        run.prepare(trainer, {})
+        recipe.require_even(run.trainer.world_size)
         source = data if pairs is None or isinstance(pairs, str | Path) else pairs
         given, left_out = read_pairs(source, recipe.objective, wanted, seed)
-        run.prepare(trainer, siamese_options(recipe, len(given), run.path / "checkpoints"))
+        run.prepare(siamese_options(recipe, len(given), run.path / "checkpoints"))
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
         fit = SiameseFit(opened, given, recipe, seed)
         what = "sentences" if wanted == "text" else "pairs"

@@ -165,7 +165,7 @@ def embed(
         UsageError: If there is no text, or an option cannot be used.
         DataError: If text cannot be read, the folder holds another store, or the store is damaged.
     """
-    from bertflow.data.corpus import stream_sentences
+    from bertflow.data.corpus import require_columns, stream_sentences
     from bertflow.runs import rows
     from bertflow.store.build import Plan
     from bertflow.store.store import EmbeddingStore
@@ -180,9 +180,10 @@ def embed(
         raise UsageError("Text is wanted, got none. Name files or hub:owner/name, or give --verify to check a store.")
     Plan({}, 0, shards=shards, storage=storage)  # refuses what no store can have
     require_files(*text)
+    named = columns.split(",") if columns else None
+    require_columns(text, named)
     require_place(store, folder=True)
     require_openable(model, **options)
-    named = columns.split(",") if columns else None
     begin = time.monotonic()
     encoder = load(model, **options) if model is None or isinstance(model, str | Path) else model
     _count_tokens(encoder, lambda: stream_sentences(text, named))

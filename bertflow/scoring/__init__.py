@@ -9,7 +9,7 @@ from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_sentences
 from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import atomic_folder, require_files, require_place
+from bertflow.files import atomic_folder, require_files, require_place, require_replaceable
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
@@ -176,6 +176,7 @@ def score(
     if len(wanted) > 1:
         raise UsageError(f"There is one threshold, but {' and '.join(wanted)} were given. Give one of them.")
     ((name, target),) = wanted.items()
+    by_rate = name == "false_match_rate"
     if not (pairs or domain or save):
         raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
     require_files(pairs, domain, fit_on, labels)
@@ -183,16 +184,23 @@ def score(
     from bertflow.data.pairs import load_pairs
     from bertflow.evaluation.systems import pair_cosines
     from bertflow.scoring.domain import DOMAIN, DomainCheck
+    from bertflow.scoring.labelled import require_target
     from bertflow.scoring.probability import CURVES
     from bertflow.scoring.random_pairs import unseen_sample
     from bertflow.scoring.scores import SCORES, ScoreCalibrator
 
+    require_replaceable(save, SCORES, "an encoder that was saved with its scores", "--save")
     lookup("method", {"auto": None, **CURVES}, method)
     DomainCheck(parse_calibrator(density or "gaussian"))
+    if not by_rate:
+        require_target(name, target, fit_on is None or labels is not None)
     require_openable(encoder, **options)
+    home = Path(encoder) if isinstance(encoder, str | Path) else None
+    for asked_for, kept in ((pairs, SCORES), (domain, DOMAIN)) if fit_on is None else ():
+        if asked_for is not None:
+            _kept(home, kept)
     labelled = load_pairs(labels, "binary") if labels else None
     asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
-    home = Path(encoder) if isinstance(encoder, str | Path) else None
     if isinstance(encoder, str | Path):
         encoder = load(encoder, **options)
     if text is not None:
@@ -203,10 +211,9 @@ def score(
         if text is not None:
             scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=progress)
         else:
-            scores = ScoreCalibrator.load(_kept(home, SCORES, "Fit the scores to your text"), encoder)
+            scores = ScoreCalibrator.load(_kept(home, SCORES), encoder)
         if labelled is not None:
             scores.fit_labels(pair_cosines(encoder, labelled, progress), labelled.target)
-        by_rate = name == "false_match_rate"
         threshold = scores.threshold(target) if by_rate else _by_label(scores, name, target)
         found = ScoredPairs(scores, threshold)
         if asked is not None:
@@ -222,7 +229,7 @@ def score(
         if text is not None:
             check = DomainCheck.of_text(encoder.raw, text, density or "gaussian")
         else:
-            check = DomainCheck.load(_kept(home, f"{DOMAIN}/", "Say what ordinary text is"), encoder.raw)
+            check = DomainCheck.load(_kept(home, DOMAIN), encoder.raw)
         found = replace(found, domain=check.report(encoder.raw, strange, progress))
     if output:
         table = found if found.domain is None else found.domain
@@ -244,15 +251,18 @@ def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str 
 
 
 def _by_label(scores: "ScoreCalibrator", wanted: str, target: float) -> "LabelledThreshold":
-    if scores.labelled_ is None:
-        raise UsageError(f"A {wanted} needs labelled pairs. Add --labels FILE, with --fit_on TEXT.")
+    from bertflow.scoring.labelled import require_target
+
+    require_target(wanted, target, scores.labelled_ is not None)
+    assert scores.labelled_ is not None, "as was made sure"
     return scores.labelled_.threshold(wanted, target, scores.random_state)
 
 
-def _kept(home: Path | None, name: str, do: str) -> Path:
+def _kept(home: Path | None, name: str) -> Path:
     """The folder of an encoder that keeps what was fitted to text."""
     if home is None or not (home / name).exists():
-        raise UsageError(f"{home or 'The encoder'} holds no {name}. {do}: add --fit_on TEXT.")
+        what, do = (name, "Fit the scores to your text") if "." in name else (f"{name}/", "Say what ordinary text is")
+        raise UsageError(f"{home or 'The encoder'} holds no {what}. {do}: add --fit_on TEXT.")
     return home
 
 

@@ -23,6 +23,18 @@ REDRAWN = 1000
 """Resamples of the labelled pairs."""
 
 
+def require_target(wanted: str, target: float, labelled: bool = True) -> None:
+    """Refuse a precision or recall that no threshold can have, or that nothing is known of without labelled pairs.
+
+    Raises:
+        UsageError: If it is out of range, or there are no labels.
+    """
+    if not 0 < target <= 1:
+        raise UsageError(f"A {wanted} lies above 0 and is at most 1, got {target:g}.")
+    if not labelled:
+        raise UsageError(f"A {wanted} needs labelled pairs. Add --labels FILE, with --fit_on TEXT.")
+
+
 @dataclass(frozen=True)
 class Share:
     """A share of some pairs, with its interval."""
@@ -143,8 +155,7 @@ class Labelled:
         Raises:
             UsageError: If it is out of range, or no cosine reaches it.
         """
-        if not 0 < target <= 1:
-            raise UsageError(f"A {wanted} lies above 0 and is at most 1, got {target:g}.")
+        require_target(wanted, target)
         cosines = np.concatenate([self.matches, self.others])
         order = np.argsort(-cosines, kind="stable")
         cosines, labels = cosines[order], (order < len(self.matches)).astype(np.float64)

@@ -103,6 +103,19 @@ def hold_out(n: int, share: float, seed: int, unit: int = 1) -> tuple[NDArray[np
     return np.sort(order[held // unit :]) * unit, np.sort(order[: held // unit]) * unit
 
 
+def require_row_each(units: int, world: int, unit: int) -> None:
+    """Refuse batches of so many units, of ``unit`` rows each, that some of ``world`` ranks would have none of.
+
+    Raises:
+        UsageError: If there are more ranks than units.
+    """
+    if units < world:
+        raise UsageError(
+            f"Each of {world} processes needs a row of every batch, but a batch has {units * unit} rows in units of "
+            f"{unit}. Raise flow.batch_size, or start fewer processes."
+        )
+
+
 @dataclass(eq=False)
 class ShuffledBatches:
     """One epoch of batches; Lightning tells it the epoch, and where to go on after a restart.
@@ -132,12 +145,7 @@ class ShuffledBatches:
 
     def __post_init__(self) -> None:
         self.units_in_batch = max(1, min(self.batch_size // self.unit, len(self.units)))
-        if self.units_in_batch < self.world:
-            raise UsageError(
-                f"Each of {self.world} processes needs a row of every batch, but a batch has "
-                f"{self.units_in_batch * self.unit} rows in units of {self.unit}. "
-                "Raise flow.batch_size, or start fewer processes."
-            )
+        require_row_each(self.units_in_batch, self.world, self.unit)
 
     @property
     def sampler(self) -> "ShuffledBatches":

@@ -1,6 +1,7 @@
 """Signals in a training: they are heeded between two steps.
 
 SIGINT      Ctrl-C: the training stops, and a second one stops it at once
+SIGTERM     the training stops; it is Lightning's
 SIGUSR1     SLURM's notice: a checkpoint is written and the job runs again
 """
 
@@ -68,19 +69,23 @@ def between_steps(trainer: pl.Trainer) -> Iterator[None]:
     """Heed Ctrl-C when a step is done, as Lightning does SIGTERM; a second one is heeded at once.
 
     Python's KeyboardInterrupt comes anywhere: between two weights that are updated, or in TensorBoard's queue, whose
-    lock is then never released. Where Ctrl-C is ignored or handled by others it stays so; several ranks are ended by
-    Lightning, and a thread gets no signals.
+    lock is then never released. So SIGTERM, which the command line heeds in that way, is left to Lightning alone. Where
+    a signal is ignored or handled by others it stays so; several ranks are ended by Lightning, and a thread gets none.
     """
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         trainer._signal_connector.received_sigterm = True
 
-    alone = trainer.world_size == 1 and current_thread() is main_thread()
-    if ours := alone and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, stop)
+    handlers: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL}
+    if trainer.world_size == 1:
+        handlers[signal.SIGINT] = stop
+    main = current_thread() is main_thread()
+    ours = [number for number in handlers if main and signal.getsignal(number) is signal.default_int_handler]
+    for number in ours:
+        signal.signal(number, handlers[number])
     try:
         yield
     finally:
-        if ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+        for number in ours:
+            signal.signal(number, signal.default_int_handler)

@@ -34,6 +34,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import open_model
+from bertflow.encoder.length import longest_input, without_weights
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
@@ -221,6 +222,11 @@ class WordEncoder:
         self.blocks = int(self._folder.config.num_hidden_layers)
 
     @functools.cached_property
+    def shape(self) -> PreTrainedModel:
+        """The model without weights: what it can read is known before they are loaded."""
+        return without_weights(self._folder)
+
+    @functools.cached_property
     def stack(self) -> BlockStack:
         """All blocks of the model; loaded when they are needed."""
         return BlockStack.load(self._folder, [Pooling((self.blocks,))])
@@ -242,7 +248,7 @@ class WordEncoder:
             UsageError: If the model does not know that segment.
             DataError: If the text is longer than the model can read, or has no tokens.
         """
-        known = self.input_sum.segments
+        known = InputSum(self.shape).segments
         if segment is not None and not 0 <= segment < known:
             has = f"it knows segments 0 to {known - 1}" if known else "it has no segments"
             family = self._folder.config.model_type
@@ -250,7 +256,7 @@ class WordEncoder:
         # Tokenizers count the texts of a pair also for models that are not told.
         own = 0 if known < 2 else None
         tokens = read_tokens(self.tokenizer, text, second, own if segment is None else segment)
-        longest = self.stack.longest_input()
+        longest = longest_input(self.shape)
         if len(tokens) > longest:
             shown = text if len(text) <= 60 else f"{text[:57]}..."
             raise DataError(f"The text {shown!r} has {len(tokens)} tokens, and this model reads {longest}. Shorten it.")

@@ -1,14 +1,13 @@
 """Trainings that are killed at random moments, with SIGKILL, and continued until they are done.
 
-A run is killed again and again while it begins, goes on, trains and ends. It must come to the end of a run that was
-left alone: equal weights, an equal metrics.csv, and no unfinished file. More kills: ``test_killed.py BERT FOLDER 50``.
+A run is killed again and again, from its first file on: while it goes on, trains and ends. It must come to the end of a
+run that was left alone: equal weights, an equal metrics.csv, and no unfinished file. More kills, and where they struck:
+``pytest --slow --kills 50 -s -k finetune tests/cli/test_killed.py``.
 """
 
 import multiprocessing
 import os
-import random
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -32,7 +31,6 @@ COMMANDS = {
     "simcse": ["finetune", "{}.txt", "--objective=simcse", "--finetune.held_out=0.2", *BRIEF],
 }  # fmt: skip
 PRELOADED = ["bertflow.runs.training", "bertflow.finetuning.fitting", "bertflow.runs.folder", "tensorboard"]
-TIMEOUT = 200
 
 
 def start(arguments):
@@ -48,40 +46,6 @@ def run(arguments):
     torch.set_num_threads(1)
     with Path(os.devnull).open("w") as sys.stdout:
         sys.exit(bertflow(arguments))
-
-
-def kill(command, bert, folder, kills, seed=0):
-    """Kill a command so many times; returns how many runs came to their end, and what was there at each kill."""
-    (folder / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
-    (folder / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
-    given = [word.format(folder / "rows") for word in COMMANDS[command]]
-    arguments = [*given, f"--encoder.model={bert}", *SHARED]
-    whole, chance, found, runs = folder / "whole", random.Random(seed), Counter(), 0
-    start([*arguments, "--help"]).join(TIMEOUT)  # starts the server
-    longest = finish([*arguments, f"--output={whole}"])
-    while found.total() < kills:
-        attempt = folder / f"run-{runs}"
-        process = start([*arguments, f"--output={attempt}"])
-        process.join(chance.uniform(0, longest))
-        process.kill()
-        process.join(TIMEOUT)
-        if process.exitcode == 0:
-            runs += 1
-        else:
-            assert process.exitcode == -9, "it should have been killed, or be done"
-            found[stage(attempt)] += 1
-    finish([*arguments, f"--output={folder / f'run-{runs}'}"])
-    for number in range(runs + 1):
-        require_equal(folder / f"run-{number}", whole)
-    return runs + 1, found
-
-
-def finish(arguments):
-    """Wait for its end; returns the seconds that it took."""
-    begun, process = time.monotonic(), start(arguments)
-    process.join(TIMEOUT)
-    assert process.exitcode == 0
-    return time.monotonic() - begun
 
 
 def stage(folder):
@@ -109,12 +73,30 @@ def require_equal(folder, whole):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path):
-    kill(command, tiny_bert, tmp_path, kills=4)
+def test_a_run_that_is_killed_at_random_moments_comes_to_the_same_end(command, tiny_bert, tmp_path, killer):
+    (tmp_path / "rows.tsv").write_text("premise\thypothesis\tlabel\n" + "".join("\t".join(row) + "\n" for row in ROWS))
+    (tmp_path / "rows.txt").write_text("".join(f"{row[0]}\n" for row in ROWS))
+    given = [word.format(tmp_path / "rows") for word in COMMANDS[command]]
+    arguments = [*given, f"--encoder.model={tiny_bert}", *SHARED]
+    whole, found, runs = tmp_path / "whole", Counter(), 0
+    longest = finish(killer, [*arguments, f"--output={whole}"], whole)
+    while found.total() < killer.kills:
+        attempt = tmp_path / f"run-{runs}"
+        process = start([*arguments, f"--output={attempt}"])
+        if killer.kill(process, attempt, longest):
+            assert process.exitcode == -9, "it should have been killed, or be done"
+            found[stage(attempt)] += 1
+        else:
+            runs += 1
+    finish(killer, [*arguments, f"--output={tmp_path / f'run-{runs}'}"], tmp_path / f"run-{runs}")
+    for number in range(runs + 1):
+        require_equal(tmp_path / f"run-{number}", whole)
+    print(f"{command}: {killer.kills} kills of {runs + 1} runs: {dict(sorted(found.items()))}")  # noqa: T201
 
 
-if __name__ == "__main__":
-    for name in COMMANDS:
-        (place := Path(sys.argv[2], name)).mkdir(parents=True)
-        runs, found = kill(name, sys.argv[1], place, int(sys.argv[3]))
-        sys.stdout.write(f"{name}: {found.total()} kills of {runs} runs, {dict(found)}\n")
+def finish(killer, arguments, folder):
+    """Wait for its end; returns the seconds for which it wrote."""
+    process = start(arguments)
+    seconds = killer.seconds(process, folder)
+    assert process.exitcode == 0
+    return seconds

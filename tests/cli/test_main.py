@@ -1,13 +1,15 @@
 import errno
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
 from safetensors import SafetensorError
 
 import bertflow
-from bertflow.cli import COMMANDS, load, main, run
+from bertflow.cli import COMMANDS, RANKS, load, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
 
 HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "datasets", "scipy", "numpy")
@@ -76,6 +78,36 @@ def test_what_is_refused_has_its_exit_code(error, code):
         raise error
 
     assert run(command, []) == code
+
+
+@pytest.mark.parametrize(("launcher", "heeded"), [(None, True), ("LOCAL_RANK", False), ("SLURM_PROCID", False)])
+def test_sigterm_is_heeded_as_ctrl_c_but_by_processes_of_a_launcher(launcher, heeded, monkeypatch, capsys):
+    def command(argv):
+        assert (signal.getsignal(signal.SIGTERM) is signal.default_int_handler) == heeded
+        if heeded:
+            signal.raise_signal(signal.SIGTERM)
+        return 0
+
+    for name in RANKS:
+        monkeypatch.delenv(name, raising=False)
+    if launcher:
+        monkeypatch.setenv(launcher, "0")
+    assert run(command, []) == int(heeded)
+    assert capsys.readouterr().err == ("interrupted\n" if heeded else "")
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_sigterm_is_left_to_those_who_handle_it_and_to_the_main_thread():
+    codes = []
+    thread = threading.Thread(target=lambda: codes.append(run(lambda argv: 0, [])))
+    thread.start()
+    thread.join()
+    assert codes == [0], "a thread cannot set a handler"
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        assert run(lambda argv: int(signal.getsignal(signal.SIGTERM) is not signal.SIG_IGN), []) == 0
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,8 @@ ENCODER = {
     "--device nonsense": "The device 'nonsense' cannot be used",
     "--max_length 0": "max_length should be 1 or more, got 0",
     "--max_length nan": "The option max_length cannot be nan",
+    "--max_length 9999": "max_length must be from 3 to 64 tokens for this model, got 9999",
+    "--chunks tokens:9999": "A chunk of 9999 tokens is wanted, but max_length=64 has room for 62",
     "--chunks nonsense": "Chunks are spelled tokens or sentences",
     "--revision x": "A revision ('x') is for hub ids",
 }
@@ -59,7 +61,9 @@ TRAINER = {
     "--encoder.pooling mean(99)": "the encoder has 4 blocks",
     "--encoder.device nonsense": "The device 'nonsense' cannot be used",
     "--output text.txt": "text.txt",
+    "--encoder.max_length 9999": "max_length must be from 3 to 64 tokens",
 }
+TWO_RANKS = "--trainer.accelerator cpu --trainer.devices 2"
 EARLY = {
     "demo": SEED | {"--sentences 1": "sentences should be 2 or more", "--pairs 0": "pairs should be 3 or more"},
     "fix": ENCODER
@@ -81,6 +85,9 @@ EARLY = {
         "--data.max_sentences 0": "max_sentences should be 2 or more",
         "--data.sentences missing.txt": "missing.txt is missing",
         "--data.store text.txt/a": "text.txt/a: Not a directory",
+        "--data.columns a": "text.txt is text in lines, which has no columns, got a",
+        "--flow.max_length 9999": "max_length must be from 3 to 64 tokens",
+        f"--flow.batch_size 1 {TWO_RANKS} --data.store out/store": "Each of 2 processes needs a row of every batch",
         "--resume nonsense": "nonsense",
     },
     "finetune": TRAINER
@@ -91,11 +98,15 @@ EARLY = {
         "--data.pairs missing.tsv": "missing.tsv is missing",
         "--data.max_pairs 0": "max_pairs should be 1 or more",
         "--data.top_score -1": "top_score should be 1 or more",
+        "--finetune.max_length 9999": "max_length must be from 3 to 64 tokens",
+        f"--finetune.batch_size 15 {TWO_RANKS}": "must be a multiple of that, got 15",
         "--data.leave_out nonsense --data.data_dir data": "Unknown task 'nonsense'",
     },
     "embed": ENCODER
     | {
         "--storage nonsense": "Unknown store dtype",
+        "--max_length 2": "max_length must be from 3 to 64 tokens for this model, got 2",
+        "--columns x": "text.txt is text in lines, which has no columns, got x",
         "--shards 0": "shards should be from 1 to 99,999, got 0",
         "--shards 100000": "got 100,000",
         "--model no/such/folder": "no/such/folder does not exist",
@@ -119,6 +130,12 @@ EARLY = {
         "--compare nonsense": "Unknown baseline",
         "--fit_on missing.txt --compare center": "missing.txt is missing",
         "--seeds 0": "seeds should be 1 or more",
+        "--seeds 2": "seeds fits one flow again, but none of BERT (raw) is a flow",
+        "--compare sif": "sif needs text to be fitted on",
+        "--compare mean(1)+whitening": "mean(1)+whitening needs text to be fitted on",
+        "--compare center": "center needs text to be fitted on",
+        "--fail_below stsb=3": "There is a threshold for stsb, which is not scored. Scored: mine",
+        "--fail_below sts7=3": "There is a threshold for sts7, which is not scored",
         "--lexical nonsense": "Unknown task",
         "--fail_below mine=nan": "A threshold is written task=score",
         "--published nonsense": "No published figures hold 'nonsense'",
@@ -129,6 +146,8 @@ EARLY = {
     | {
         "--tokens nonsense": "Unknown token reduction",
         "--fit_on missing.txt": "missing.txt is missing",
+        "--layers 99": "layers go from 0 (embedding layer) to 4 for this encoder, got 99",
+        "--layers nonsense": "layers takes numbers with commas",
         "--folds 3": "folds belongs to the probe",
         "--tasks nonsense": "Unknown task",
     },
@@ -141,13 +160,18 @@ EARLY = {
         "--compare nonsense": "Unknown baseline",
         "--sentences -1": "sentences should be",
         "--pairs nonsense": "Unknown task",
+        "--max_length 9999": "max_length must be from 3 to 64 tokens",
         "--frequencies missing.txt": "missing.txt is missing",
     },
-    "tokens": {"--model no/such/folder": "does not exist"},
+    "tokens": {
+        "--model no/such/folder": "does not exist",
+        "--model BERT --segment 9": "it knows segments 0 to 1",
+    },
     "words": {
         "--pooling nonsense": "Unknown pooling",
         "--pooling mean(99)": "the encoder has 4 blocks",
         "--study nonsense": "got both",
+        "--segment -1": "Segment -1 was asked for",
         "--format gif": "format cannot be gif",
     },
     "export": ENCODER
@@ -155,6 +179,8 @@ EARLY = {
         "--target nonsense": "Unknown target",
         "--layout nonsense": "Unknown layout",
         "--int8": "--int8 is for the target onnx",
+        "--layout modern --target onnx": "--layout is for the target sentence-transformers, got onnx",
+        "--linearize": "--linearize is for a flow, but this is a raw encoder",
         "--linearize --text missing.txt": "missing.txt is missing",
         "--results missing.json": "missing.json is missing",
         "--push nonsense": "OWNER/NAME",
@@ -171,11 +197,19 @@ EARLY = {
         "--domain missing.txt": "missing.txt is missing",
         "--output out/a.xyz": "Unknown ending",
         "--save text.txt/a": "text.txt/a: Not a directory",
+        "--save BERT": "BERT holds something that is not an encoder that was saved with its scores",
+        "--precision 2 --labels labels.tsv": "A precision lies above 0 and is at most 1, got 2",
+        "--recall 0 --labels labels.tsv": "A recall lies above 0",
+        "--precision 0.9": "A precision needs labelled pairs",
     },
-    "search build": ENCODER | {"--answers missing.tsv": "missing.tsv is missing"},
+    "search build": ENCODER
+    | {
+        "--answers missing.tsv": "missing.tsv is missing",
+        "--chunks tokens:8:2:mean": "keeps each chunk and pools none",
+    },
     "search add": {"--answers missing.tsv": "missing.tsv is missing", "--device nonsense": "The device"},
     "search update": {"--answers missing.tsv": "missing.tsv is missing", "--device nonsense": "The device"},
-    "search remove": {"--device nonsense": "The device"},
+    "search remove": {"--device nonsense": "The device", "cats": "'cats' is not in faq.index"},
     "search recalibrate": {"--device nonsense": "The device", "--model no/such/folder": "does not exist"},
     "search ask": {"-k 0": "k should be 1 or more", "--engine nonsense": "Unknown engine"},
     "search evaluate": RESAMPLES | SEED | {"-k 0": "k should be 1", "--labels missing.tsv": "missing.tsv is missing"},
@@ -194,7 +228,7 @@ EARLY = {
 
 PARSED_SLOWLY = ("train", "finetune")
 """Their parsers know all options of Lightning's Trainer."""
-OF_DATA = ("missing", "no/such", "text.txt", "--resume")
+OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats")
 """What shows that a file or a place is wrong: exit code 3."""
 
 

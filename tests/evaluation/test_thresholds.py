@@ -41,4 +41,4 @@ def test_only_the_systems_named_must_pass(report):
 def test_a_threshold_for_what_was_not_scored_is_refused(report):
     with pytest.raises(UsageError) as refused:
         shortfalls(report, {"stsb": 70}, ["it"])
-    assert str(refused.value) == "There is a threshold for stsb, which was not scored. Scored: toy."
+    assert str(refused.value) == "There is a threshold for stsb, which is not scored. Scored: toy."

@@ -1,20 +1,19 @@
-"""embed, transform, and changes of an index, killed at random moments with SIGKILL.
+"""embed, fit, transform, export, and changes of an index, killed at random moments with SIGKILL.
 
-After each kill, what is there is whole: rows that are marked as done, the index of before or of after, and no output
-or all of it. The same command again comes to the end of one that was left alone, byte by byte, with nothing unfinished
-beside it; a ``transform`` that was killed after its end says that the file is there already.
+A moment is one between the first file that a command writes and its end. After each kill, what is there is whole: rows
+that are marked as done, the index of before or of after, and no output or all of it. The same command again comes to
+the end of one that was left alone, byte by byte, with nothing unfinished beside it; a ``fit`` or ``transform`` that was
+killed after its last write says that its output is there already.
 
-More kills: ``test_killed.py BERT FOLDER 50 [COMMAND ...]``.
+More kills, and where they struck: ``pytest --slow --kills 50 -s -k embed tests/runs/test_killed.py``.
 """
 
 import json
 import multiprocessing
 import os
-import random
 import shutil
 import sqlite3
 import sys
-import time
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
@@ -35,15 +34,18 @@ WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats
 SENTENCES = [f"the {a} {b} {c} in a {d} ." for a in WORDS for b in WORDS for c in WORDS for d in ("red", "big")]
 COMMANDS = {
     "embed": "embed {inputs}/text.txt --model {bert} --device cpu --shards 12 --store out/store",
+    "fit": "fit --vectors {inputs}/x.npy --calibrator whitening(4) --output out/c",
+    "export": "export {bert} --target sentence-transformers --output out/exported",
     "transform to npy": "transform --vectors {inputs}/x.npy --calibrator {inputs}/c --output out/z.npy",
     "transform to parquet": "transform --vectors {inputs}/x.parquet --calibrator {inputs}/c --output out/z.parquet",
     "transform a store": "transform --store {inputs}/store --calibrator {inputs}/c --bare --output out/store",
     "search add": "search add out/faq.index --answers {inputs}/new.jsonl",
     "search update": "search update out/faq.index --answers {inputs}/changed.jsonl",
 }
-PRELOADED = ["bertflow.runs.rows", "bertflow.encoder.transformer", "bertflow.retrieval.index",
-             "transformers.models.bert.modeling_bert", "bertflow.calibration.spelling"]  # fmt: skip
-TIMEOUT = 200
+PRELOADED = ["bertflow.runs.rows", "bertflow.encoder.transformer", "bertflow.retrieval.index", "sentence_transformers",
+             "transformers.models.bert.modeling_bert", "bertflow.export.targets"]  # fmt: skip
+FOLDERS = ("c", "exported")
+"""Outputs that are there whole, or not at all."""
 
 
 def start(command, folder, bert):
@@ -64,21 +66,23 @@ def run(words, folder):
         sys.exit(bertflow(words))
 
 
-def finish(command, folder, bert):
-    """Wait for its end; returns the seconds that it took."""
-    begun, process = time.monotonic(), start(command, folder, bert)
-    process.join(TIMEOUT)
+def finish(killer, command, folder, bert):
+    """Wait for its end; returns the seconds for which it wrote."""
+    process = start(command, folder, bert)
+    seconds = killer.seconds(process, folder / "out")
     said = (folder / "said").read_text()
-    assert process.exitcode == 0 or ("error: out/z." in said and " is there already." in said), (command, said)
-    return time.monotonic() - begun
+    assert process.exitcode == 0 or ("error: out/" in said and " is there" in said), (command, said)
+    return seconds
 
 
 def answers(kind, numbers, text):
     return "".join(json.dumps({"id": f"{kind}-{k}", "text": text.format(SENTENCES[k])}) + "\n" for k in numbers)
 
 
-def prepare(folder, bert):
+@pytest.fixture(scope="module")
+def folder(tiny_bert, tmp_path_factory):
     """Everything that the commands read, and the index that they change."""
+    folder = tmp_path_factory.mktemp("killed")
     inputs = folder / "inputs"
     inputs.mkdir()
     (inputs / "text.txt").write_text("\n".join([*SENTENCES, *SENTENCES[:100]]))
@@ -93,8 +97,12 @@ def prepare(folder, bert):
     fitted.provenance_ = Provenance({"encoder": "rows"}, None)
     fitted.save(inputs / "c")
     place = new_place(folder, "prepared")
-    finish(COMMANDS["embed"].replace("out/", "inputs/"), place, bert)
-    finish("search build inputs/old.index --answers inputs/old.jsonl --model {bert} --device cpu", place, bert)
+    build = "search build inputs/old.index --answers inputs/old.jsonl --model {bert} --device cpu"
+    for command in (COMMANDS["embed"].replace("out/", "inputs/"), build):
+        process = start(command, place, tiny_bert)
+        process.join()
+        assert process.exitcode == 0
+    return folder
 
 
 def new_place(folder, name):
@@ -116,6 +124,9 @@ def state(out):
                 found[shard.path.name] = shard.path.read_bytes()
     for path in out.glob("z.*"):
         found[path.name] = path.read_bytes()
+    for name in FOLDERS:
+        if (out / name).exists():
+            found[name] = {path: (out / path).read_bytes() for path in names(out) if (out / path).is_file()}
     with closing(sqlite3.connect(out / "faq.index")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
         query = "SELECT id, text, raw FROM phrases JOIN answers ON answer = answers.number ORDER BY id, text"
@@ -127,45 +138,27 @@ def names(out):
     return sorted(path.relative_to(out) for path in out.rglob("*"))
 
 
-def kill(name, bert, folder, kills, seed=0):
-    """Kill a command so many times, and let it finish after each; returns what was there at the kills."""
-    chance, found, command = random.Random(seed), Counter(), COMMANDS[name]
-    whole, before = new_place(folder, f"{name} whole"), state(new_place(folder, f"{name} before") / "out")
-    longest = max(finish(command, new_place(folder, f"{name} first"), bert), finish(command, whole, bert))
-    expected = state(whole / "out")
-    assert expected != before
-    while found.total() < kills:
-        place = new_place(folder, f"{name} {time.monotonic_ns()}")
-        process = start(command, place, bert)
-        process.join(chance.uniform(0, longest))
-        process.kill()
-        process.join(TIMEOUT)
-        if process.exitcode != 0:  # else it was done in time
-            assert process.exitcode == -9, (place / "said").read_text()
-            left = state(place / "out")
-            assert all(part in (expected[key], before.get(key)) for key, part in left.items())
-            new = sum(part != before.get(key) for key, part in left.items())
-            rows = ", some rows" if any((place / "out").glob(".z*.journal")) else ""
-            found[f"{new} of {sum(expected[key] != before.get(key) for key in expected)} parts{rows}"] += 1
-            finish(command, place, bert)
-            assert state(place / "out") == expected
-            assert names(place / "out") == names(whole / "out"), "nothing unfinished is left"
-        shutil.rmtree(place)
-    return found
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_is_there_after_a_kill_is_whole_and_the_command_comes_to_the_same_end(name, tiny_bert, tmp_path):
-    prepare(tmp_path, tiny_bert)
-    kill(name, tiny_bert, tmp_path, kills=4)
-
-
-if __name__ == "__main__":
-    place = Path(sys.argv[2]).absolute()
-    place.mkdir(parents=True)
-    prepare(place, sys.argv[1])
-    for name in sys.argv[4:] or COMMANDS:
-        found = kill(name, sys.argv[1], place, int(sys.argv[3]))
-        sys.stdout.write(f"{name}: {found.total()} kills, {dict(sorted(found.items()))}\n")
-        sys.stdout.flush()
+def test_what_is_there_after_a_kill_is_whole_and_the_command_comes_to_the_same_end(name, tiny_bert, folder, killer):
+    found, command = Counter(), COMMANDS[name]
+    whole, before = new_place(folder, f"{name} whole"), state(new_place(folder, f"{name} before") / "out")
+    places = (new_place(folder, f"{name} first"), whole)
+    longest = max([finish(killer, command, place, tiny_bert) for place in places])
+    expected = state(whole / "out")
+    assert expected != before
+    for number in range(killer.kills):
+        place = new_place(folder, f"{name} {number}")
+        at_work = killer.kill(start(command, place, tiny_bert), place / "out", longest)
+        left = state(place / "out")
+        assert all(part in (expected[key], before.get(key)) for key, part in left.items())
+        new = sum(part != before.get(key) for key, part in left.items())
+        rows = ", some rows" if any((place / "out").glob(".z*.journal")) else ""
+        parts = f"{new} of {sum(expected[key] != before.get(key) for key in expected)} parts{rows}"
+        found[parts if at_work else "at its end"] += 1
+        if at_work:
+            finish(killer, command, place, tiny_bert)
+        assert state(place / "out") == expected
+        assert names(place / "out") == names(whole / "out"), "nothing unfinished is left"
+        shutil.rmtree(place)
+    print(f"{name}: {killer.kills} kills in {longest:.2f} s of writing: {dict(sorted(found.items()))}")  # noqa: T201

@@ -89,14 +89,14 @@ def handler(request):
 
 
 class CtrlC(pl.Callback):
-    """Sends SIGINT in the middle of a step, as often as asked."""
+    """Sends SIGINT, or another signal, in the middle of a step, as often as asked."""
 
-    def __init__(self, step, times=1):
-        self.step, self.times, self.taken = step, times, 0
+    def __init__(self, step, times=1, number=signal.SIGINT):
+        self.step, self.times, self.number, self.taken = step, times, number, 0
 
     def on_before_optimizer_step(self, trainer, module, optimizer):
         for _ in range(self.times if trainer.global_step == self.step else 0):
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(self.number)
 
     def on_exception(self, trainer, module, exception):
         self.taken = trainer.global_step
@@ -117,3 +117,15 @@ def test_who_handles_ctrl_c_otherwise_goes_on_doing_so(handler, embeddings, tmp_
     ctrl_c = CtrlC(3)
     assert fit(embeddings, tmp_path, ctrl_c).finished
     assert signal.getsignal(signal.SIGINT) is handler
+
+
+def test_sigterm_waits_for_the_end_of_the_step_where_the_command_line_heeds_it_as_ctrl_c(embeddings, tmp_path):
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        sigterm = CtrlC(3, number=signal.SIGTERM)
+        with pytest.raises(KeyboardInterrupt):
+            fit(embeddings, tmp_path, sigterm)
+        assert sigterm.taken == 4
+        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)

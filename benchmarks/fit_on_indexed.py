@@ -1,0 +1,222 @@
+"""For search: is it better to fit a calibrator on the texts that are searched than on as many others?
+
+    python benchmarks/fit_on_indexed.py --data_dir DATA
+
+The first line of a docstring must find the paragraph after it, among 2,500 paragraphs. A calibrator is fitted on as
+many rows of each of four kinds:
+
+    indexed texts        paragraphs that are searched, as they are in the index
+    other texts          paragraphs of other docstrings: as long, of the same kind, not searched
+    indexed sentences    sentences of the paragraphs that are searched
+    other sentences      sentences of other docstrings
+
+No other text or sentence is among the questions or the paragraphs, by text key. A seed draws the rows, and is the
+flow's. Poolings by token frequency count the tokens of 2,500 paragraphs: the indexed ones, or others. Questions were
+halved once: one half chooses the calibrator and the kind of each stand-in, the other half reports. Differences are of
+means over seeds, with paired 95 % intervals from a bootstrap of the reporting questions. For comparison, "all" is
+fitted once a seed on all that there is: 2,500 indexed paragraphs, or 12,000 other sentences. Stand-ins are those of
+``material.py``: inner layers of a tuned MiniLM, and MLM4, a small plain masked-language-model BERT.
+
+Writes fit_on_indexed.json and fit_on_indexed.md beside this file; what is done is kept, so the same command goes on.
+"""
+
+import argparse
+import json
+import logging
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from closed_forms import applied
+from material import STAND_INS, Embedder, StandIn, Vectors
+
+from bertflow.affine import whitening_map
+from bertflow.data.docstrings import docstring_corpus, docstring_pairs, sentences
+from bertflow.data.pairs import Pairs
+from bertflow.errors import NullDirectionWarning
+from bertflow.evaluation.figures import right_ranks
+from bertflow.evaluation.significance import generator, pair_weights
+from bertflow.moments import Moments
+from bertflow.text_keys import text_key
+from bertflow.training.fitting import fit_flow
+
+HERE = Path(__file__).parent
+PAIRS, ROWS, OTHERS = 2_500, 2_000, 12_000
+"""Questions and paragraphs; rows of a fit; other sentences that "all" is fitted on."""
+CHOSEN = ("L1L2", "L3", "MLM4")
+KINDS = ("indexed texts", "other texts", "indexed sentences", "other sentences")
+ALL = ("all indexed texts", "all other sentences")
+AGAINST: Mapping[str, str] = {
+    "indexed texts": "other texts",
+    "indexed sentences": "other sentences",
+    "all indexed texts": "all other sentences",
+}
+"""What each kind is compared with; the indexed texts with other sentences, too, which is what users have."""
+Fit = Callable[[Vectors, int], torch.nn.Module]
+CALIBRATORS: Mapping[str, tuple[str, Fit]] = {
+    "whitening": ("pooling", lambda x, seed: whitening_map(Moments.of(x))),
+    "sif + whitening": ("sif", lambda x, seed: whitening_map(Moments.of(x))),
+    "soft-sif + flow": ("soft", lambda x, seed: fit_flow(x, random_state=seed, n_components="all").map),
+}
+"""Each with its pooling of a stand-in's layers, and how it is fitted to rows."""
+
+Ranks = np.ndarray[Any, np.dtype[np.intp]]
+
+
+class Collection:
+    """The searched paragraphs, their questions, and what calibrators are fitted on.
+
+    Args:
+        data_dir: Holds ``encoders``.
+        cache: Where embeddings are kept.
+    """
+
+    def __init__(self, data_dir: Path, cache: Path) -> None:
+        others, self.pairs = docstring_corpus(PAIRS, OTHERS)
+        indexed = list(self.pairs.second)
+        self.text = {
+            "indexed texts": indexed,
+            "other texts": other_texts(self.pairs),
+            "indexed sentences": list(dict.fromkeys(one for text in indexed for one in sentences(text))),
+            "other sentences": others,
+        }
+        self._embedder = Embedder(data_dir, cache)
+
+    def embedded(self, encoder: str, kind: str) -> tuple[dict[str, Vectors], dict[str, Vectors], dict[str, Vectors]]:
+        """By pooling: the rows to fit on, the questions and the paragraphs; tokens counted on text of that kind."""
+        counted = self.text["indexed texts" if "indexed" in kind else "other texts"][:PAIRS]
+        texts = (self.text[kind.removeprefix("all ")], self.pairs.first, self.pairs.second)
+        fitted, questions, paragraphs = (self._embedder.embed(encoder, one, counted) for one in texts)
+        return fitted, questions, paragraphs
+
+
+def other_texts(scored: Pairs) -> list[str]:
+    """Paragraphs of other docstrings that hold no sentence of the scored ones, in random order."""
+    shown = {text_key(sentence) for text in scored.sentences for sentence in (text, *sentences(text))}
+    left = [
+        text
+        for text in docstring_pairs().second
+        if not shown & {text_key(sentence) for sentence in (text, *sentences(text))}
+    ]
+    return [left[row] for row in np.random.default_rng(0).permutation(len(left))]
+
+
+def ranks(collection: Collection, one: StandIn, kind: str, calibrator: str, seed: int) -> Ranks:
+    """The rank of the right paragraph for each question (questions,), from 1."""
+    layers, fit = CALIBRATORS[calibrator]
+    rows, questions, paragraphs = (side[getattr(one, layers)] for side in collection.embedded(one.encoder, kind))
+    if kind in KINDS:
+        rows = rows[np.sort(np.random.default_rng(seed).permutation(len(rows))[:ROWS])]
+    fitted = fit(np.array(rows), seed)
+    found: Ranks = right_ranks(applied(fitted, questions), applied(fitted, paragraphs))
+    return found
+
+
+def scores(found: Sequence[Sequence[int]], half: np.ndarray) -> np.ndarray:
+    """Hit and reciprocal rank x 100 (2, questions) of a half of the questions, means over seeds."""
+    by_seed = np.array(found)[:, half]
+    return 100 * np.stack([(by_seed == 1).mean(0), (1 / by_seed).mean(0)])
+
+
+def compared(one: np.ndarray, other: np.ndarray, resamples: int) -> list[list[float]]:
+    """For each metric the difference of two systems (2, questions) and its paired 95 % interval."""
+    difference = one - other
+    n = difference.shape[1]
+    weights = pair_weights([np.arange(n, dtype=np.intp)], resamples, generator(0, "fit_on_indexed"))
+    drawn = np.concatenate([rows @ difference.T / n for rows in weights])
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    return np.round(np.stack([difference.mean(1), low, high], axis=1), 2).tolist()
+
+
+def summary(found: Mapping[str, Sequence[Sequence[int]]], resamples: int) -> list[dict[str, Any]]:
+    """A row a stand-in and calibrator: its scores on both halves, and the differences on the reporting one."""
+    halves = np.array_split(np.random.default_rng(15).permutation(PAIRS), 2)
+    rows = []
+    for name in dict.fromkeys(key.split(" | ")[0] for key in found):
+        for calibrator in CALIBRATORS:
+            ranked = {kind: found[f"{name} | {calibrator} | {kind}"] for kind in (*KINDS, *ALL)}
+            chooses, reports = ({kind: scores(each, half) for kind, each in ranked.items()} for half in halves)
+            against = [*AGAINST.items(), ("indexed texts", "other sentences"), ("indexed texts", "indexed sentences")]
+            rows.append(
+                {
+                    "stand-in": name,
+                    "calibrator": calibrator,
+                    "chooses": {kind: np.round(each.mean(1), 2).tolist() for kind, each in chooses.items()},
+                    "reports": {kind: np.round(each.mean(1), 2).tolist() for kind, each in reports.items()},
+                    "differences": {
+                        f"{kind} - {other}": compared(reports[kind], reports[other], resamples)
+                        for kind, other in against
+                    },
+                }
+            )
+    return rows
+
+
+def to_markdown(rows: Sequence[Mapping[str, Any]], conditions: Mapping[str, Any]) -> str:
+    """Two tables: scores, and differences with their intervals."""
+    lines = [
+        f"hit@1 / MRR x 100 on {PAIRS // 2} questions among {PAIRS} paragraphs; {ROWS} rows a fit, "
+        f"{conditions['seeds']} seeds.",
+        f"The other {PAIRS // 2} questions chose. `all`: {PAIRS} indexed texts, or {OTHERS} other sentences.",
+        "",
+        f"| stand-in | calibrator | {' | '.join((*KINDS, *ALL))} |",
+        "|---|---|" + "---|" * len((*KINDS, *ALL)),
+    ]
+    for row in rows:
+        cells = [" / ".join(f"{value:.1f}" for value in row["reports"][kind]) for kind in (*KINDS, *ALL)]
+        lines.append(f"| {row['stand-in']} | {row['calibrator']} | {' | '.join(cells)} |")
+    lines += ["", "Differences of hit@1 and of MRR, with paired 95 % intervals:", ""]
+    names = list(rows[0]["differences"])
+    lines += [f"| stand-in | calibrator | {' | '.join(names)} |", "|---|---|" + "---|" * len(names)]
+    for row in rows:
+        cells = [
+            "; ".join(f"{gap:+.1f} [{low:+.1f}, {high:+.1f}]" for gap, low, high in row["differences"][name])
+            for name in names
+        ]
+        lines.append(f"| {row['stand-in']} | {row['calibrator']} | {' | '.join(cells)} |")
+    lines += ["", "Chosen by the other half (hit@1), among kinds of equal size:", ""]
+    for name in dict.fromkeys(row["stand-in"] for row in rows):
+        best = max(
+            ((row["chooses"][kind][0], row, kind) for row in rows if row["stand-in"] == name for kind in KINDS),
+            key=lambda each: each[0],
+        )
+        reported = " / ".join(f"{value:.1f}" for value in best[1]["reports"][best[2]])
+        lines.append(f"* {name}: {best[1]['calibrator']} on {best[2]}, which the reporting half scores {reported}")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Fit, rank, write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data_dir", type=Path, required=True, help="holds encoders")
+    parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings and ranks are kept")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--resamples", type=int, default=2000)
+    parser.add_argument("--output", type=Path, default=HERE / "fit_on_indexed.json", help="and the same with .md")
+    options = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    warnings.simplefilter("ignore", NullDirectionWarning)
+    collection, done = Collection(options.data_dir, options.cache), options.cache / "fit_on_indexed_ranks.json"
+    found: dict[str, list[list[int]]] = json.loads(done.read_text()) if done.exists() else {}
+    for name in CHOSEN:
+        for calibrator in CALIBRATORS:
+            for kind in (*KINDS, *ALL):
+                begin, runs = time.perf_counter(), found.setdefault(f"{name} | {calibrator} | {kind}", [])
+                for seed in range(len(runs), options.seeds):
+                    runs.append(ranks(collection, STAND_INS[name], kind, calibrator, seed).tolist())
+                done.write_text(json.dumps(found))
+                hits = 100 * float((np.array(runs) == 1).mean())
+                logging.info("%s %s %s %.1f %.0f s", name, calibrator, kind, hits, time.perf_counter() - begin)
+    sizes = {kind: len(text) for kind, text in collection.text.items()}
+    conditions = {"seeds": options.seeds, "rows": ROWS, "resamples": options.resamples, "texts": sizes}
+    rows = summary(found, options.resamples)
+    options.output.write_text(json.dumps({**conditions, "rows": rows}, indent=1) + "\n")
+    options.output.with_suffix(".md").write_text(to_markdown(rows, conditions))
+
+
+if __name__ == "__main__":
+    main()
