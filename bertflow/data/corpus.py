@@ -317,3 +317,12 @@ def count_words(sentences: Iterable[str]) -> dict[str, int]:
     """Count the words of some sentences, by falling count and then by the alphabet."""
     counts = Counter(word for sentence in sentences for word in words_of(sentence.lower()))
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
+
+
+def refuse_ids(names: Sequence[str], why: str) -> None:
+    """Refuse some ids: "The answer 'a' is ...", "5 answers ('a' the first) are ..."."""
+    if names:
+        subject = (
+            f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
+        )
+        raise DataError(f"{subject} {why}")

@@ -188,3 +188,13 @@ def _text_tokens(special: NDArray[np.bool_], before: NDArray[np.bool_]) -> tuple
     end = int(content[-1]) + 1 if len(content) else len(special)
     own = content[~before[content]]
     return (int(own[0]) if len(own) else end), end
+
+
+def require_unpooled(chunks: str) -> None:
+    """Refuse chunks that an encoder would pool.
+
+    Raises:
+        UsageError: If they are, or are misspelled.
+    """
+    if Chunks.parse(chunks).pool:
+        raise UsageError(f"An index keeps each chunk and pools none, got {chunks!r}. Leave its last part out.")

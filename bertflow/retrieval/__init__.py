@@ -15,7 +15,7 @@ from typing_extensions import TypedDict, Unpack
 from bertflow.data.corpus import Answer, load_answers
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place, write_text
-from bertflow.opening import LoadOptions, load, require_openable
+from bertflow.opening import LoadOptions, calibrator_of, load, require_openable
 from bertflow.results import AbstractResult
 from bertflow.tables import write_rows
 
@@ -109,6 +109,7 @@ def build_index(
     answers: Answers,
     model: str | Path,
     *,
+    calibrate: str | None = None,
     progress: bool | None = None,
     **options: Unpack[LoadOptions],
 ) -> IndexInfo:
@@ -118,25 +119,34 @@ def build_index(
         index: File to write.
         answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
         model: An encoder (hub id or folder), raw or calibrated.
+        calibrate: For a raw encoder: fit this calibrator on all texts that are indexed, as whitening; the index keeps
+            it, for what is asked and added later.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``. With ``chunks`` each chunk of an answer is kept, not pooled: a hit says which it is.
 
     Raises:
-        UsageError: If there is a file at ``index``, or the encoder cannot split text so.
-        DataError: If the answers cannot be used.
+        UsageError: If there is a file at ``index``, or the encoder cannot split text so, or is calibrated already.
+        DataError: If the answers cannot be used, or are too few to calibrate on.
     """
-    from bertflow.retrieval.index import AnswerIndex, require_new_index, require_unpooled
+    from bertflow.encoder.chunks import require_unpooled
+    from bertflow.retrieval.calibrating import require_own
+    from bertflow.retrieval.index import AnswerIndex
+    from bertflow.retrieval.storage import require_new_index
 
     require_new_index(index)
     require_files(answers)
     if chunks := options.get("chunks"):
         require_unpooled(chunks)
     require_openable(model, **options)
+    if calibrate:
+        require_own(calibrate, calibrator_of(model, options.get("revision")))
     given, source = _answers(answers), _source(model, **options)
     if chunks:
         source["chunks"] = ""  # the index splits, the encoder does not
     encoder = load(**{**source, "device": options.get("device")})
-    with AnswerIndex.create(index, encoder, given, source, progress=progress, chunks=chunks) as made:
+    with AnswerIndex.create(
+        index, encoder, given, source, progress=progress, chunks=chunks, calibrate=calibrate
+    ) as made:
         return _info(made.path)
 
 
@@ -187,30 +197,42 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
     Raises:
         DataError: If an id is unknown, or the index cannot be used.
     """
-    from bertflow.retrieval.index import require_known
     from bertflow.retrieval.storage import Storage
 
     require_index(index, options)
     if isinstance(index, str | Path):
         with closing(Storage(Path(index))) as storage:
-            require_known(storage, ids)
+            storage.require_known(ids)
     return _changed(index, options, lambda opened: opened.remove(ids))
 
 
-def recalibrate_index(index: str | Path, model: str | Path, *, device: str = "auto") -> IndexInfo:
+def recalibrate_index(
+    index: str | Path, model: str | Path | None = None, *, calibrate: str | None = None, device: str = "auto"
+) -> IndexInfo:
     """Send the raw embeddings through another calibrator; nothing is encoded again.
 
     Args:
         index: File that `search build` wrote.
         model: The same encoder with another calibrator, or with none.
+        calibrate: Instead: fit this calibrator on all texts that are in the index now, as whitening.
         device: cpu, cuda, ... or auto.
 
     Raises:
-        DataError: If the raw encoder is another one, or the index cannot be used.
+        UsageError: If not one of model and calibrate is given.
+        DataError: If the raw encoder is another one, the index cannot be used, or holds too few texts.
     """
+    from bertflow.retrieval.calibrating import parse_own
     from bertflow.retrieval.index import AnswerIndex
 
+    if (model is None) == (calibrate is None):
+        raise UsageError(f"One of model and calibrate is wanted, got {'both' if model else 'neither'}. Give one.")
     require_place(index)
+    if model is None:
+        assert calibrate is not None, "one of both is given"
+        parse_own(calibrate)
+        with open_index(index, {"device": device}) as opened:
+            opened.fit(calibrate)
+            return _info(opened.path)
     held = describe_index(index).source
     options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
     source = _source(model, **options)
@@ -300,6 +322,8 @@ def require_index(index: Index, options: IndexOptions) -> None:
 def _source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
     """How the encoder of an index is opened."""
     from bertflow.encoder.folders import recorded_prompts
+    from bertflow.retrieval.calibrating import kept_counts
+    from bertflow.retrieval.storage import Storage
 
     held = describe_index(index)
     source = {**held.source, **{name: value for name, value in options.items() if value is not None}}
@@ -307,7 +331,9 @@ def _source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
     if "prompt" in held.recipe:
         source.setdefault("prompt", recorded_prompts(held.recipe))
-    return source
+    with closing(Storage(Path(index))) as storage:
+        counts = kept_counts(storage)
+    return source if counts is None else {**source, "token_counts": counts}
 
 
 @contextmanager

@@ -20,63 +20,29 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.data.corpus import Answer
+from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.chunks import Chunks
+from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import atomic_file, require_place
-from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank
-from bertflow.retrieval.storage import Phrase, Storage
+from bertflow.files import atomic_file
+from bertflow.retrieval.calibrating import (
+    CALIBRATOR,
+    COUNTS,
+    ROWS,
+    count_texts,
+    files_of,
+    fit_own,
+    require_enough,
+    require_own,
+    with_own,
+)
+from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank, require_questions
+from bertflow.retrieval.storage import Phrase, Storage, require_new_index
 from bertflow.similarity import unit_rows
 
 logger = logging.getLogger("bertflow")
-
-ROWS = 8192
-"""Phrases that are calibrated at a time."""
-
-
-def require_new_index(path: str | Path) -> Path:
-    """Refuse a place where no new index can be; returns it.
-
-    Raises:
-        UsageError: If something is there.
-    """
-    if Path(path).exists():
-        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
-    require_place(path)
-    return Path(path)
-
-
-def require_unpooled(chunks: str) -> None:
-    """Refuse chunks that an encoder would pool.
-
-    Raises:
-        UsageError: If they are, or are misspelled.
-    """
-    if Chunks.parse(chunks).pool:
-        raise UsageError(f"An index keeps each chunk and pools none, got {chunks!r}. Leave its last part out.")
-
-
-def require_questions(questions: Sequence[str]) -> None:
-    """Refuse questions without words.
-
-    Raises:
-        UsageError: For the first one.
-    """
-    if empty := [row for row, question in enumerate(questions) if not question.strip()]:
-        raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")
-
-
-def require_known(storage: Storage, names: Sequence[str]) -> None:
-    """Refuse ids that are not in an index.
-
-    Raises:
-        DataError: If one is not.
-    """
-    known = set(storage.known(names))
-    _refuse([name for name in names if name not in known], f"not in {storage.path}. Add it first.")
 
 
 class AnswerIndex(AbstractContextManager["AnswerIndex"]):
@@ -107,6 +73,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         search: Search | None = None,
         progress: bool | None = None,
         chunks: str | None = None,
+        calibrate: str | None = None,
     ) -> Self:
         """Embed answers into a new file, which appears when all of them are in it.
 
@@ -119,18 +86,33 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             progress: Whether to show a progress bar (default: in a terminal or a notebook).
             chunks: How the texts of answers are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``), so that a
                 hit says which part of a long text it is; past questions stay whole. By default nothing is split.
+            calibrate: Spelling of a calibrator to fit on all texts that are indexed, as ``whitening``: for a raw
+                encoder. The index keeps it.
 
         Raises:
-            UsageError: If ``path`` exists, or the encoder cannot split texts so.
-            DataError: If an id occurs twice, or an embedding has length zero.
+            UsageError: If ``path`` exists, the encoder cannot split texts so, or is calibrated already.
+            DataError: If an id occurs twice, an embedding has length zero, or there are too few texts to calibrate on.
         """
-        path = require_new_index(path)
+        path, counts = require_new_index(path), None
+        if calibrate:
+            require_own(calibrate, encoder.calibrator)
+            answers = list(answers)
+            texts = [text for answer in answers for text in answer.phrases]
+            if not chunks:  # whose number is known when they are made
+                require_enough(calibrate, len({*texts}), encoder.dim)
+            counts = count_texts(encoder, texts)
         with atomic_file(path) as aside:
             facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             if chunks:
                 facts["chunks"] = _fitted(encoder, chunks)
             with cls(Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
+                if counts is not None:
+                    with index._storage.transaction():
+                        index._storage.keep(COUNTS, {COUNTS: counts.astype("<i8").tobytes()})
+                if calibrate:
+                    index.fit(calibrate)
+                encoder = index.encoder
         return cls(Storage(path), encoder, search)
 
     @classmethod
@@ -146,7 +128,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
         Args:
             path: File that ``create`` wrote.
-            encoder: Raw or calibrated.
+            encoder: Raw or calibrated. An index that has fitted a calibrator of its own takes the raw one.
             recalibrate: If the calibrator is another one, send the raw embeddings through it instead of refusing it.
             search: As for ``create``.
             force: Accept an encoder that differs in what ``bertflow.encoder.identity.RULES`` refuses.
@@ -155,17 +137,17 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             DataError: If there is no index, or its embeddings are by another encoder or another calibrator; the
                 message names both.
         """
-        index = cls(Storage(Path(path)), encoder, search)
-        held, given = index.identity, encoder.identity
+        storage, do = Storage(Path(path)), "Open it with the encoder that it was built with, or build it again."
         try:
-            do = "Open it with the encoder that it was built with, or build it again."
+            index = cls(storage, encoder if recalibrate else with_own(storage, encoder), search)
+            held, given = index.identity, index.encoder.identity
             held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
             if recalibrate and held.differences(given):
                 index._recalibrate()
             if not force:
                 index._require_same_calibrator()
         except DataError:
-            index.close()
+            storage.close()
             raise
         return index
 
@@ -216,7 +198,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             DataError: If an id is unknown.
         """
         names = list(dict.fromkeys(names))
-        require_known(self._storage, names)
+        self._storage.require_known(names)
         with self._storage.transaction():
             self._storage.delete(names)
             self._storage.set_facts({})
@@ -230,6 +212,19 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         raw = self.encoder.raw
         self.encoder = raw if calibrator is None else CalibratedEncoder(raw, calibrator)
         self._recalibrate()
+
+    def fit(self, calibrator: str) -> None:
+        """Fit a calibrator on all texts that are here, and send them through it; nothing is encoded again.
+
+        Args:
+            calibrator: Spelling of a closed form, as ``whitening``.
+
+        Raises:
+            UsageError: If it is something else.
+            DataError: If there are too few texts.
+        """
+        self.encoder = fit_own(self._storage, self.encoder, calibrator)
+        self._recalibrate(files_of(self.encoder))
 
     def remember(self, source: Mapping[str, Any]) -> None:
         """Note how the encoder is opened, for those who open the index again."""
@@ -281,16 +276,16 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         answers = list(answers)
         names = [answer.id for answer in answers]
         twice = [name for name, times in Counter(names).items() if times > 1]
-        _refuse(twice, "given twice. Give each answer an id of its own.")
+        refuse_ids(twice, "given twice. Give each answer an id of its own.")
         known = self._storage.known(names)
         if replace:
-            require_known(self._storage, names)
+            self._storage.require_known(names)
         elif known:
             held = {answer.id: answer.phrases for answer in self.answers()}
             if all(held.get(answer.id) == answer.phrases for answer in answers):
                 logger.info("%s holds these %d answers already: there is nothing to add.", self.path, len(answers))
                 return
-            _refuse(known, "there already. Update it, or give the new answer another id.")
+            refuse_ids(known, "there already. Update it, or give the new answer another id.")
         split = self._chunks is not None
         texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases[split:]))
         raw = self._storage.raw_of(names, self.encoder.raw.dim)
@@ -328,8 +323,9 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             own.append((text[start:stop], above + row, (len(own), start, stop, None if own else text)))
         return x, chunks
 
-    def _recalibrate(self) -> None:
+    def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
         with self._storage.transaction():
+            self._storage.keep(CALIBRATOR, own or {})
             numbers = self._storage.numbers().tolist()
             for start in range(0, len(numbers), ROWS):
                 part = numbers[start : start + ROWS]
@@ -347,12 +343,3 @@ def _fitted(encoder: SentenceEncoder, chunks: str) -> str:
         raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")
     require_unpooled(chunks)
     return str(raw.fitted_chunks(chunks))
-
-
-def _refuse(names: Sequence[str], why: str) -> None:
-    """Refuse some ids: "The answer 'a' is ...", "5 answers ('a' the first) are ..."."""
-    if names:
-        subject = (
-            f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
-        )
-        raise DataError(f"{subject} {why}")

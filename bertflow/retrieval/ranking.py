@@ -15,7 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError
+from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.storage import Storage
 from bertflow.similarity import unit_rows
 
@@ -148,3 +148,13 @@ def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int)
         best[name] = max(best.get(name, (-np.inf, 0)), (score, -number))
     hits = [Hit(name, score, *about[-number][1:]) for name, (score, number) in best.items()]
     return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
+
+
+def require_questions(questions: Sequence[str]) -> None:
+    """Refuse questions without words.
+
+    Raises:
+        UsageError: For the first one.
+    """
+    if empty := [row for row, question in enumerate(questions) if not question.strip()]:
+        raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")

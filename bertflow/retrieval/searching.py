@@ -107,7 +107,7 @@ def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **
         UsageError: If ``k`` is below 1, or the question is empty.
         DataError: If the index cannot be used.
     """
-    from bertflow.retrieval.index import require_questions
+    from bertflow.retrieval.ranking import require_questions
 
     require_between(1, k=k)
     require_questions([question])

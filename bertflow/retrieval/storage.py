@@ -4,6 +4,7 @@
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
     facts     key, value (JSON)                       identity, sizes, revision
     chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 4
+    kept      kind, name, content                     files of a calibrator of its own (bertflow.retrieval.calibrating)
 
 An embedding is float32 numbers and their XXH3 (64 bits), which is compared whenever it is read; indexes of earlier
 versions have formats 1 and 2, and no such checksums.
@@ -32,8 +33,9 @@ from numpy.typing import NDArray
 from typing_extensions import TypedDict
 from xxhash import xxh3_64_digest
 
-from bertflow.data.corpus import Answer
-from bertflow.errors import DataError
+from bertflow.data.corpus import Answer, refuse_ids
+from bertflow.errors import DataError, UsageError
+from bertflow.files import require_place
 from bertflow.records import Count, FileName, Size, parse_record
 
 logger = logging.getLogger("bertflow")
@@ -70,6 +72,7 @@ CREATE INDEX phrases_of_answer ON phrases (answer, number);
 CHUNKS = """TABLE chunks (phrase INTEGER PRIMARY KEY REFERENCES phrases (number) ON DELETE CASCADE,
     chunk INTEGER, start INTEGER, stop INTEGER, whole TEXT);"""
 """Which chunk of its answer a phrase is, and where; the first one has the whole text. Empty in other indexes."""
+KEPT = "CREATE TABLE IF NOT EXISTS kept (kind TEXT, name TEXT, content BLOB NOT NULL, PRIMARY KEY (kind, name))"
 SPLIT = f"PRAGMA user_version = {CHUNKED}; CREATE {CHUNKS}"
 INSERT = "INSERT INTO phrases (answer, text, raw, calibrated) VALUES (?, ?, ?, ?)"
 VIEW = """
@@ -214,6 +217,26 @@ class Storage:
         rows = [(self._blob(row), number) for number, row in zip(numbers, calibrated, strict=True)]
         self._connection.executemany("UPDATE phrases SET calibrated = ? WHERE number = ?", rows)
 
+    def keep(self, kind: str, files: Mapping[str, bytes]) -> None:
+        """Keep some files of a kind, instead of those that there are."""
+        self._connection.execute(KEPT)
+        self._connection.execute("DELETE FROM kept WHERE kind = ?", (kind,))
+        rows = [(kind, name, content) for name, content in files.items()]
+        self._connection.executemany("INSERT INTO kept VALUES (?, ?, ?)", rows)
+
+    def kept(self, kind: str) -> dict[str, bytes]:
+        """The files of a kind.
+
+        Raises:
+            DataError: If a name is no name of a file, or the file is damaged.
+        """
+        if not list(self._rows((str,), "SELECT name FROM sqlite_master WHERE name = 'kept'")):
+            return {}
+        files = dict(self._rows((str, bytes), "SELECT name, content FROM kept WHERE kind = ?", (kind,)))
+        if any(Path(name).name != name for name in files):
+            raise DataError(f"{self.path} is damaged: what it keeps has no plain names. {RESTORE}")
+        return files
+
     def count(self, table: str) -> int:
         """Rows of ``answers`` or ``phrases``."""
         return int(next(self._rows((int,), f"SELECT count(*) FROM {table}"))[0])
@@ -222,6 +245,15 @@ class Storage:
         """Those of some ids that exist."""
         found = {name for (name,) in self._among((str,), "SELECT id FROM answers WHERE id IN", names)}
         return [name for name in names if name in found]
+
+    def require_known(self, names: Sequence[str]) -> None:
+        """Refuse ids that are not there.
+
+        Raises:
+            DataError: If one is not.
+        """
+        known = set(self.known(names))
+        refuse_ids([name for name in names if name not in known], f"not in {self.path}. Add it first.")
 
     def answers(self) -> Iterator[Answer]:
         """All answers, in the order in which they were added."""
@@ -305,3 +337,15 @@ class Storage:
             return None
         content = row.astype("<f4").tobytes()
         return content + xxh3_64_digest(content) if self._sum else content
+
+
+def require_new_index(path: str | Path) -> Path:
+    """Refuse a place where no new index can be; returns it.
+
+    Raises:
+        UsageError: If something is there.
+    """
+    if Path(path).exists():
+        raise UsageError(f"{path} should become an index, but is there already. Add to it, or choose another name.")
+    require_place(path)
+    return Path(path)

@@ -1,0 +1,145 @@
+"""A calibrator of an index's own: fitted on the texts that it holds, and kept in its file.
+
+    texts -- encoder --> raw embeddings, in the file -- fit --> calibrator, in the file --> calibrated embeddings
+
+The encoder reads each text once. For search this finds more than a calibrator that was fitted on as many sentences of
+other text (benchmarks/fit_on_indexed.md). Token counts, for poolings by frequency of an encoder that has none, are
+those of the same texts. Texts that are added later go through the same calibrator, until it is fitted again.
+"""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
+from bertflow.calibration.calibrators import AbstractLinearCalibrator, AllButTheTop, Center, Standardize
+from bertflow.calibration.spelling import parse_calibrator
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import AbstractTokenEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.moments import Float64, Moments
+from bertflow.retrieval.storage import Storage
+from bertflow.text_keys import hash_texts
+
+ROWS = 8192
+"""Embeddings in memory at a time."""
+LEAST = 3
+"""Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
+did; with as many texts as directions it finds next to nothing (benchmarks/fit_on_indexed.md)."""
+OF_FEW = (Center, Standardize, AllButTheTop)
+"""Calibrators that few texts are enough for: they scale no direction by its variance."""
+CALIBRATOR, COUNTS = "calibrator", "counts"
+"""What an index keeps, besides its answers."""
+
+
+def parse_own(spelling: str) -> AbstractLinearCalibrator:
+    """A calibrator that an index can fit, from its spelling.
+
+    Raises:
+        UsageError: If it is misspelled, or no closed form.
+    """
+    made = parse_calibrator(spelling)
+    if not isinstance(made, AbstractLinearCalibrator):
+        raise UsageError(
+            f"An index fits closed forms, as whitening or abtt(3), got {spelling}. Fit a flow with `bertflow train`, "
+            "and build the index with its folder as --model."
+        )
+    return made
+
+
+def require_own(spelling: str, calibrator: AbstractCalibrator | None) -> None:
+    """Refuse a calibrator that an index cannot fit, or an encoder that has one already.
+
+    Raises:
+        UsageError: As ``parse_own``, and for a calibrated encoder.
+    """
+    parse_own(spelling)
+    if calibrator is not None:
+        raise UsageError(
+            f"An index fits {spelling} for a raw encoder, but this one has {type(calibrator).__name__} already. Give "
+            "the raw one, or leave --calibrate out."
+        )
+
+
+def require_enough(spelling: str, n: int, width: int) -> None:
+    """Refuse to fit a calibrator on ``n`` distinct texts whose embeddings are so wide, if they are too few.
+
+    Raises:
+        DataError: If they are.
+    """
+    made = parse_own(spelling)
+    directions = getattr(made, "n_components", None) or width
+    if n < (2 if isinstance(made, OF_FEW) else LEAST * directions):
+        raise DataError(
+            f"Fitting {spelling} takes {LEAST} texts for each of {directions} directions, {LEAST * directions:,} in "
+            f"all, but there are {n:,}. Index more, take center or abtt(3), or a --model that was calibrated on other "
+            "text."
+        )
+
+
+def count_texts(encoder: SentenceEncoder, texts: Sequence[str]) -> NDArray[np.int64] | None:
+    """Token counts of the texts, by token id, if the encoder's pooling needs some and has none."""
+    raw = encoder.raw
+    if isinstance(raw, AbstractTokenEncoder) and raw.count_missing(texts):
+        assert raw._counts is not None, "they were just counted"
+        return raw._counts.counts
+    return None
+
+
+def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> CalibratedEncoder:
+    """The encoder with a calibrator that is fitted on all distinct texts of an index, each once.
+
+    Raises:
+        UsageError: As ``parse_own``.
+        DataError: If there are too few texts.
+    """
+    made, raw = parse_own(spelling), encoder.raw
+    texts: dict[str, None] = {}
+    parts = [Moments.of(x) for x in _blocks(storage, texts)]
+    require_enough(spelling, len(texts), raw.dim)
+    made.fit_moments(Moments.merged(parts), Provenance.of(raw.describe(), hash_texts(list(texts))))
+    return CalibratedEncoder(raw, made)
+
+
+def _blocks(storage: Storage, seen: dict[str, None]) -> Iterator[Float64]:
+    """The raw embeddings of all distinct texts, in blocks; ``seen`` gets the texts."""
+    numbers = storage.numbers().tolist()
+    for start in range(0, len(numbers), ROWS):
+        part = numbers[start : start + ROWS]
+        texts = {number: row[2] for number, row in storage.phrases(part).items()}
+        new = [number for number in part if texts[number] not in seen and not seen.update({texts[number]: None})]
+        if new:
+            yield storage.vectors(new, raw=True).astype(np.float64)
+
+
+def files_of(encoder: SentenceEncoder) -> dict[str, bytes]:
+    """The files of a calibrator."""
+    assert encoder.calibrator is not None, "it was just fitted"
+    with TemporaryDirectory() as folder:
+        encoder.calibrator.save(Path(folder) / CALIBRATOR)
+        return {path.name: path.read_bytes() for path in (Path(folder) / CALIBRATOR).iterdir()}
+
+
+def with_own(storage: Storage, encoder: SentenceEncoder) -> SentenceEncoder:
+    """A raw encoder with the calibrator that an index keeps, if it keeps one; another encoder as it is.
+
+    Raises:
+        DataError: If it is damaged, or was fitted on embeddings by another encoder.
+    """
+    files = {} if encoder.calibrator else storage.kept(CALIBRATOR)
+    if not files:
+        return encoder
+    with TemporaryDirectory() as folder:
+        for name, content in files.items():
+            (Path(folder) / name).write_bytes(content)
+        return CalibratedEncoder(encoder, load_calibrator(folder))
+
+
+def kept_counts(storage: Storage) -> NDArray[np.int64] | None:
+    """Token counts that an index keeps, if it keeps some."""
+    content = storage.kept(COUNTS).get(COUNTS)
+    return None if content is None else np.frombuffer(content, "<i8")
