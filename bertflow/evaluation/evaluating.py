@@ -120,7 +120,7 @@ def evaluate(
         build_systems,
         name_of,
         open_system,
-        require_text,
+        require_fitted_on,
         takes_options,
     )
     from bertflow.similarity import SIMILARITIES
@@ -157,7 +157,7 @@ def evaluate(
         the_flow([*zip(map(name_of, named), calibrators, strict=True)])
     elif fit_on is None:
         for one in baselines:
-            require_text(one, any(fitted is not None for fitted in calibrators))
+            require_fitted_on(one, any(fitted is not None for fitted in calibrators))
     scored = [
         table_name(one) if isinstance(one, str | Path) else one.task for one in tables.values() if one is not None
     ]

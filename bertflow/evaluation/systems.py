@@ -225,7 +225,7 @@ def _systems_of(
         if text is not None:
             from_moments = from_moments and spec.refittable and bool(fits)
         if known is None:
-            require_text(spec, bool(fits))
+            require_fitted_on(spec, bool(fits))
         if from_moments:
             for name, calibrator in fits.values():
                 label = f"{spec.spelling} of {name}" if several or len(fits) > 1 else spec.spelling
@@ -240,7 +240,7 @@ def _systems_of(
             yield one.name, CalibratedEncoder(own, one.calibrator)
 
 
-def require_text(spec: SystemSpec, refits: bool) -> None:
+def require_fitted_on(spec: SystemSpec, refits: bool) -> None:
     """Refuse a baseline that needs text where there is none; ``refits`` are moments of a calibrator to fit it from.
 
     Raises:
