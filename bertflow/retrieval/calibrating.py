@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
-from bertflow.calibration.calibrators import AbstractLinearCalibrator, AllButTheTop, Center, Standardize
+from bertflow.calibration.calibrators import AbstractClosedForm, AllButTheTop, Center, Standardize
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import AbstractTokenEncoder
@@ -36,14 +36,14 @@ CALIBRATOR, COUNTS = "calibrator", "counts"
 """What an index keeps, besides its answers."""
 
 
-def parse_own(spelling: str) -> AbstractLinearCalibrator:
+def parse_own(spelling: str) -> AbstractClosedForm:
     """A calibrator that an index can fit, from its spelling.
 
     Raises:
         UsageError: If it is misspelled, or no closed form.
     """
     made = parse_calibrator(spelling)
-    if not isinstance(made, AbstractLinearCalibrator):
+    if not isinstance(made, AbstractClosedForm):
         raise UsageError(
             f"An index fits closed forms, as whitening or abtt(3), got {spelling}. Fit a flow with `bertflow train`, "
             "and build the index with its folder as --model."
