@@ -110,7 +110,7 @@ def test_token_counts_are_those_of_the_texts(tmp_path, tiny_bert):
     assert info.recipe["token_counts"] == raw.describe()["token_counts"]
     expected = CalibratedEncoder.fit(raw, Whitening(4), sentences)
     question = "the dog eats"
-    cosines = expected.similarity([question], sentences)[0]
+    cosines = expected.similarity(expected.encode([question]), expected.encode(sentences))[0]
     found = bertflow.search(path, question, k=12, device="cpu").hits
     assert_allclose([hit.score for hit in found], np.sort(cosines)[::-1], atol=1e-4)
     assert bertflow.add_answers(path, [Answer("new", "a bird sings")], device="cpu").answers == 13
