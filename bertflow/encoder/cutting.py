@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.length import longest_input
 from bertflow.encoder.model import tokenize
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.similarity import SIMILARITIES
@@ -63,7 +64,7 @@ def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 
     lengths = tokenize(prompted, tokenizer, None).lengths
     cut = np.flatnonzero(lengths > max_length)
     sample = np.random.default_rng(seed).permutation(cut)[:COMPARED]
-    longest = min(encoder._stack.longest_input(), tokenizer.model_max_length, MOST_TOKENS)
+    longest = min(longest_input(encoder._stack.model), tokenizer.model_max_length, MOST_TOKENS)
     if not len(cut) or longest <= max_length:
         return Cut(len(sentences), len(cut), max_length)
     longer = int(min(longest, lengths[sample].max()))

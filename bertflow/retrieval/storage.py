@@ -221,8 +221,7 @@ class Storage:
         """Keep some files of a kind, instead of those that there are."""
         self._connection.execute(KEPT)
         self._connection.execute("DELETE FROM kept WHERE kind = ?", (kind,))
-        rows = [(kind, name, content) for name, content in files.items()]
-        self._connection.executemany("INSERT INTO kept VALUES (?, ?, ?)", rows)
+        self._connection.executemany("INSERT INTO kept VALUES (?, ?, ?)", [(kind, *file) for file in files.items()])
 
     def kept(self, kind: str) -> dict[str, bytes]:
         """The files of a kind.
