@@ -279,5 +279,7 @@ def test_a_later_format_is_refused(tmp_path):
 
 @pytest.mark.parametrize("x", [np.full((60, 3), np.nan), np.zeros(60)])
 def test_embeddings_that_cannot_be_used_are_refused(x):
-    with pytest.raises(DataError, match=r"Scores need embeddings \(n, dim\), finite"):
+    with pytest.raises(
+        DataError, match=r"Scores need embeddings \(n, dim\), got shape|must be finite, but row 0, column 0 holds NaN"
+    ):
         ScoreCalibrator().fit(x)
