@@ -1,20 +1,27 @@
 """The Ray recipe; the second voice is the encoder alone, over the whole text."""
 
+import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from safetensors.numpy import load_file
+from hypothesis import given, settings
+from safetensors.numpy import load_file, save_file
 
+from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.moments import Moments
+
+from ..store.test_damaged import accidents, damaged
 
 recipe = pytest.importorskip("bertflow.integrations.ray", reason="the ray extra is not installed")
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -187,6 +194,66 @@ def test_rows_of_a_parquet_file_that_are_no_text_are_refused(tmp_path):
     pq.write_table(pa.table({"text": array}), tmp_path / "t.parquet")
     with pytest.raises(DataError, match=r"t\.parquet cannot be read as a parquet file: 'utf-8' codec can't decode"):
         list(recipe.cut([tmp_path / "t.parquet"])[0].read("text"))
+
+
+class LetterEncoder(AbstractEncoder):
+    """The embedding of a sentence is made of its letters."""
+
+    dim = 4
+
+    def _encode(self, sentences, *_):
+        return np.array([[text.count(letter) for letter in "aegs"] for text in sentences], np.float32).reshape(-1, 4)
+
+    def describe(self):
+        return {"encoder": "letters", "pooling": "mean"}
+
+
+def contents(folder):
+    """Every row and its vector, in order."""
+    table = pa.concat_tables([pq.read_table(path) for path in sorted((folder / "vectors").glob("*.parquet"))])
+    return np.array(table["row"].to_pylist()), np.stack(table["vector"].to_numpy())
+
+
+@pytest.fixture(scope="module")
+def embedded(tmp_path_factory):
+    """A text, its vectors by Ray, and their moments."""
+    folder = tmp_path_factory.mktemp("embedded")
+    (folder / "a.txt").write_text("\n".join(SENTENCES[:12]))
+    (folder / "out").mkdir()
+    pieces = recipe.cut([folder / "a.txt"], 5)
+    recipe.RayManifest(LetterEncoder().describe(), "text", pieces).begin(folder / "out")
+    for piece in pieces:
+        recipe._Worker(LetterEncoder, str(folder / "out"), "text")(vars(piece))
+    moments = recipe.embed_with_ray([folder / "a.txt"], folder / "out", LetterEncoder, piece=5)
+    return folder / "a.txt", folder / "out", moments, contents(folder / "out")
+
+
+@settings(max_examples=settings.default.max_examples // 4)
+@given(accident=accidents)
+def test_what_an_accident_has_changed_is_computed_again_or_refused(embedded, tmp_path, one_by_one, accident):
+    text, folder, moments, expected = embedded
+    copy = damaged(folder, tmp_path, accident)
+    with suppress(BertflowError, OSError):
+        found = recipe.embed_with_ray([text], copy, LetterEncoder, piece=5)
+        np.testing.assert_array_equal(found.scatter, moments.scatter)
+        for one, other in zip(contents(copy), expected, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def test_vectors_of_an_earlier_version_open_and_say_that_they_have_no_checksums(embedded, tmp_path, one_by_one, caplog):
+    text, folder, moments, _ = embedded
+    shutil.copytree(folder, copy := tmp_path / "out")
+    for path in (copy / "done").iterdir():
+        arrays = load_file(path)
+        path.unlink()
+        save_file(arrays, path)
+    with caplog.at_level(logging.INFO):
+        found = recipe.embed_with_ray([text], copy, LetterEncoder, piece=5)
+    assert caplog.messages == [
+        f"{copy} was begun by an earlier version, which kept no checksums: not all of it is compared."
+    ]
+    assert one_by_one == []
+    np.testing.assert_array_equal(found.scatter, moments.scatter)
 
 
 SCRIPT = """

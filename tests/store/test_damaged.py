@@ -181,13 +181,13 @@ def whole(tmp_path_factory):
 
 
 def damaged(folder, tmp_path, accident):
-    """A copy of a store that had an accident."""
+    """A copy of a store, or of another folder with records, that had an accident."""
     kind, which, number, raw = accident
     copy = tmp_path / "store"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(folder, copy)
     paths = [path for path in sorted(copy.rglob("*")) if path.is_file() and path.stat().st_size]
-    records = [path for path in paths if path.suffix == ".json"]
+    records = [path for path in paths if path.suffix in (".json", ".journal")]
     chosen = records if kind in JSON else paths
     ACCIDENTS[kind](chosen[which % len(chosen)], number, raw)
     return copy
