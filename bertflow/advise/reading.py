@@ -196,7 +196,7 @@ class SplitText:
         if not self.mined:
             where = "paragraphs, blank lines, or question and answer columns"
             return f"the text has no structure to mine pairs from ({where})."
-        return f"the structure of the text gives only {self.mined:,} pairs, some 300 are needed."
+        return f"the structure of the text gives {self.mined:,} of some 300 pairs that are needed."
 
 
 def split_text(

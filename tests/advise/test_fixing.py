@@ -16,13 +16,16 @@ from bertflow.calibration.base import load_calibrator
 from bertflow.cli import run
 from bertflow.cli.fix import main
 from bertflow.cli.score import main as score
+from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.sts import load_sts
 from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UnknownNameError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.report import score_sets
 from bertflow.export.targets import write_export
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import SIMILARITIES
@@ -621,3 +624,21 @@ def test_a_tuned_encoder_is_left_as_it_is(minilm, shared_data, tmp_path):
     assert run(main, [*map(str, argv), "--candidates", "whitening,whitening(128)", "--device", "cpu"]) == 0
     assert said(tmp_path)["verdict"] in ("leave it", "rescale the scores")
     assert TransformerEncoder(tmp_path / "out" / "encoder", device="cpu").describe()["pooling"] == "mean"
+
+
+@pytest.mark.slow
+def test_a_plain_bert_and_plain_lines_give_a_better_encoder(shared_data, tmp_path):
+    folder = shared_data / "text"
+    kinds = {"commonvoice_en_sentences.txt.gz": None, "wikisplit_tune.tsv.gz": ["1"], "books_paragraphs.txt.gz": None}
+    sources = [load_sentences(folder / name, columns) for name, columns in kinds.items()]
+    drawn = [source[row] for source in sources for row in np.random.default_rng(0).permutation(len(source))[:1400]]
+    lines = [next(iter(complete_sentences(line)), line) for line in drawn]
+    shuffled = [lines[row] for row in np.random.default_rng(1).permutation(len(lines))[:4000]]
+    path = shared_data / "encoders" / "mlm-4x256"
+    advice = bertflow.fix(str(path), shuffled, device="cpu", output=tmp_path / "fixed")
+    assert (advice.verdict, advice.standing) == ("whiten", LIKELY)
+    fixed = bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu")
+    systems = {"raw": TransformerEncoder(path, device="cpu"), "fixed": fixed}
+    report = score_sets(systems, [load_sts("tuning", shared_data / "sts").sample(2500, seed=0)], resamples=0)
+    raw, after = (report.value(name, "tuning", "mean") for name in systems)
+    assert after - raw >= 0.08
