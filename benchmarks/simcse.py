@@ -70,7 +70,7 @@ CANDIDATES: Mapping[str, Stage] = {
 }
 """One of each start is chosen on ``tuning``."""
 SEEDS: Mapping[str, int] = {"MLM4": 3, "MiniLM": 1}
-"""Seeds of the chosen one."""
+"""Most seeds of the chosen one."""
 FORMS = ("raw", "whitening", "flow")
 LABELS = {"MLM4": ("nli_ablation.json", "nli-siamese"), "MiniLM": ("nli.json", "entailed")}
 """Where the rows of labels are."""
@@ -90,10 +90,15 @@ def starts(options: argparse.Namespace) -> dict[str, Path]:
     return {"MLM4": plain, "MiniLM": write_start(options.work / "minilm")}
 
 
+def place(options: argparse.Namespace, stage: Stage) -> tuple[Path, Path]:
+    """Where the encoder of a stage is kept, and the facts about it, which are written last."""
+    folder: Path = options.work / "-".join(str(value) for value in vars(stage).values())
+    return folder, folder.with_name(f"{folder.name}.json")
+
+
 def trained(options: argparse.Namespace, stage: Stage) -> tuple[dict[str, Any], Remembering]:
     """Fine-tune, unless that was done; facts about it, and the encoder."""
-    folder: Path = options.work / "-".join(str(value) for value in vars(stage).values())
-    kept = folder.with_name(f"{folder.name}.json")
+    folder, kept = place(options, stage)
     if not kept.exists():
         logger.info("training %s", folder.name)
         encoder = TransformerEncoder(
@@ -114,14 +119,15 @@ def chosen_on_tuning(options: argparse.Namespace) -> dict[str, Any]:
     """Figures of every candidate on ``tuning``, and the best of each start."""
     facts, systems = {}, dict[str, SentenceEncoder]()
     for name, stage in CANDIDATES.items():
-        facts[name], systems[name] = trained(options, stage)
+        if not options.only_trained or place(options, stage)[1].exists():
+            facts[name], systems[name] = trained(options, stage)
     for start, folder in starts(options).items():
         for pooling in ("mean", "cls"):
             systems[f"{start}, {pooling}"] = Remembering(folder, options.work, pooling)
     report = evaluate_sts(systems, "tuning", options.data_dir / "sts", resamples=options.resamples)
     values = figures(report, "tuning")
     best = {
-        start: max((name for name in CANDIDATES if CANDIDATES[name].start == start), key=lambda n: values[n]["value"])
+        start: max((name for name in facts if CANDIDATES[name].start == start), key=lambda n: values[n]["value"])
         for start in SEEDS
     }
     return {"candidates": {name: facts.get(name, {}) | values[name] for name in systems}, "chosen": best}
@@ -149,10 +155,11 @@ def ladder(options: argparse.Namespace, start: str, stage: Stage) -> dict[str, A
         report = evaluate_sts(systems, task, options.data_dir / "sts", resamples=options.resamples)
         found[task] = figures(report, task)
         found["differences"] += [between(report, task, *pair) for pair in against]
-    _, pairs = docstring_corpus(options.docstring_pairs, options.docstring_text)
-    report = evaluate_retrieval(systems, pairs, resamples=options.resamples)
-    hits = (row for row in report.rows if row.metric.endswith("hit@1"))
-    found["hit@1"] = {row.system: {"value": percent(row.value), "seen": row.seen} for row in hits}
+    if options.docstring_pairs:
+        _, pairs = docstring_corpus(options.docstring_pairs, options.docstring_text)
+        report = evaluate_retrieval(systems, pairs, resamples=options.resamples)
+        hits = (row for row in report.rows if row.metric.endswith("hit@1"))
+        found["hit@1"] = {row.system: {"value": percent(row.value), "seen": row.seen} for row in hits}
     return found
 
 
@@ -219,7 +226,9 @@ def main() -> None:
     parser.add_argument("--precision", default="bf16-mixed", help="of the fine-tuning; the released code has fp16")
     parser.add_argument("--mixture", type=int, default=1_500, help="sentences of each of four kinds of text")
     parser.add_argument("--sentences", type=int, default=4_180, help="of these, a sample for the contrast")
-    parser.add_argument("--docstring_pairs", type=int, default=500)
+    parser.add_argument("--seeds", type=int, default=3, help="at most so many")
+    parser.add_argument("--only_trained", action="store_true", help="choose among the candidates that are trained")
+    parser.add_argument("--docstring_pairs", type=int, default=500, help="0 to leave them out")
     parser.add_argument("--docstring_text", type=int, default=12_000, help="sentences of docstrings kept apart of them")
     parser.add_argument("--resamples", type=int, default=1_000)
     parser.add_argument("--only_tuning", action="store_true", help="do not look at sts7")
@@ -229,7 +238,7 @@ def main() -> None:
     warnings.simplefilter("ignore", NullDirectionWarning)
     options.work = options.work.resolve()
     options.work.mkdir(parents=True, exist_ok=True)
-    kept = ("precision", "mixture", "sentences", "docstring_pairs", "resamples")
+    kept = ("precision", "mixture", "sentences", "seeds", "docstring_pairs", "resamples", "only_tuning")
     conditions = {name: getattr(options, name) for name in kept}
     results: dict[str, Any] = {"conditions": conditions, **chosen_on_tuning(options), "ladders": {}}
     logger.info("%s", to_markdown(results))
@@ -238,7 +247,7 @@ def main() -> None:
     for start in sorted(SEEDS, key=SEEDS.__getitem__):
         stage = CANDIDATES[results["chosen"][start]]
         results["ladders"][start] = []
-        for seed in range(SEEDS[start]):
+        for seed in range(min(SEEDS[start], options.seeds)):
             results["ladders"][start].append(ladder(options, start, replace(stage, seed=seed)))
             write_json(HERE / "simcse.json", results)
             write_text(HERE / "simcse.md", to_markdown(results))
