@@ -139,8 +139,8 @@ class SimCSE(InBatchNegatives):
     Both embeddings go through a head, tanh of a linear map, which is no part of the encoder that is written: scores are
     better without it.
 
-    Source: Gao et al. 2021, arXiv:2104.08821, sections 3 and 6.3; princeton-nlp/SimCSE@49fa580, which has no head where
-    tokens are averaged, and lets a sentence that comes twice in a step be a wrong answer to itself.
+    Source: Gao et al. 2021, arXiv:2104.08821, section 3; princeton-nlp/SimCSE@49fa580, which has no head where tokens
+    are averaged, and lets a sentence that comes twice in a step be a wrong answer to itself.
     """
 
     targets = "text"
