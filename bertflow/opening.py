@@ -50,6 +50,8 @@ class LoadOptions(TypedDict, total=False):
         chunks: How longer texts are read whole instead, in chunks that are pooled: tokens or sentences, then :SIZE,
             :OVERLAP and :mean or :max where wanted, as tokens:128:32:mean (default: the encoder's own). An empty text
             switches chunks off. An index (search build) keeps the chunks, and takes no :mean or :max.
+        template: For the poolings mask and denoised-mask: what stands around every sentence, with {} and [MASK]
+            (default: the encoder's own, else 'This sentence of "{}" means [MASK] .').
     """
 
     pooling: str | None
@@ -59,6 +61,7 @@ class LoadOptions(TypedDict, total=False):
     revision: str | None
     prompt: "str | Mapping[Role, str] | None"
     chunks: str | None
+    template: str | None
 
 
 class RunEncoder(TypedDict):
@@ -231,7 +234,7 @@ def _transformer(name: str, place: Path, force: bool, options: dict[str, Any]) -
     pooling = options.get("pooling", "")
     if pooling.split("-")[0] != STATIC:
         return TransformerEncoder(name, **options)
-    if unused := [option for option in ("dtype", "prompt", "chunks") if options.get(option)]:
+    if unused := [option for option in ("dtype", "prompt", "chunks", "template") if options.get(option)]:
         raise UsageError(f"The word embeddings of {name} have no {unused[0]}. Leave that option out.")
     kept = {option: options[option] for option in ("max_length", "revision") if option in options}
     return StaticEncoder(name, pooling.removeprefix(STATIC)[1:] or "content", **kept)
@@ -255,7 +258,7 @@ def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "Sente
     run = read_record(place / "run.json", FittedRun, "training run", "Train again.")["encoder"]
     calibrator = load_calibrator(place / CALIBRATOR)
     known = calibrator.provenance.encoder if calibrator.provenance else {}
-    recipe: dict[str, Any] = {key: known[key] for key in ("pooling", "max_length", "dtype") if key in known}
+    recipe: dict[str, Any] = {key: known[key] for key in ("pooling", "max_length", "dtype", "template") if key in known}
     if "prompt" in known:
         recipe["prompt"] = recorded_prompts(known)
     kept = {key: value for key, value in run.items() if key in RunEncoder.__annotations__}

@@ -4,6 +4,7 @@
 ``describe`` and the embeddings themselves: derive from it to add a kind of encoder.
 """
 
+import logging
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -41,10 +42,11 @@ HINTS: Mapping[str, tuple[tuple[Any, ...], str]] = {
 """Options of sentence-transformers' ``encode``: the values that change nothing here, and the hint for others."""
 
 
+logger = logging.getLogger("bertflow")
 KNOWN = ("progress", "batch_size", "show_progress_bar", "normalize_embeddings")
 """Options of ``encode``."""
 REPAIR = "Leave the sentence out, or look for an overflow in the encoder."
-SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt", "chunks")
+SHOWN = ("pooling", "max_length", "dtype", "revision", "prompt", "chunks", "template")
 """Options that an encoder shows in its ``repr``, those that are at their default left out."""
 
 
@@ -204,6 +206,12 @@ class AbstractEncoder(SentenceEncoder):
 def is_encoder(given: object) -> bool:
     """Whether this is a ``SentenceEncoder``."""
     return all(hasattr(type(given), name) for name in ("encode", "encode_query", "raw", "identity", "describe"))
+
+
+def say_empty(empty: int, n: int) -> None:
+    """Say how many of ``n`` sentences are empty, if any are."""
+    if empty:
+        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)
 
 
 def check_sentences(sentences: Sequence[str]) -> None:

@@ -71,6 +71,7 @@ class EncoderRecord(TypedDict):
     prompt: str
     query_prompt: NotRequired[str]
     chunks: NotRequired[str]
+    template: NotRequired[str]
     labels: NotRequired[list[str]]
     tuned: NotRequired[dict[str, Any]]
     sha256: NotRequired[Checksums]

@@ -41,6 +41,7 @@ RULES: Mapping[str, tuple[bool, str]] = {
     "prompt": (True, "the prompt is part of every embedding"),
     "query_prompt": (True, "the prompt is part of every embedding of a query"),
     "chunks": (True, "long texts are read in other parts"),
+    "template": (True, "the template is part of every embedding"),
     "sif_a": (True, "tokens have other weights"),
     "token_counts": (True, "tokens have other weights"),
     "calibrator": (True, "another calibrator makes other embeddings"),

@@ -30,11 +30,14 @@ SIF_A = 1e-3
 COUNTED: Mapping[str, float] = {"sif": SIF_A, "soft-sif": 1e-2}
 """Token reductions that weigh a token by its frequency, and their a. ``soft-sif`` still hears frequent words, which is
 better where the corpus is narrow, and where calibration follows (benchmarks/EXPLORED.md)."""
+DENOISED = "denoised-mask"
+TEMPLATED = ("mask", DENOISED)
+"""Token reductions that read the mask of a template (``bertflow.encoder.template``)."""
 
 
 @dataclass(frozen=True)
 class TokenViews:
-    """Which tokens of a batch count, and how much.
+    """Which tokens of a batch count, and how much; and where a template has its mask.
 
     Attributes:
         mask: True where there is a token, False at padding; (batch, token).
@@ -42,11 +45,16 @@ class TokenViews:
             content tokens has its special tokens here, so that it has an embedding.
         counted: For each row of ``COUNTED``, weights a / (a + p(token)) of the content tokens, zero elsewhere; (batch,
             token). None without counts.
+        mask_at: Place of the template's mask: from 0 at the first token, or from -1 at the last. None without one.
+        bias: For ``denoised-mask``: what the template by itself has there, in the layers that are read; (layer, batch,
+            dim).
     """
 
     mask: Tensor
     content: Tensor
     counted: Mapping[str, Tensor] | None = None
+    mask_at: int | None = None
+    bias: Tensor | None = None
 
 
 def _weighted_mean(tokens: Tensor, weights: Tensor) -> Tensor:
@@ -78,12 +86,27 @@ def _max(tokens: Tensor, views: TokenViews) -> Tensor:
     return tokens.masked_fill(~views.mask.unsqueeze(-1), -torch.inf).amax(1)
 
 
+def _first(views: TokenViews) -> Tensor:
+    return views.mask.int().argmax(1)
+
+
+def _end(views: TokenViews) -> Tensor:
+    return views.mask.shape[1] - views.mask.flip(1).int().argmax(1)
+
+
 def _cls(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _at(tokens, views.mask.int().argmax(1))
+    return _at(tokens, _first(views))
 
 
 def _last_token(tokens: Tensor, views: TokenViews) -> Tensor:
-    return _at(tokens, tokens.shape[1] - 1 - views.mask.flip(1).int().argmax(1))
+    return _at(tokens, _end(views) - 1)
+
+
+def _template_mask(tokens: Tensor, views: TokenViews) -> Tensor:
+    if views.mask_at is None:
+        raise UsageError("The mask of a template is asked for, and this encoder has none. Open it with pooling='mask'.")
+    start = _first(views) if views.mask_at >= 0 else _end(views)
+    return _at(tokens, (start + views.mask_at).clamp(min=0))
 
 
 TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
@@ -93,10 +116,12 @@ TOKEN_REDUCTIONS: Mapping[str, Callable[[Tensor, TokenViews], Tensor]] = {
     "max": _max,
     "cls": _cls,
     "last-token": _last_token,
+    **dict.fromkeys(TEMPLATED, _template_mask),
 }
 """(batch, token, dim) -> (batch, dim). ``mean`` and ``max`` count special tokens, as the papers do; ``content``,
 ``sif`` and ``soft-sif`` do not. ``cls`` and ``last-token`` are the first and last token, padding left out, whichever
-side it is on."""
+side it is on; ``mask`` is the mask of the encoder's template, ``denoised-mask`` the same less what the template has
+there by itself."""
 
 JOINS: Mapping[str, Callable[[list[Tensor]], Tensor]] = {
     "mean": lambda vectors: torch.stack(vectors).mean(0),
@@ -163,6 +188,7 @@ POOLINGS: Mapping[str, Pooling] = {
     "cls": Pooling(tokens="cls"),
     "pooler": Pooling(tokens="pooler"),
     "last-token": Pooling(tokens="last-token"),
+    **{name: Pooling(tokens=name) for name in TEMPLATED},
     "second-to-last": Pooling(layers=(-2,)),
     "last-2-avg": Pooling(layers=(-2, -1)),
     "first-last-avg": Pooling(layers=(1, -1)),  # block 1, not the embedding layer
@@ -206,5 +232,7 @@ def pool(layers: Sequence[Tensor], views: TokenViews, pooling: Pooling) -> Tenso
         views: Which tokens count.
         pooling: The row.
     """
-    reduce = TOKEN_REDUCTIONS[pooling.tokens]
-    return JOINS[pooling.join]([reduce(layer.float(), views) for layer in layers])
+    vectors = [TOKEN_REDUCTIONS[pooling.tokens](layer.float(), views) for layer in layers]
+    if pooling.tokens == DENOISED and views.bias is not None:
+        vectors = [vector - bias for vector, bias in zip(vectors, views.bias, strict=True)]
+    return JOINS[pooling.join](vectors)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.abstract import Float32, Role, check_sentences
+from bertflow.encoder.abstract import Float32, Role, check_sentences, say_empty
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
 from bertflow.encoder.folders import ModelFolder, Prompts, open_model, shown_prompts, write_facts
 from bertflow.encoder.foreign import quiet_transformers
@@ -26,6 +26,7 @@ from bertflow.encoder.length import choose_length
 from bertflow.encoder.license import license_of
 from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
 from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.template import Template, described, told
 from bertflow.errors import BadRowsError, DataError, UsageError
 from bertflow.progress import bar
 
@@ -47,6 +48,7 @@ class AbstractTokenEncoder(AbstractLearner):
     _max_length: int
     _counts: TokenCounts | None = None
     _chunks: Chunks | None = None
+    _template: Template | None = None
     _dtype = "float32"
     _prompts: Prompts
     device = torch.device("cpu")
@@ -96,13 +98,13 @@ class AbstractTokenEncoder(AbstractLearner):
         text = self._tokenize(sentences, role)
         if text.truncated:
             logger.warning(CUT, text.truncated, len(text.lengths), self._max_length)
-        _say_empty(text, len(text.lengths))
+        say_empty(text.without_content(), len(text.lengths))
         return text
 
     def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
         check_sentences(sentences)
         text = split(sentences, self._prompts[role], self._folder.tokenizer, self._max_length, how)
-        _say_empty(text.tokens, len(sentences))
+        say_empty(text.tokens.without_content(), len(sentences))
         return text
 
     def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
@@ -164,7 +166,7 @@ class AbstractTokenEncoder(AbstractLearner):
         return [
             states[POOLER].float()
             if pooling.tokens == "pooler"
-            else pool([states[layer] for layer in row], views, pooling)
+            else pool([states[layer] for layer in row], told(self._template, views, pooling, stack, row), pooling)
             for pooling, row in zip(poolings, layers, strict=True)
         ]
 
@@ -175,8 +177,7 @@ class TransformerEncoder(AbstractTokenEncoder):
     A prompt is put in front of every sentence and is text like the rest: its tokens count in every pooling. A model
     whose tokenizer has no padding token (GPT-2) is padded with its end token, which the mask hides.
 
-    An empty sentence is embedded by its special tokens, by every pooling. Sentences longer than ``max_length`` are cut;
-    how many is logged, once a call.
+    An empty sentence is embedded by its special tokens; one longer than ``max_length`` is cut. How many are, is logged.
 
     Args:
         model: A hub id, a transformers or sentence-transformers folder, or one written by ``save``.
@@ -193,6 +194,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
         chunks: How longer texts are read whole instead: split, and pooled over their chunks, as ``tokens:126:0:mean``
             (``bertflow.encoder.chunks``). By default the saved encoder's, else not at all; ``""`` switches it off.
+        template: For ``mask`` and ``denoised-mask``, with {} and [MASK] (``bertflow.encoder.template``); has a default.
 
     Attributes:
         dim: Width of an embedding.
@@ -217,10 +219,12 @@ class TransformerEncoder(AbstractTokenEncoder):
         prompt: str | Prompts | None = None,
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
         chunks: str | None = None,
+        template: str | None = None,
     ) -> None:
         self._folder = folder = open_model(model, revision)
         saved = folder.saved
         self._pooling = parse_pooling(folder.own_pooling() if pooling is None else pooling)
+        self._template = Template.around(folder, self._pooling, template)
         self._dtype: str = saved["dtype"] if dtype is None else dtype
         self._prompts = folder.prompts(prompt)
         if prompt is None and folder.modules and any(self._prompts.values()):
@@ -248,6 +252,7 @@ class TransformerEncoder(AbstractTokenEncoder):
         }
         if spelling or "chunks" in saved:
             self.recipe["chunks"] = str(self._chunks or "")
+        self.recipe |= described(self._template)
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -321,19 +326,14 @@ class TransformerEncoder(AbstractTokenEncoder):
         }
         if self._prompts["query"] != self._prompts["document"]:
             facts["query_prompt"] = self._prompts["query"]
-        return facts | ({"chunks": str(self._chunks)} if self._chunks else {})
+        return facts | ({"chunks": str(self._chunks)} if self._chunks else {}) | described(self._template)
 
     def write(self, folder: Path) -> None:
         """Write the blocks in use, the tokenizer, and what describes them: all that makes equal embeddings."""
         with quiet_transformers():
             self._stack.model.save_pretrained(folder)
-            self._folder.tokenizer.save_pretrained(folder)
+            (replace(self._folder) if self._template else self._folder).tokenizer.save_pretrained(folder)
         for learned in (self._counts, self.supervision):
             if learned is not None:
                 learned.write(folder)
         write_facts(folder, self.describe() | ({"license": said} if (said := license_of(self._folder)) else {}))
-
-
-def _say_empty(text: TokenizedText, n: int) -> None:
-    if empty := text.without_content():
-        logger.warning("%d of %d sentences are empty; they are embedded by their special tokens.", empty, n)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertflow.encoder.model import CHUNK, TOKEN_BUDGETS, Batch, BlockStack, chunks, tokenize
-from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.progress import bar
@@ -31,7 +31,7 @@ def of_words(spelling: str) -> Pooling:
         UsageError: If it is for sentences only.
     """
     row = parse_pooling(spelling)
-    if row.tokens in ("pooler", *COUNTED):
+    if row.tokens in ("pooler", *COUNTED, *TEMPLATED):
         raise UsageError(
             f"The pooling {spelling} is for sentences: {row.tokens} has no meaning for the pieces of one word. "
             "Use mean, max, cls (the first piece) or last-token, as in mean(3)."

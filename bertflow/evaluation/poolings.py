@@ -26,7 +26,7 @@ from typing_extensions import Unpack
 from bertflow.affine import NULL_SHARE, whitening_map
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import Float32
-from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, parse_pooling
+from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.figures import ScoredTask, task_figures
@@ -69,13 +69,14 @@ def candidates(
     Args:
         blocks: Number of blocks of the encoder.
         layers: For the candidates of one layer, from 0, also as "0,3,6"; all by default.
-        tokens: Their token reductions, also as "mean,cls"; all by default.
+        tokens: Their token reductions, also as "mean,cls"; by default all that need no template.
 
     Raises:
         UsageError: For layers that the encoder does not have.
         UnknownNameError: For an unknown token reduction.
     """
-    reductions = tokens.split(",") if isinstance(tokens, str) else tokens or list(TOKEN_REDUCTIONS)
+    without = [name for name in TOKEN_REDUCTIONS if name not in TEMPLATED]
+    reductions = tokens.split(",") if isinstance(tokens, str) else tokens or without
     for name in reductions:
         lookup("token reduction", TOKEN_REDUCTIONS, name)
     every = range(blocks + 1)

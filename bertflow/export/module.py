@@ -78,6 +78,8 @@ class LayerPooling(AbstractExactModule):
         after: Number of special tokens after the text.
         vocabulary: Number of token ids that have a weight; 0 where tokens are not weighted.
         final_norm: The transformer's norm that must not act, since later blocks were left out.
+        mask_at: Place of the template's mask, as in ``TokenViews``; None without a template.
+        lengths: Number of lengths of a sentence, from 0, of which the template's own part is known; 0 where it is left.
         format: Format of this config.
     """
 
@@ -92,14 +94,19 @@ class LayerPooling(AbstractExactModule):
         after: int = 1,
         vocabulary: int = 0,
         final_norm: str | None = None,
+        mask_at: int | None = None,
+        lengths: int = 0,
         format: int = FORMAT,  # noqa: A002 - the key in config.json
     ) -> None:
         super().__init__()
         self.embedding_dimension, self.layers, self.depth = embedding_dimension, list(layers), depth
         self.join, self.tokens, self.before, self.after = join, tokens, before, after
         self.vocabulary, self.final_norm, self.format = vocabulary, final_norm, format
-        weights = torch.ones(vocabulary) if vocabulary else None
-        self.head = PoolingHead(Pooling(tuple(layers), join, tokens), (before, after), weights)
+        self.mask_at, self.lengths = mask_at, lengths
+        pooling, weights = Pooling(tuple(layers), join, tokens), torch.ones(vocabulary) if vocabulary else None
+        each = embedding_dimension // pooling.width(1)
+        bias = torch.zeros(len(self.layers), lengths, each) if lengths else None
+        self.head = PoolingHead(pooling, (before, after), weights, mask_at, bias)
 
     config_keys: list[str] = list(signature(__init__).parameters)[1:]
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from functools import cached_property
 from importlib.resources import files as package_files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,11 +27,13 @@ from bertflow.encoder.folders import open_model
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import TokenCounts
 from bertflow.encoder.model import DTYPES, BlockStack
-from bertflow.encoder.pooling import COUNTED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.template import Template
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
 from bertflow.progress import at_level
+from bertflow.records import read_record
 
 FORMAT = 1
 """Version of the config.json of our own modules in a sentence-transformers folder."""
@@ -58,14 +61,26 @@ class PoolingHead(nn.Module):
         pooling: Its layers are indices from 0.
         ends: Number of special tokens before the text, and after it.
         weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
+        mask_at: For ``mask`` and ``denoised-mask``: the place of the template's mask, as in ``TokenViews``.
+        bias: For ``denoised-mask``: what the template has there by itself, for sentences of 0, 1, ... tokens; (layer,
+            tokens + 1, dim).
     """
 
     token_weights: Tensor | None
+    bias: Tensor | None
 
-    def __init__(self, pooling: Pooling, ends: tuple[int, int], weights: Tensor | None) -> None:
+    def __init__(
+        self,
+        pooling: Pooling,
+        ends: tuple[int, int],
+        weights: Tensor | None,
+        mask_at: int | None = None,
+        bias: Tensor | None = None,
+    ) -> None:
         super().__init__()
-        self.pooling, self.ends = pooling, ends
+        self.pooling, self.ends, self.mask_at = pooling, ends, mask_at
         self.register_buffer("token_weights", weights)
+        self.register_buffer("bias", bias)
 
     def forward(self, layers: Mapping[int, Tensor], ids: Tensor, mask: Tensor) -> Tensor:
         """The embeddings of a batch.
@@ -86,7 +101,10 @@ class PoolingHead(nn.Module):
         counted = None
         if self.pooling.tokens in COUNTED and self.token_weights is not None:
             counted = {self.pooling.tokens: self.token_weights[ids] * content}
-        views = TokenViews(mask, content, counted)
+        bias = None
+        if self.bias is not None:  # a sentence by its number of tokens
+            bias = self.bias[:, (length[:, 0] - before - after).clamp(0, self.bias.shape[1] - 1)]
+        views = TokenViews(mask, content, counted, self.mask_at, bias)
         return pool([layers[layer] for layer in self.pooling.layers], views, self.pooling)
 
 
@@ -101,6 +119,7 @@ class Parts:
         checkpoint: Those files, read.
         pooling: How tokens become a vector; its layers are indices from 0, none above the deepest block in the files.
         token_weights: For ``sif`` and ``soft-sif``: the weight of each token id, (vocabulary,).
+        template: What stands around every sentence; the checkpoint's tokenizer puts it there.
         map: The calibrator's map in float32, in which rows are mapped anyway; None for a raw encoder.
         description: ``describe()`` of what is exported.
         depth: Number of blocks in the files, which is the index of their last layer.
@@ -136,6 +155,7 @@ class Parts:
         counts = TokenCounts.read(self.checkpoint) if asked.counted else None
         self.token_weights = torch.from_numpy(counts.weights[asked.tokens]) if counts else None
         self.map = deepcopy(system.calibrator.map).float().eval() if system.calibrator else None
+        self.template = Template.around(self.checkpoint, self.pooling, None)
         tokenizer = self.checkpoint.tokenizer
         tokenizer.model_max_length = self.max_length
         tokenizer.padding_side = tokenizer.truncation_side = "right"
@@ -151,7 +171,13 @@ class Parts:
 
     def head(self) -> PoolingHead:
         """The pooling as a module."""
-        return PoolingHead(self.pooling, special_ends(self.checkpoint.tokenizer), self.token_weights)
+        ends, bias = special_ends(self.checkpoint.tokenizer), None
+        if self.template and self.pooling.tokens == DENOISED:
+            lengths = torch.arange(self.max_length - sum(ends) + 1)
+            with torch.no_grad():
+                bias = self.template.bias(self.stack, self.pooling.layers, lengths)
+        mask_at = self.template.mask_at if self.template else None
+        return PoolingHead(self.pooling, ends, self.token_weights, mask_at, bias)
 
     def save_tokenizer(self, folder: Path) -> None:
         """Write the tokenizer so that other libraries truncate and pad as bertflow does."""
@@ -162,6 +188,10 @@ class Parts:
             backend.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
         with quiet_transformers():
             tokenizer.save_pretrained(folder)
+        if self.template:  # the class of a family would put its own special tokens in the place of the template
+            file = folder / "tokenizer_config.json"
+            config = {**read_record(file, dict[str, Any]), "tokenizer_class": "PreTrainedTokenizerFast"}
+            file.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def special_ends(tokenizer: PreTrainedTokenizerBase) -> tuple[int, int]:

@@ -192,6 +192,8 @@ def _layer_pooling(parts: Parts) -> StModule:
         "after": head.ends[1],
         "vocabulary": 0 if parts.token_weights is None else len(parts.token_weights),
         "final_norm": parts.final_norm,
+        "mask_at": head.mask_at,
+        "lengths": 0 if head.bias is None else head.bias.shape[1],
         "format": FORMAT,
     }
     return "LayerPooling", config, {f"head.{name}": tensor for name, tensor in head.state_dict().items()}

@@ -51,6 +51,8 @@ class ModelOptions:
     """Branch, tag or commit, for a hub id."""
     prompt: str | None = None
     """Text in front of every sentence."""
+    template: str | None = None
+    """For the poolings mask and denoised-mask: what stands around every sentence, with {} and [MASK]."""
 
     @classmethod
     def of(cls, given: "ModelOptions | TransformerEncoder | str | Path | None") -> "ModelOptions":

@@ -19,6 +19,7 @@ FACTS = {
     "prompt": ("", "query: "),
     "query_prompt": ("", "query: "),
     "chunks": ("tokens:126:0:mean", "sentences:1:0:mean"),
+    "template": ("{} means [MASK] .", "{} is [MASK] ."),
     "sif_a": (0.001, 0.01),
     "token_counts": ("a", None),
     "dtype": ("float32", "bfloat16"),

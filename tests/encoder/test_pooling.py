@@ -1,7 +1,16 @@
 import pytest
 import torch
 
-from bertflow.encoder.pooling import COUNTED, POOLINGS, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling, pool
+from bertflow.encoder.pooling import (
+    COUNTED,
+    POOLINGS,
+    TEMPLATED,
+    TOKEN_REDUCTIONS,
+    Pooling,
+    TokenViews,
+    parse_pooling,
+    pool,
+)
 from bertflow.errors import UnknownNameError, UsageError
 
 BLOCKS = 6
@@ -19,7 +28,7 @@ ROWS = [name for name in POOLINGS if name != "pooler"] + WRITTEN
 def views(mask=MASK, special=SPECIAL):
     content = mask & ~special
     content = torch.where(content.any(1, keepdim=True), content, mask)  # a sentence of special tokens only
-    return TokenViews(mask, content, {name: content * torch.rand(mask.shape) for name in COUNTED})
+    return TokenViews(mask, content, {name: content * torch.rand(mask.shape) for name in COUNTED}, mask_at=-2)
 
 
 def states(tokens=6, dim=4):
@@ -78,7 +87,7 @@ def test_padding_never_counts(spelling, side, garbage):
     mask, content, *counted = (
         torch.nn.functional.pad(view, pad) for view in (seen.mask, seen.content, *seen.counted.values())
     )
-    padded = TokenViews(mask, content, dict(zip(seen.counted, counted, strict=True)))
+    padded = TokenViews(mask, content, dict(zip(seen.counted, counted, strict=True)), seen.mask_at)
     torch.testing.assert_close(read(wide, spelling, padded), plain)
 
 
@@ -98,6 +107,7 @@ def slow_reduction(tokens, states, mask, special, weights):
                 "max": lambda s=sentence, p=there: torch.stack([s[t] for t in p]).max(0).values,
                 "cls": lambda s=sentence, p=there: s[p[0]],
                 "last-token": lambda s=sentence, p=there: s[p[-1]],
+                **dict.fromkeys(TEMPLATED, lambda s=sentence, p=there: s[p[-2]]),
             }[tokens]()
         )
     return torch.stack(rows)
@@ -150,10 +160,10 @@ def test_equal_rows_have_one_spelling(spelling, canonical):
 )
 def test_an_unknown_pooling_lists_the_known_ones(spelling):
     message = (
-        f"Unknown pooling {spelling!r}. Known: mean, content, sif, soft-sif, max, cls, pooler, last-token, "
-        "second-to-last, last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or a row of your own "
-        "such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, content, sif, "
-        "soft-sif, max, cls, last-token."
+        f"Unknown pooling {spelling!r}. Known: mean, content, sif, soft-sif, max, cls, pooler, last-token, mask, "
+        "denoised-mask, second-to-last, last-2-avg, first-last-avg, emb-last-avg, sum-last-4, concat-last-4; or a row "
+        "of your own such as mean(1,2), cls(3), sif(3), sum(3,4), concat(0,3), concat-sif(0,3), with any of mean, "
+        "content, sif, soft-sif, max, cls, last-token, mask, denoised-mask."
     )
     meant = {"men": " Did you mean mean?", "concat": " Did you mean concat-last-4?"}.get(spelling, "")
     with pytest.raises(UnknownNameError) as caught:

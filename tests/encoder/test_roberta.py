@@ -134,7 +134,7 @@ def test_word_frequencies_reach_its_words(tiny_roberta):
     assert a == b
 
 
-@pytest.mark.parametrize("pooling", ["first-last-avg", "content(2)", "sif(2)"])
+@pytest.mark.parametrize("pooling", ["first-last-avg", "content(2)", "sif(2)", "denoised-mask"])
 def test_sentence_transformers_gives_the_same(tiny_roberta, pooling, tmp_path):
     encoder = TransformerEncoder(tiny_roberta, pooling, device="cpu")
     encoder.count_missing(SENTENCES)
@@ -147,7 +147,7 @@ def test_sentence_transformers_gives_the_same(tiny_roberta, pooling, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["first-last-avg", "sif(2)"])
+@pytest.mark.parametrize("pooling", ["first-last-avg", "sif(2)", "denoised-mask"])
 def test_onnx_gives_the_same(tiny_roberta, pooling, tmp_path):
     encoder = TransformerEncoder(tiny_roberta, pooling, device="cpu")
     encoder.count_missing(SENTENCES)

@@ -57,7 +57,7 @@ def test_sentence_embedding_is_the_one_output_of_any_batch_and_length(exported):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("pooling", ["cls", "last-token", "pooler"])
+@pytest.mark.parametrize("pooling", ["cls", "last-token", "pooler", "denoised-mask(2)"])
 def test_a_token_that_is_picked_is_picked_from_any_batch(tiny_system, tmp_path, pooling):
     system = tiny_system(pooling)
     found = OnnxEncoder(write_export(system, tmp_path / "out", "onnx").folder).encode(TEXTS)

@@ -35,6 +35,8 @@ POOLINGS = {
     "content": ["LayerPooling"],
     "sif(2)": ["LayerPooling"],
     "concat-soft-sif(1,-1)": ["LayerPooling"],
+    "mask(2)": ["LayerPooling"],
+    "concat-denoised-mask(1,-1)": ["LayerPooling"],
 }
 TEXTS = ["the cat sleeps .", "", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
 

@@ -1,0 +1,141 @@
+"""A template around every sentence: the hidden state of its mask is an embedding, which masked-word models learned.
+
+    [CLS] This sentence of " A man is playing . " means [MASK] . [SEP]      mask             the mask's hidden state
+    [CLS] This sentence of "                    " means [MASK] . [SEP]      denoised-mask    less the template's own
+
+What the template says by itself is its hidden state without a sentence, the tokens behind standing as far back as they
+do behind the sentence: their positions leave room for it. So the bias depends on the length of the sentence alone.
+
+The tokenizer puts the template around a sentence as it puts its special tokens: it is never cut, a longer sentence is.
+Its tokens are special tokens to all that follows: ``content`` and ``sif`` leave them out, as do counts. A sentence is
+tokenized by itself, as are both parts of the template; a mask written in a sentence is text.
+
+Source: Jiang et al. 2022, "PromptBERT: Improving BERT Sentence Embeddings with Prompts", arXiv:2201.04337: the template
+and "template denoising". The released code tokenizes the whole line, and puts a full stop behind sentences that end
+without one, which is not done here.
+"""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import torch
+from tokenizers.processors import TemplateProcessing
+from torch import Tensor
+
+from bertflow.encoder.architecture import first_position
+from bertflow.encoder.folders import ModelFolder
+from bertflow.encoder.pooling import DENOISED, TEMPLATED, Pooling, TokenViews
+from bertflow.errors import UsageError
+
+if TYPE_CHECKING:
+    from bertflow.encoder.model import BlockStack
+
+DEFAULT = 'This sentence of "{}" means [MASK] .'
+"""PromptBERT's for BERT."""
+SENTENCE, MASK = "{}", "[MASK]"
+"""Where the sentence stands, and where the mask, whatever the model's tokenizer calls it."""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A template in the tokens of a model.
+
+    Attributes:
+        text: As it was written.
+        before: Token ids before the sentence, the model's special ones included.
+        after: Token ids behind it, likewise.
+        mask_at: Place of the mask: from 0 at the first token, or from -1 at the last where it stands behind.
+    """
+
+    text: str
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    mask_at: int
+
+    @classmethod
+    def around(cls, folder: ModelFolder, pooling: Pooling, wanted: str | None) -> "Template | None":
+        """The template of a pooling; the folder's tokenizer puts it around every text from now on.
+
+        Args:
+            folder: The model.
+            pooling: The template of one that reads no mask is None.
+            wanted: With {} and [MASK]; by default that of the saved encoder, else ``DEFAULT``.
+
+        Raises:
+            UsageError: If the pooling reads no mask and a template is given, the model has no mask, or the template
+                does not hold both.
+        """
+        if pooling.tokens not in TEMPLATED:
+            if wanted:
+                raise UsageError(
+                    f"A template is for the poolings {' and '.join(TEMPLATED)}, not {pooling}. Leave it out."
+                )
+            return None
+        text = str(folder.record.get("template", DEFAULT)) if wanted is None else wanted
+        if [text.count(part) for part in (SENTENCE, MASK)] != [1, 1]:
+            raise UsageError(f"A template holds {SENTENCE} and {MASK} once each, as {DEFAULT!r}; got {text!r}.")
+        tokenizer = folder.tokenizer
+        if tokenizer.mask_token is None or not tokenizer.is_fast:
+            lacks = "mask token" if tokenizer.mask_token is None else "tokenizer.json"
+            raise UsageError(
+                f"The pooling {pooling} is for models that learned masked words, and {folder.name} has no {lacks}. "
+                "Use mean, or a model such as BERT or RoBERTa."
+            )
+        own = tokenizer("a", return_special_tokens_mask=True)
+        first, behind = own["special_tokens_mask"].index(0), own["special_tokens_mask"][::-1].index(0)
+        parts = (part.replace(MASK, tokenizer.mask_token) for part in text.split(SENTENCE))
+        prefix, suffix = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts)
+        before = (*own["input_ids"][:first], *prefix)
+        after = (*suffix, *own["input_ids"][len(own["input_ids"]) - behind :])
+        place = (*before, *after).index(tokenizer.mask_token_id)
+        found = cls(text, before, after, place if place < len(before) else place - len(before) - len(after))
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(
+            single=["before:0", "$A:0", "after:0"],
+            special_tokens=[
+                {"id": name, "ids": list(ids), "tokens": tokenizer.convert_ids_to_tokens(list(ids))}
+                for name, ids in (("before", before), ("after", after))
+            ],
+        )
+        return found
+
+    def __len__(self) -> int:
+        """Tokens beside the sentence, the model's special ones included."""
+        return len(self.before) + len(self.after)
+
+    def bias(self, stack: "BlockStack", layers: Sequence[int], lengths: Tensor) -> Tensor:
+        """The hidden states of the mask without a sentence, with room for ``lengths`` (n,) tokens; (layer, n, dim).
+
+        Raises:
+            UsageError: If the model cannot be told positions.
+        """
+        if "position_ids" not in inspect.signature(stack.model.forward).parameters:
+            raise UsageError(
+                f"The pooling {DENOISED} needs a model that can be told positions, and one of type "
+                f"{stack.model.config.model_type} cannot. Use mask."
+            )
+        ids = torch.tensor([*self.before, *self.after], device=lengths.device).expand(len(lengths), -1)
+        places = torch.arange(len(self), device=lengths.device) + first_position(stack.model)
+        behind = torch.arange(len(self), device=lengths.device) >= len(self.before)
+        positions = places + behind * lengths[:, None]
+        states = stack.read(ids, torch.ones_like(ids, dtype=torch.bool), sorted({*layers}), position_ids=positions)
+        found = torch.stack([states[layer][:, self.mask_at].float() for layer in layers])
+        return found * (lengths > 0)[:, None]  # an empty sentence is the template by itself, not nothing
+
+
+def told(
+    template: Template | None, views: TokenViews, pooling: Pooling, stack: "BlockStack", layers: Sequence[int]
+) -> TokenViews:
+    """The views of a batch, and what a pooling must know of its template; ``layers`` are those that it reads."""
+    if template is None or pooling.tokens not in TEMPLATED:
+        return views
+    if pooling.tokens != DENOISED:
+        return replace(views, mask_at=template.mask_at)
+    lengths, which = (views.mask.sum(1) - len(template)).unique(return_inverse=True)
+    return replace(views, mask_at=template.mask_at, bias=template.bias(stack, layers, lengths)[:, which])
+
+
+def described(template: Template | None) -> dict[str, str]:
+    """What recipes and records say of it: nothing where there is none. A saved tokenizer does not hold it."""
+    return {"template": template.text} if template else {}

@@ -1,0 +1,194 @@
+"""The mask of a template, against transformers run by hand."""
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import bertflow
+from bertflow import TransformerEncoder
+from bertflow.encoder.template import DEFAULT
+from bertflow.encoder.words import of_words
+from bertflow.errors import UsageError
+
+SENTENCES = ["the cat sleeps .", "a dog", "the big red house in the garden . the man sings", "a"]
+TEMPLATES = {"mask behind": "the {} in [MASK] .", "mask before": "[MASK] : {} and"}
+
+
+@pytest.fixture(params=["tiny_bert", "tiny_roberta"])
+def folder(request):
+    return request.getfixturevalue(request.param)
+
+
+def by_hand(folder, template, sentence, layer, denoised):
+    """The hidden state of the mask, less that of the bare template whose later tokens stand as far back."""
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    before, after = (
+        tokenizer(part.replace("[MASK]", tokenizer.mask_token), add_special_tokens=False)["input_ids"]
+        for part in template.split("{}")
+    )
+    inside = tokenizer(sentence, add_special_tokens=False)["input_ids"]
+    before, after = [tokenizer.cls_token_id, *before], [*after, tokenizer.sep_token_id]
+    first = 2 if "roberta" in str(folder) else 0
+    positions = range(first, first + len(before) + len(inside) + len(after))
+
+    def read(ids, places):
+        given = {"input_ids": torch.tensor([ids]), "position_ids": torch.tensor([places])}
+        with torch.no_grad():
+            states = model(**given, output_hidden_states=True).hidden_states[layer][0]
+        return states[ids.index(tokenizer.mask_token_id)].numpy()
+
+    found = read([*before, *inside, *after], [*positions])
+    bare = [*positions[: len(before)], *positions[len(before) + len(inside) :]]
+    return found - read([*before, *after], bare) if denoised else found
+
+
+@pytest.mark.parametrize("template", TEMPLATES.values(), ids=TEMPLATES)
+@pytest.mark.parametrize("pooling", ["mask", "denoised-mask"])
+def test_it_is_what_transformers_gives_by_hand(folder, template, pooling):
+    encoder = TransformerEncoder(folder, f"{pooling}(2)", template=template, device="cpu")
+    expected = [by_hand(folder, template, sentence, 2, pooling != "mask") for sentence in SENTENCES]
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, atol=1e-5)
+
+
+def test_a_layer_of_its_own_bias_is_taken_from_each_layer(tiny_bert):
+    several = TransformerEncoder(tiny_bert, "concat-denoised-mask(1,3)", device="cpu").encode(SENTENCES)
+    single = [TransformerEncoder(tiny_bert, f"denoised-mask({k})", device="cpu").encode(SENTENCES) for k in (1, 3)]
+    np.testing.assert_allclose(several, np.hstack(single), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mask", "denoised-mask", "mean"])
+def test_a_sentence_beside_longer_ones_is_what_it_is_alone(folder, pooling):
+    options = {} if pooling == "mean" else {"template": TEMPLATES["mask behind"]}
+    encoder = TransformerEncoder(folder, pooling, device="cpu", **options)
+    alone = np.vstack([encoder.encode([sentence]) for sentence in SENTENCES])
+    np.testing.assert_allclose(encoder.encode(SENTENCES), alone, atol=1e-5)
+
+
+def test_a_long_sentence_is_cut_and_the_template_is_not(folder, caplog):
+    encoder = TransformerEncoder(folder, "mask", max_length=14, template=TEMPLATES["mask behind"], device="cpu")
+    text = encoder.tokenized(["dog " * 60])
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert (text.lengths[0], text.truncated) == (14, 1)
+    assert text.ids[-3] == tokenizer.mask_token_id
+    assert "were cut to max_length=14" in caplog.text
+
+
+def test_a_mask_that_the_sentence_names_is_text(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "mask", template="a {} [MASK]", device="cpu")
+    assert np.abs(encoder.encode(["the [MASK] dog"]) - encoder.encode(["the dog dog"])).max() > 1e-3
+    expected = AutoModel.from_pretrained(tiny_bert)(
+        input_ids=AutoTokenizer.from_pretrained(tiny_bert)("a the [MASK] dog [MASK]", return_tensors="pt")["input_ids"]
+    ).last_hidden_state[0, -2]
+    np.testing.assert_allclose(encoder.encode(["the [MASK] dog"])[0], expected.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mask", "denoised-mask"])
+def test_an_empty_sentence_is_the_template_by_itself(tiny_bert, pooling):
+    x = TransformerEncoder(tiny_bert, pooling, device="cpu").encode(["", "the dog"])
+    bare = TransformerEncoder(tiny_bert, "mask", device="cpu").encode([""])
+    np.testing.assert_allclose(x[:1], bare, atol=1e-5)
+
+
+def test_the_template_is_not_counted_as_text(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "mask", template="dog {} dog [MASK]", device="cpu")
+    sentences = ["the cat sleeps .", "a bird"]
+    counts = encoder.count_tokens(sentences)._counts.counts
+    plain = TransformerEncoder(tiny_bert, "sif", device="cpu").count_tokens(sentences)._counts.counts
+    np.testing.assert_array_equal(counts, plain)
+
+
+def test_it_is_saved_opened_and_compared(folder, tmp_path):
+    encoder = TransformerEncoder(folder, "denoised-mask(2)", template=TEMPLATES["mask before"], device="cpu")
+    encoder.save(tmp_path / "saved")
+    again = bertflow.load(tmp_path / "saved", device="cpu")
+    assert again.describe() == encoder.describe()
+    np.testing.assert_array_equal(again.encode(SENTENCES), encoder.encode(SENTENCES))
+    np.testing.assert_array_equal(bertflow.load(**encoder.recipe).encode(SENTENCES), encoder.encode(SENTENCES))
+    other = bertflow.load(tmp_path / "saved", template=DEFAULT, device="cpu")
+    assert [one.key for one in encoder.identity.differences(other.identity)] == ["template"]
+    # Whoever reads the folder by another pooling, or with transformers, finds no template.
+    plain = bertflow.load(tmp_path / "saved", pooling="mean(2)", device="cpu")
+    assert "template" not in plain.describe()
+    expected = TransformerEncoder(folder, "mean(2)", device="cpu").encode(SENTENCES)
+    np.testing.assert_array_equal(plain.encode(SENTENCES), expected)
+
+
+def test_chunks_have_the_template_each(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "mask", template="the {} [MASK]", chunks="tokens:2:0", device="cpu")
+    whole = TransformerEncoder(tiny_bert, "mask", template="the {} [MASK]", device="cpu")
+    x, _ = encoder.encode_chunks(["the cat a dog"], "tokens:2:0")
+    np.testing.assert_allclose(x, whole.encode(["the cat", "a dog"]), atol=1e-5)
+    np.testing.assert_allclose(encoder.encode(["the cat a dog"])[0], x.mean(0), atol=1e-5)
+
+
+def test_the_weights_of_the_moment_are_read(tiny_bert):
+    """A bias that was kept would be that of weights which are no more."""
+    encoder = TransformerEncoder(tiny_bert, "denoised-mask", device="cpu")
+    with torch.no_grad():
+        before = encoder.encode(["a dog"])
+        for weight in encoder.model.parameters():
+            weight.mul_(0.5)
+        encoder.model.embeddings.LayerNorm.weight.mul_(3)
+    bare = TransformerEncoder(tiny_bert, "mask", device="cpu")
+    bare.model.load_state_dict(encoder.model.state_dict())
+    lengths = torch.tensor([2])
+    with torch.no_grad():
+        expected = bare.encode(["a dog"]) - encoder._template.bias(bare._stack, [4], lengths)[0].numpy()
+    np.testing.assert_allclose(encoder.encode(["a dog"]), expected, atol=1e-5)
+    assert np.abs(before - expected).max() > 1e-3
+
+
+REFUSED = {
+    "a template for another pooling": (
+        "mean",
+        "the {} [MASK]",
+        "A template is for the poolings mask and denoised-mask",
+    ),
+    "no sentence": ("mask", "the [MASK]", "once each"),
+    "no mask": ("mask", "the {} .", "once each"),
+    "two masks": ("mask", "[MASK] {} [MASK]", "once each"),
+    "empty": ("mask", "", "once each"),
+}
+
+
+@pytest.mark.parametrize(("pooling", "template", "said"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_in_a_line(tiny_bert, pooling, template, said):
+    with pytest.raises(UsageError, match=said) as refused:
+        TransformerEncoder(tiny_bert, pooling, template=template)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_model_without_a_mask_is_refused(tiny_bert, tmp_path):
+    encoder = TransformerEncoder(tiny_bert, "mean", device="cpu")
+    encoder.save(tmp_path / "saved")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(tmp_path / "plain")
+    AutoModel.from_pretrained(tiny_bert).save_pretrained(tmp_path / "plain")
+    (tmp_path / "plain" / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    with pytest.raises(UsageError, match="has no mask token"):
+        TransformerEncoder(tmp_path / "plain", "mask")
+
+
+def test_a_template_that_leaves_no_room_is_refused(tiny_bert):
+    with pytest.raises(UsageError, match="max_length must be from 6 to 64"):
+        TransformerEncoder(tiny_bert, "mask", template="the {} [MASK] .", max_length=5)
+
+
+def test_another_encoder_has_no_mask_to_read(tiny_bert):
+    with pytest.raises(UsageError, match="pooling='mask'"):
+        TransformerEncoder(tiny_bert, "mean", device="cpu").encode_poolings(["a dog"], ["mask"])
+    with pytest.raises(UsageError, match="is for sentences"):
+        of_words("mask(1)")
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_it_is_fitted_and_calibrated_as_any_other(tiny_bert, tmp_path):
+    rng = np.random.default_rng(0)
+    text = [" ".join(rng.choice(["the", "dog", "cat", "runs", "big"], 5)) for _ in range(60)]
+    encoder = TransformerEncoder(tiny_bert, "denoised-mask", device="cpu")
+    calibrated = bertflow.CalibratedEncoder(encoder, bertflow.Whitening().fit_sentences(encoder, text))
+    calibrated.save(tmp_path / "calibrated")
+    again = bertflow.load(tmp_path / "calibrated", device="cpu")
+    np.testing.assert_array_equal(again.encode(SENTENCES), calibrated.encode(SENTENCES))
