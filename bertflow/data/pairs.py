@@ -244,9 +244,8 @@ def pairs_of_table(
     """Columns of an open table as pairs, not yet checked as a whole; see ``load_pairs``."""
     graded = kind == "graded"
     subset = (table.find(["subset"]) or ()) if graded else ()
-    known = (
-        LABELS if kind in ("binary", "candidates") else {name.casefold(): number for number, name in enumerate(classes)}
-    )
+    numbers = {name.casefold(): number for number, name in enumerate(classes)}
+    known = LABELS if kind in ("binary", "candidates") else numbers
     dropped = 0
 
     def pair(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str, float, str] | None:
@@ -265,17 +264,16 @@ def pairs_of_table(
             dropped += 1
         else:
             rows.append(found)
-    name = Path(table.name).name
     first, second, targets, subsets = zip(*rows, strict=True) if rows else ((), (), (), ())
     return Pairs(
-        task=table_name(name),
+        task=table_name(table.name),
         first=first,
         second=second,
         target=np.array(targets, dtype=np.float64 if graded else np.int64) if len(names) == 3 else None,
         kind=kind,
         subsets=subsets,
         classes=tuple(classes) if kind == "classes" else (),
-        source=name,
+        source=Path(table.name).name,
         dropped=dropped,
     )
 

@@ -113,7 +113,7 @@ EARLY = {
     },
     "fit": {
         "--calibrator nonsense": "Unknown calibrator 'nonsense'",
-        "--calibrator abtt(-1)": "A calibrator is a name and one number",
+        "--calibrator abtt(-1)": "abtt takes a number in brackets, got (-1)",
         "--calibrator flow --seed -1": "seed should be from 0",
         "--calibrator flow --preset nonsense": "Unknown preset",
         "--calibrator flow(0)": "n_components",
