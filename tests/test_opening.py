@@ -164,8 +164,8 @@ REFUSED = [
     ("serve", "word vectors", "Only transformers can be served, this is a WordVectorEncoder. Give the folder of"),
     ("train", "word vectors", "A raw transformer is needed, got a WordVectorEncoder."),
     ("train", "calibrated", "A raw transformer is needed, got a CalibratedEncoder. Give the encoder before"),
-    ("sweep", "calibrated", "with pooling 'cls'; this is st-roles with pooling 'sif' (another pooling makes other"),
-    ("sweep", "run", "with pooling 'mean(1,2)', layers [1, 2]; this is tiny-bert with pooling 'sif', layers [4]"),
+    ("sweep", "calibrated", "The layers of a raw transformer are needed, but "),
+    ("sweep", "run", "The layers of a raw transformer are needed, but "),
     ("sweep", "saved", "keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from."),
 ]
 """What a command refuses for the kind of thing that it is, and what it says."""
