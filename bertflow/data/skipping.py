@@ -17,15 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bertflow.errors import BadRowsError, DataError, RowError
 from bertflow.files import require_place
 from bertflow.progress import place
 from bertflow.tables import require_writable, write_rows
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Given = TypeVar("Given")
 Made = TypeVar("Made")
@@ -126,9 +127,11 @@ def refuse(bad: Mapping[int, str]) -> None:
 
 
 def usable_rows(
-    function: Callable[[Any], NDArray[np.floating]], rows: Sequence[Any] | NDArray[Any], dim: int
-) -> tuple[NDArray[np.floating], dict[int, str]]:
+    function: "Callable[[Any], NDArray[np.floating]]", rows: "Sequence[Any] | NDArray[Any]", dim: int
+) -> "tuple[NDArray[np.floating], dict[int, str]]":
     """What ``function`` makes of those rows that it takes, (n, dim), and what is wrong with the others, by number."""
+    import numpy as np
+
     kept, bad = [*range(len(rows))], dict[int, str]()
     while kept:
         try:
