@@ -1,6 +1,6 @@
-"""Closed forms that are not affine: bands of coordinates, each scaled to unit length.
+"""Bands of coordinates, each scaled to unit length: after whitening, or after a flow.
 
-    y = affine(x)      z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]      u(y) = y / |y|
+    y = inner(x)       z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]      u(y) = y / |y|
 
 With weights 1 and sqrt(c), the cosine of two rows is the mean of the cosines of their bands, weighted 1 to c:
 
@@ -11,65 +11,73 @@ Blocks of several layers are such maps side by side.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from bertflow.affine import AffineMap, whitening_map
+from bertflow.affine import AffineMap
 from bertflow.errors import UsageError
-from bertflow.moments import Float64, Moments
+from bertflow.moments import Float64
+
+if TYPE_CHECKING:
+    from bertflow.flow.glow import FlowMap
 
 HEAD = 4
 """The first of two bands holds one in so many of the directions."""
 
 
 class BandMap(nn.Module):
-    """Bands of an affine map's coordinates, each scaled to unit length and weighted, row by row.
+    """Bands of another map's coordinates, each scaled to unit length and weighted, row by row.
 
     * Forward: (n, dim_in) -> (n, dim_out), in the precision of ``x`` (float32 for anything shorter). A band of zeros
       stays zero.
     * Log-det, inverse: none, since the lengths are lost.
-    * Valid when: the affine map is, and weights are finite.
+    * Valid when: the inner map is, and weights are finite.
 
     Args:
-        affine: Makes the coordinates, dim_in -> dim_out.
+        inner: Makes the coordinates, dim_in -> dim_out.
         bands: Number of coordinates in each band; they sum to dim_out.
         weights: Length of each band of z, (bands,).
     """
 
     weights: Tensor
 
-    def __init__(self, affine: AffineMap, bands: Sequence[int], weights: Float64) -> None:
+    def __init__(self, inner: "AffineMap | FlowMap", bands: Sequence[int], weights: Float64) -> None:
         super().__init__()
-        if sum(bands) != affine.dim_out:
-            raise UsageError(f"Bands of {list(bands)} coordinates are not the {affine.dim_out} of the affine map.")
-        self.affine, self.bands = affine, list(bands)
+        if sum(bands) != inner.dim_out:
+            raise UsageError(f"Bands of {list(bands)} coordinates are not the {inner.dim_out} of the map before.")
+        self.inner, self.bands = inner, list(bands)
         self.register_buffer("weights", torch.tensor(weights, dtype=torch.float64))
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "BandMap":
         """An empty map of the right shape, for ``load_state_dict``."""
-        return cls(AffineMap.from_spec(spec["affine"]), spec["bands"], np.zeros(len(spec["bands"])))
+        inner = spec["inner"]
+        kind = AffineMap
+        if inner["class"] != "AffineMap":  # needs nflows, which closed forms do not
+            kind = import_module("bertflow.flow.glow").FlowMap
+        return cls(kind.from_spec(inner), spec["bands"], np.zeros(len(spec["bands"])))
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON."""
-        return {"affine": self.affine.spec(), "bands": self.bands}
+        return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}, "bands": self.bands}
 
     @property
     def dim_in(self) -> int:
         """Width of the embeddings."""
-        return self.affine.dim_in
+        return self.inner.dim_in
 
     @property
     def dim_out(self) -> int:
         """Width of the result."""
-        return self.affine.dim_out
+        return self.inner.dim_out
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
-        bands = self.affine(x).split(self.bands, 1)
+        bands = self.inner(x).split(self.bands, 1)
         return torch.cat([_unit(band) * self.weights[at].to(band.dtype) for at, band in enumerate(bands)], 1)
 
     def inverse(self, z: Tensor) -> NoReturn:
@@ -90,20 +98,21 @@ def _unit(rows: Tensor) -> Tensor:
     return rows / rows.square().sum(1, keepdim=True).sqrt().clamp_min(1)
 
 
-def two_band_map(moments: Moments, c: float = 0.5) -> BandMap:
-    """Whitening, then two bands: the quarter of the directions with the largest variance, and the others.
+def two_bands(inner: "AffineMap | FlowMap", c: float) -> BandMap:
+    """The first quarter of the coordinates, those of largest variance, and the others.
 
     Args:
-        moments: Moments of the raw embeddings; null directions are left out.
+        inner: Makes the coordinates, the most important ones first.
         c: Weight of the second band in the cosine; that of the first is 1.
-
-    Raises:
-        DataError: As ``whitening_map``.
     """
-    whitening = whitening_map(moments)
-    head = max(1, whitening.dim_out // HEAD)
-    bands = [head, whitening.dim_out - head][: whitening.dim_out]  # a single direction has no tail
-    return BandMap(whitening, bands, np.sqrt([1.0, c])[: len(bands)])
+    head = head_of(inner.dim_out)
+    bands = [head, inner.dim_out - head][: inner.dim_out]  # a single direction has no tail
+    return BandMap(inner, bands, np.sqrt([1.0, c])[: len(bands)])
+
+
+def head_of(dim: int) -> int:
+    """How many of ``dim`` directions are the head."""
+    return max(1, dim // HEAD)
 
 
 def side_by_side(maps: Sequence[AffineMap | BandMap]) -> AffineMap | BandMap:
@@ -112,7 +121,9 @@ def side_by_side(maps: Sequence[AffineMap | BandMap]) -> AffineMap | BandMap:
     Args:
         maps: All affine, or all of bands; the first one takes the first ``dim_in`` coordinates, and so on.
     """
-    affine = [one.affine if isinstance(one, BandMap) else one for one in maps]
+    inner = [one.inner if isinstance(one, BandMap) else one for one in maps]
+    affine = [one for one in inner if isinstance(one, AffineMap)]
+    assert len(affine) == len(maps), "blocks are closed forms"
     joined = AffineMap(
         torch.cat([one.shift for one in affine]).numpy(),
         torch.block_diag(*(one.weight for one in affine)).numpy(),

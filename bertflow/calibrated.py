@@ -123,7 +123,7 @@ class CalibratedEncoder(AbstractEncoder):
 
     @property
     def _spelling(self) -> str:
-        parameters = ", ".join(f"{key}={value!r}" for key, value in self.calibrator.get_params().items())
+        parameters = ", ".join(f"{key}={value!r}" for key, value in self.calibrator.recorded().items())
         return f"{type(self.calibrator).__name__}({parameters})"
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:

@@ -114,6 +114,15 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> RowMap:
         """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
+    @classmethod
+    def from_record(cls, parameters: Mapping[str, Any]) -> Self:
+        """The calibrator, not fitted, with parameters that were recorded."""
+        return cls(**parameters)
+
+    def recorded(self) -> dict[str, Any]:
+        """The parameters as they are recorded."""
+        return dict(self.get_params())
+
     def _require_parameters(self) -> None:
         """Refuse parameters of a wrong type or out of range, before anything is fitted."""
 
@@ -254,7 +263,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         record = {
             "format": 1,
             "class": type(self).__name__,
-            "parameters": self.get_params(),
+            "parameters": self.recorded(),
             "map": {"class": type(module).__name__, **module.spec()},
             "dim_in": self.dim_in,
             "dim_out": self.dim_out,
@@ -311,7 +320,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
     hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
-        calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
+        calibrator = lookup("calibrator class", by_class, record["class"]).from_record(record["parameters"])
         calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
         calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, do=SAVE))
     except (TypeError, RuntimeError, UsageError) as error:

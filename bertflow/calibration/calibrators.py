@@ -18,11 +18,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, ridge_map, standardize_map, whitening_map
-from bertflow.bands import BandMap, two_band_map
+from bertflow.bands import BandMap, two_bands
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
-from bertflow.training.recipe import Recipe, recipe_changes, resolve
+from bertflow.training.recipe import DEFAULT, FIRST, Purpose, Recipe, preset_for, recipe_changes, resolve
 
 if TYPE_CHECKING:
     from bertflow.calibration.maps import RowMap
@@ -207,7 +207,7 @@ class TwoBand(AbstractClosedForm):
         _require_share("TwoBand(c=...)", self.c)
 
     def _closed_form(self) -> BandMap:
-        return two_band_map(self.moments_, self.c)
+        return two_bands(whitening_map(self.moments_), self.c)
 
 
 def _require_share(parameter: str, value: object) -> None:
@@ -228,19 +228,21 @@ class FlowCalibrator(AbstractDensity):
     calibrated embedding keeps only the first ``n_components`` coordinates of z.
 
     Args:
-        preset: A row of ``bertflow.training.recipe.PRESETS``. Bare embeddings have no dropout: to fit with the encoder
-            in the loop, as "paper-tf" does, use train.py.
-        n_components: Directions to keep, largest variance first: a number, "all" (better for search than for
-            similarity), or "auto", which leaves it to the preset; "default" then keeps all of a steep spectrum, 96 of
-            one that is spread, or changes nothing where the embeddings look calibrated already, and says so
-            (``facts_["left_alone"]``). Bare embeddings are taken for a mean pooling; ``fit_sentences`` looks at the
-            encoder's own.
+        preset: A row of ``bertflow.training.recipe.PRESETS``; "default" is the one for the purpose. A saved calibrator
+            says which one that was. Bare embeddings have no dropout: to fit with the encoder in the loop, as "paper-tf"
+            does, use train.py.
+        n_components: Directions to keep, largest variance first: a number, "all", or "auto", which leaves it to the
+            preset: all of a steep spectrum; of one that is spread, a quarter for similarity, and two bands of unit
+            length for search and both, which have no inverse. For similarity, embeddings that look calibrated already
+            are not changed, and it says so (``facts_["left_alone"]``). Bare embeddings are taken for a mean pooling;
+            ``fit_sentences`` looks at the encoder's own.
         random_state: An integer: the same one gives the same map on the same machine.
         changes: Other fields of the preset's recipe, as ``{"epochs": 2, "glow": {"hidden": 64}}``.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100, "accelerator": "cpu"}``.
+        purpose: What the embeddings are for: similarity, search or both, instead of a preset; similarity by default.
 
     Attributes:
-        facts_: The record of the fit (``bertflow.training.recipe.FitRecord``) as a dictionary.
+        facts_: The record of the fit (``bertflow.training.record.FitRecord``) as a dictionary.
 
     Source: Li et al. 2020, arXiv:2011.05864.
     """
@@ -252,12 +254,25 @@ class FlowCalibrator(AbstractDensity):
         random_state: int = 0,
         changes: Mapping[str, Any] | None = None,
         trainer: Mapping[str, Any] | None = None,
+        purpose: Purpose | None = None,
     ) -> None:
         self.preset = preset
         self.n_components = n_components
         self.random_state = random_state
         self.changes = changes
         self.trainer = trainer
+        self.purpose = purpose
+
+    @classmethod
+    def from_record(cls, parameters: Mapping[str, Any]) -> Self:
+        """The calibrator with recorded parameters; what earlier versions recorded as "default" has a version now."""
+        return cls(**{**parameters, **({"preset": FIRST} if parameters.get("preset") == DEFAULT else {})})
+
+    def recorded(self) -> dict[str, Any]:
+        """The parameters as they are recorded: with the version of the preset, which says the purpose."""
+        return {name: value for name, value in self.get_params().items() if name != "purpose"} | {
+            "preset": preset_for(self.preset, self.purpose)
+        }
 
     @classmethod
     def of(cls, fitted: "FittedFlow", recipe: Recipe, moments: Moments, provenance: Provenance | None) -> Self:
@@ -281,7 +296,7 @@ class FlowCalibrator(AbstractDensity):
     def recipe(self) -> Recipe:
         """The preset with what differs from it."""
         kept = {} if self.n_components == "auto" else {"n_components": self.n_components}
-        return resolve(self.preset, {**(self.changes or {}), **kept})
+        return resolve(preset_for(self.preset, self.purpose), {**(self.changes or {}), **kept})
 
     def _require_parameters(self) -> None:
         for name, value in (("changes", self.changes), ("trainer", self.trainer)):
@@ -290,14 +305,14 @@ class FlowCalibrator(AbstractDensity):
         _seed(self.random_state)
         self.recipe  # noqa: B018 - checks each of its fields
 
-    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "AffineMap | FlowMap":
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "RowMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
         from bertflow.training.fitting import fit_flow
-        from bertflow.training.rows import plain_spread
+        from bertflow.training.rows import plain_moments
 
-        fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_spread(*made_by))
+        fitted = fit_flow(x, self.recipe, _seed(self.random_state), self.trainer, plain_moments(*made_by))
         self.facts_ = asdict(fitted.record)
         return fitted.map
 
@@ -310,7 +325,8 @@ class FlowCalibrator(AbstractDensity):
         return self._mapped(density.inverse, torch.randn(int(n), rank, generator=generator).numpy())
 
     def _density(self) -> "AffineMap | FlowMap":
-        return whitening_map(self.moments_) if isinstance(self.map, AffineMap | BandMap) else self.map
+        module = self.map.inner if isinstance(self.map, BandMap) else self.map
+        return whitening_map(self.moments_) if isinstance(module, AffineMap) else module
 
 
 def _seed(random_state: Any) -> int:

@@ -45,7 +45,8 @@ AffineRecord = TypedDict("AffineRecord", {"class": Literal["AffineMap"], "dim_in
 FlowRecord = TypedDict(
     "FlowRecord", {"class": Literal["FlowMap"], "affine": AffineSpec, "glow": GlowSpec, "dim_out": Size}
 )
-BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "affine": AffineSpec, "bands": list[Size]})
+InnerRecord = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
+BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "inner": InnerRecord, "bands": list[Size]})
 MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]
 """Class and ``spec()`` of a map."""
 

@@ -4,15 +4,18 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bertflow.cli.command import Command
+from bertflow.cli.command import CONFIG, Command
+from bertflow.runs import means_first
 from bertflow.runs.training import train
-from bertflow.training.recipe import Recipe, resolve
+from bertflow.training.recipe import FIRST, Recipe, preset_for, resolve
 
 
 def preset_defaults(parsed: Any) -> Mapping[str, Any]:
     """The options that a preset stands for; a number of epochs that was given lifts its limit of steps."""
     given = {} if parsed.flow.epochs == Recipe.epochs else {"epochs": parsed.flow.epochs}
-    return {"flow": asdict(resolve(parsed.flow.preset, given))}
+    configs = [str(path) for path in parsed.get(CONFIG) or []]
+    first = not parsed.purpose and means_first(parsed.flow.preset, parsed.output, parsed.resume, *configs)
+    return {"flow": asdict(resolve(FIRST if first else preset_for(parsed.flow.preset, parsed.purpose), given))}
 
 
 command = Command(
@@ -26,6 +29,7 @@ command = Command(
     examples="""\
   python train.py --config configs/default.yaml
   python train.py --encoder.model bert-base-uncased --data.sentences text.txt --output runs/mine
+  python train.py --purpose search --data.sentences text.txt --encoder.model bert-base-uncased --output runs/search
   torchrun --nproc_per_node 2 train.py --config configs/default.yaml --data.store embeddings --output runs/mine""",
 )
 main = command.main

@@ -22,7 +22,7 @@ from bertflow.geometry.cloud import Cloud, K
 from bertflow.geometry.report import GeometrySection, listed, rounded
 from bertflow.moments import Float64
 from bertflow.tables import Table
-from bertflow.training.recipe import gaussianity
+from bertflow.training.record import gaussianity
 from bertflow.training.rows import entropy_rank
 
 CHANCE_OUTLIERS = 0.00135

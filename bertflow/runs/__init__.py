@@ -24,6 +24,7 @@ from bertflow.opening import load, require_openable
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
 from bertflow.text_keys import hash_texts
+from bertflow.training.recipe import DEFAULT, FIRST, Recipe, preset_for, resolve
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -110,6 +111,33 @@ def read_run(folder: Path) -> RunRecord:
         DataError: If it is missing or damaged.
     """
     return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
+
+
+def means_first(preset: str | None, *places: str | Path | None) -> bool:
+    """Whether "default" is meant as it was before presets had versions: some place is, or is in, a run that says so."""
+    if preset not in (None, DEFAULT):
+        return False
+    paths = [Path(place) for place in places if place]
+    runs = {folder for path in paths for folder in (path, path.parent, path.parent.parent) if (folder / RUN).is_file()}
+    return any(read_run(run)["options"].get("flow", {}).get("preset") == DEFAULT for run in runs)
+
+
+def recipe_of(
+    flow: Recipe | str | Mapping[str, Any] | None, purpose: str | None, output: str | Path | None, resume: Any
+) -> Recipe:
+    """The recipe that a training is asked for, by its arguments.
+
+    Raises:
+        UnknownNameError: If there is no such preset, field or purpose.
+        UsageError: If a value is out of range, or preset and purpose contradict each other.
+    """
+    if isinstance(flow, Recipe):
+        preset_for(flow.preset, purpose)
+        return flow
+    changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or DEFAULT}
+    preset = changes.pop("preset", DEFAULT)
+    first = purpose is None and means_first(preset, output, resume)
+    return resolve(FIRST if first else preset_for(preset, purpose), changes)
 
 
 @dataclass(frozen=True, repr=False)

@@ -42,6 +42,7 @@ from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
+from bertflow.training.recipe import DEFAULT, FIRST
 from bertflow.training.trainer import METRICS, PLACE, build_trainer, keep_metrics
 
 logger = logging.getLogger("bertflow")
@@ -66,7 +67,7 @@ class RunFolder:
     Args:
         output: The folder; by default that of the run that is resumed, else a new one.
         resume: "auto", or a checkpoint of a run.
-        name: Begins the name of a new folder.
+        name: Begins the name of a new folder; of a flow, its preset with the version.
         options: All options of the run, as a tree; objects become names of classes.
         say: Called with each line that a person may want to read.
         trainer: The user's options of Lightning's Trainer.
@@ -89,6 +90,8 @@ class RunFolder:
     ) -> None:
         given = Path(output) if output else None
         self.options = dict(json.loads(json.dumps(options, default=_plain)))
+        if self.options.get("flow", {}).get("preset") == DEFAULT:  # what is recorded has a version
+            self.options["flow"]["preset"] = name
         self.config = yaml.safe_dump(self.options, sort_keys=False, allow_unicode=True)
         self.begun, self.checkpoint, self.steps = find_resumption(resume, given, self.options)
         self.path = given or self.begun or Path("runs") / f"{name}-{datetime.now():%Y%m%d-%H%M%S}"
@@ -283,6 +286,8 @@ def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
     left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
     left_out["without_text_hashes"] = False  # an option that earlier versions had not
     then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
+    if then.get("flow.preset") == DEFAULT:  # as earlier versions recorded it
+        then["flow.preset"] = FIRST
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
             raise UsageError(

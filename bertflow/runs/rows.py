@@ -135,7 +135,7 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
 
 def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:
     """What decides the numbers of a calibrated store."""
-    parameters = ", ".join(f"{key}={value!r}" for key, value in calibrator.get_params().items())
+    parameters = ", ".join(f"{key}={value!r}" for key, value in calibrator.recorded().items())
     return store.recipe | {
         "calibrator": f"{type(calibrator).__name__}({parameters})",
         "calibrator_sha256": file_sha256(folder / RECORD),

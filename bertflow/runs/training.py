@@ -21,9 +21,10 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, require_trainable, trainable_encoder
+from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, recipe_of, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
-from bertflow.training.recipe import FitRecord, Recipe, resolve
+from bertflow.training.recipe import Purpose, Recipe
+from bertflow.training.record import FitRecord
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
@@ -134,6 +135,7 @@ def train(
     without_text_hashes: bool = False,
     options: Mapping[str, Any] | None = None,
     say: Callable[[str], None] | None = None,
+    purpose: Purpose | None = None,
 ) -> "FlowRun | None":
     """Fit a flow to the embeddings of sentences, without labels.
 
@@ -155,6 +157,7 @@ def train(
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         options: All options as a tree, for config.yaml; made from the arguments by default.
         say: Called with each line that is worth reading before the training is done.
+        purpose: What the embeddings are for, instead of a preset: similarity, search or both (default: similarity).
 
     Returns:
         The run: ``.encoder`` is the calibrated encoder. None in all processes but the first, where there are several.
@@ -175,8 +178,7 @@ def train(
     from bertflow.training.module import require_precision
     from bertflow.training.rows import require_row_each
 
-    changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or "default"}
-    recipe = resolve(changes.pop("preset", "default"), changes)
+    recipe = recipe_of(flow, purpose, output, resume)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
     require_precision((trainer or {}).get("precision", "32-true"))
     require_seed(seed)
@@ -197,9 +199,8 @@ def train(
         opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
-        if recipe.unit == 1:
-            # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
-            sentences = list(dict.fromkeys(sentences))
+        # A sentence that comes twice would be learned by heart, and could be both trained on and held out.
+        sentences = sentences if recipe.unit > 1 else list(dict.fromkeys(sentences))
         run.prepare(trainer_options(recipe, len(sentences)))
         if parse_pooling(opened.describe()["pooling"]).counted:
             opened.count_tokens(sentences)
@@ -313,9 +314,7 @@ def finetune(
     return EncoderRun(run.path, status) if status else None
 
 
-def _write_result(
-    run: Path, fit: "FlowFit", encoder: "TransformerEncoder", provenance: "Provenance"
-) -> Mapping[str, Any]:
+def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", provenance: "Provenance") -> dict[str, Any]:
     """Write the best state so far; returns its figures."""
     from bertflow.calibrated import RECORD, CalibratedEncoder
     from bertflow.calibration.calibrators import FlowCalibrator
@@ -327,7 +326,7 @@ def _write_result(
     write_text(run / "report" / "fit.md", fitted.record.to_markdown())
     write_json(run / "report" / "fit.json", figures)
     if (run / "encoder").is_dir():  # then the run is a calibrated encoder by itself
-        write_record(run / RECORD, {"format": 1, "describe": CalibratedEncoder(encoder, calibrator).describe()})
+        write_record(run / RECORD, {"format": 1, "describe": CalibratedEncoder(raw, calibrator).describe()})
     return figures
 
 

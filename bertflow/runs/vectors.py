@@ -23,6 +23,7 @@ from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.progress import bar, place, reading, watched
 from bertflow.results import AbstractResult
+from bertflow.training.recipe import Purpose
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator
@@ -214,6 +215,7 @@ def fit(
     vectors: str | Path | None = None,
     column: str | None = None,
     preset: str | None = None,
+    purpose: Purpose | None = None,
     seed: int | None = None,
     without_text_hashes: bool = False,
     progress: bool | None = None,
@@ -231,7 +233,9 @@ def fit(
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
-        preset: Preset of a flow: default, paper-tf, ...
+        preset: Preset of a flow: default, default-1, paper-tf, ...
+        purpose: What the embeddings of a flow are for, instead of a preset: similarity, search or both (default:
+            similarity).
         seed: Random seed for a flow; 0 by default.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
@@ -246,19 +250,19 @@ def fit(
     from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
-    from bertflow.training.recipe import resolve
+    from bertflow.training.recipe import preset_for, resolve
 
     made, output = parse_calibrator(calibrator), Path(output)
     closed = isinstance(made, AbstractClosedForm)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"{output} should not exist or be an empty folder, but it is there. Name another.")
-    for name, value in {"preset": preset, "seed": seed}.items():
+    for name, value in {"preset": preset, "purpose": purpose, "seed": seed}.items():
         if closed and value is not None:
             raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
     require_place(output, folder=True)
     require_seed(seed)
     changes = {"n_components": made.n_components} if getattr(made, "n_components", "auto") != "auto" else {}
-    recipe = resolve(preset or "default", {} if closed else changes)
+    recipe = resolve(preset_for(preset, purpose), {} if closed else changes)
     if not closed and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = rows.open_source(store, vectors, column)

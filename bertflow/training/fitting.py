@@ -24,6 +24,7 @@ from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
+from bertflow.bands import BandMap, two_bands
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
@@ -32,7 +33,8 @@ from bertflow.progress import Advance
 from bertflow.training import rows
 from bertflow.training.checkpoints import State
 from bertflow.training.module import BertFlow, TrainingData
-from bertflow.training.recipe import FitRecord, Recipe, gaussianity, resolve
+from bertflow.training.recipe import Recipe, resolve
+from bertflow.training.record import FitRecord, gaussianity
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
 
 logger = logging.getLogger("bertflow")
@@ -45,8 +47,9 @@ SMALL = 2**19
 class FittedFlow:
     """The result of a fit."""
 
-    map: FlowMap | AffineMap
-    """The flow; the identity where the record says that the embeddings are left alone."""
+    map: FlowMap | AffineMap | BandMap
+    """The flow; its two bands, where the recipe keeps a tail; the identity where the record says that the embeddings
+    are left alone."""
     record: FitRecord
 
 
@@ -68,8 +71,8 @@ class FlowFit:
         seed: Random seed for the held-out rows, the flow's first weights, and the order of the rows.
         sentences: The n sentences that ``x`` was made from, which ``encoder`` encodes on the fly if the recipe says so.
         encoder: Made ``x`` from them.
-        spread: Participation ratio of the plain mean pooling; that of ``x`` by default, or where the encoder pools by
-            token frequency, of its plain mean (``bertflow.training.rows``).
+        plain: Moments of the plain mean pooling; those of ``x`` by default, or where the encoder pools by token
+            frequency, of its plain mean (``bertflow.training.rows``).
 
     Raises:
         DataError: For a NaN, an infinity, fewer than two rows, rows that are all equal, or more directions wanted than
@@ -84,7 +87,7 @@ class FlowFit:
         seed: int = 0,
         sentences: Sequence[str] | None = None,
         encoder: TransformerEncoder | None = None,
-        spread: float | None = None,
+        plain: Moments | None = None,
     ) -> None:
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
         if recipe.dropout and not on_the_fly:
@@ -96,10 +99,11 @@ class FlowFit:
         self.held_out = rows.gathered(x, rows.rows_of(held_out, recipe.unit)) if len(held_out) else None
         self.train_moments = moments = rows.moments_of_rows(x, self.train_rows)
         affine, self.gaussian = rows.affine_start(moments, recipe)
-        spread = spread or rows.plain_spread(encoder, sentences) or rows.participation_ratio(moments)
-        self.left_alone = rows.reason_to_leave(recipe, spread)
+        plain = plain or rows.plain_moments(encoder, sentences) or moments
+        self.left_alone = rows.reason_to_leave(recipe, rows.participation_ratio(plain))
+        self.spread = rows.is_spread(recipe, moments, plain)
         glow = build_glow(affine.dim_out, recipe.glow, seed)
-        kept = rows.kept_directions(recipe, affine.dim_out, rows.effective_rank(moments))
+        kept = rows.kept_directions(recipe, affine.dim_out, self.spread)
         self.module = BertFlow(FlowMap(affine, glow, kept), recipe, encoder)
         source = sentences if on_the_fly and sentences is not None else x
         batches = rows.ShuffledBatches(source, units, recipe.batch_size, seed, recipe.unit)
@@ -181,7 +185,13 @@ class FlowFit:
             )
         if self.finished and chosen.name == "start":
             logger.warning("No step of the flow had fewer held-out bits than its start, so the start is kept.")
-        return FittedFlow(identity_map(flow.dim_in) if self.left_alone else flow, record)
+        return FittedFlow(self._used(flow), record)
+
+    def _used(self, flow: FlowMap) -> FlowMap | AffineMap | BandMap:
+        """What maps embeddings: the flow, its bands where the recipe keeps a tail, or nothing at all."""
+        if self.left_alone:
+            return identity_map(flow.dim_in)
+        return two_bands(flow, self.recipe.tail) if self.spread and self.recipe.tail else flow
 
     def train_sample(self) -> Tensor:
         """Training rows, at most as many as are ever held out."""
@@ -221,7 +231,7 @@ def fit_flow(
     preset: str | Recipe = "default",
     random_state: int = 0,
     trainer: Mapping[str, Any] | None = None,
-    spread: float | None = None,
+    plain: Moments | None = None,
     sentences: Sequence[str] | None = None,
     encoder: TransformerEncoder | None = None,
     advance: Advance | None = None,
@@ -234,8 +244,7 @@ def fit_flow(
         preset: A row of ``PRESETS``, or a recipe.
         random_state: Random seed for the held-out rows, the flow's first weights, and the order of the rows.
         trainer: Options of Lightning's Trainer, as ``{"max_steps": 100}``; they override the recipe's.
-        spread: Participation ratio of the plain mean pooling, which decides whether "auto" leaves the embeddings alone;
-            that of ``x`` by default.
+        plain: Moments of the plain mean pooling, which decide what "auto" does; those of ``x`` by default.
         sentences: As for ``FlowFit``.
         encoder: As for ``FlowFit``.
         advance: Is told how many more steps are done, if it is given.
@@ -248,7 +257,7 @@ def fit_flow(
 
     Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.recipe``.
     """
-    fit = FlowFit(x, resolve(preset, changes), random_state, sentences, encoder, spread)
+    fit = FlowFit(x, resolve(preset, changes), random_state, sentences, encoder, plain)
     if fit.recipe.dropout:
         pl.seed_everything(random_state, verbose=False)
     fit.run(quiet_trainer(trainer_options(fit.recipe, len(x)), trainer, advance))

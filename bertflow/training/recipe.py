@@ -1,10 +1,11 @@
-"""What a fit is asked for and what it reports: recipes in, a record out.
+"""What a fit is asked for: recipes, and presets.
 
-A preset is a recipe, named for what it reproduces.
+A preset is a recipe, named for what it reproduces, or for its purpose, with a version.
 
-``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says, ``default`` what we
-recommend. Each deviation between them is a field that says what the released code and the paper have. Sources, unless
-another is named:
+``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says. ``similarity-2``,
+``search-2`` and ``both-2`` are what we recommend for each purpose; who types ``default`` gets ``similarity-2``.
+``default-1`` is what ``default`` was before: what earlier versions recorded by that name. Each deviation between them
+is a field that says what the released code and the paper have. Sources, unless another is named:
 
     released   bohanli/BERT-flow@7fa8f6d: run_siamese.py, optimization_bert_flow.py, scripts/train_siamese.sh
     paper      Li et al. 2020, arXiv:2011.05864
@@ -13,9 +14,6 @@ another is named:
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
-
-import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
@@ -42,20 +40,33 @@ LEAST: Mapping[str, float] = {
 """The least values of a recipe."""
 
 
+DEFAULT, FIRST = "default", "default-1"
+"""What stands for the present recipe for similarity, and the recipe that earlier versions recorded by that name."""
+PURPOSES: Mapping[str, str] = {"similarity": "similarity-2", "search": "search-2", "both": "both-2"}
+"""What embeddings are for -> the preset for that."""
+Purpose = Literal["similarity", "search", "both"]
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a flow is built and trained. Each field also says what the released code and the paper have."""
 
     preset: str = "default"
-    """The preset that the other fields depart from: default, paper-tf, paper-tf-nli, paper-text or paper-text-nli."""
+    """The preset that the other fields depart from: similarity-2 (or default), search-2, both-2, default-1, paper-tf,
+    paper-tf-nli, paper-text or paper-text-nli."""
     glow: GlowConfig = field(default_factory=GlowConfig)
     """Shape and start of the flow."""
     start: Literal["whitening", "none"] = "whitening"
     """What comes before the flow: whitening without null directions, or nothing. Released and paper: none."""
     n_components: int | Literal["auto", "all"] = "auto"
-    """Number of directions that the embedding keeps, largest variance first; "all" that are not null, which is better
-    for search; or "auto": all of a steep spectrum, 96 of a spread one, and no change where the embeddings look
-    calibrated already. Released and paper: all, null directions included."""
+    """Number of directions that the embedding keeps, largest variance first; "all" that are not null; or "auto": all of
+    a steep spectrum, and of one that is spread what flow.tail says. Released and paper: all, null directions
+    included."""
+    tail: float | None = None
+    """With "auto", on a spread spectrum: the weight of the directions behind the first quarter. 0 cuts them off, as for
+    similarity, and changes nothing where the embeddings look calibrated already. Above 0, both bands have unit length,
+    and the cosine of the second counts so much: 1 for search, 0.5 for both. None is the rule of default-1: the first
+    96, judged by the spectrum of the rows themselves. Released and paper: none."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
     """Optimizer. Released: AdamW without bias correction, eps 1e-6, decay on all variables of the flow. Paper: Adam."""
     learning_rate: float = 1e-3
@@ -98,8 +109,10 @@ class Recipe:
     """Weights to keep: those with the fewest held-out bits, the start included, or the last. Released: last."""
 
     def __post_init__(self) -> None:
+        if self.preset == DEFAULT:  # what is recorded has a version: the two differ in this field alone
+            object.__setattr__(self, "preset", FIRST if self.tail is None else PURPOSES["similarity"])
         require_types(self, "flow")
-        require_least(self, "flow", LEAST)
+        require_least(self, "flow", {**LEAST, **({} if self.tail is None else {"tail": 0})})
         if not 0 <= self.ema < 1:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:
@@ -161,13 +174,36 @@ PAPER_TEXT = replace(
 )
 
 PRESETS: Mapping[str, Recipe] = {
-    "default": Recipe(),
+    FIRST: Recipe(preset=FIRST),
+    "similarity-2": Recipe(preset="similarity-2", tail=0.0),
+    "search-2": Recipe(preset="search-2", tail=1.0),
+    "both-2": Recipe(preset="both-2", tail=0.5),
     "paper-tf": PAPER_TF,
     "paper-tf-nli": replace(PAPER_TF, preset="paper-tf-nli", learning_rate=2e-5, epochs=0.15),
     "paper-text": PAPER_TEXT,
     "paper-text-nli": replace(PAPER_TEXT, preset="paper-text-nli", learning_rate=2e-5, epochs=0.15),
 }
-"""Recipes by name. "-nli" is the schedule for NLI text, the others are for the target text."""
+"""Recipes by name. "-nli" is the schedule for NLI text, the others are for the target text. A row that was recorded
+never changes: a better one gets a version of its own."""
+
+
+def preset_for(preset: str | None = None, purpose: str | None = None) -> str:
+    """The name of the preset for a purpose, or the one that is named.
+
+    Raises:
+        UnknownNameError: If there is no such preset or purpose.
+        UsageError: If both are named, and the preset is not the one for the purpose.
+    """
+    named = {DEFAULT: PURPOSES["similarity"], **{name: name for name in PRESETS}}
+    wanted = lookup("preset", named, preset or DEFAULT)
+    if purpose is None:
+        return wanted
+    row = lookup("purpose", PURPOSES, purpose)
+    if preset not in (None, DEFAULT, row):
+        raise UsageError(
+            f"The purpose {purpose} has the preset {row}, but {preset} is named, too. Leave one of them out."
+        )
+    return row
 
 
 def recipe_changes(recipe: Recipe) -> dict[str, Any]:
@@ -188,7 +224,7 @@ def resolve(preset: str | Recipe, changes: Mapping[str, Any] | None = None) -> R
         UnknownNameError: If there is no such preset or field.
         UsageError: If a value is out of range.
     """
-    recipe = preset if isinstance(preset, Recipe) else lookup("preset", PRESETS, preset)
+    recipe = preset if isinstance(preset, Recipe) else PRESETS[preset_for(preset)]
     changes = dict(changes or {})
     for name in changes:
         lookup("option of a recipe", Recipe.__dataclass_fields__, name)
@@ -200,144 +236,3 @@ def resolve(preset: str | Recipe, changes: Mapping[str, Any] | None = None) -> R
     if "epochs" in changes:
         changes.setdefault("steps", 0)
     return replace(recipe, **changes)
-
-
-@dataclass(frozen=True)
-class Gaussianity:
-    """Departures of n rows of z from N(0, I); every number is 0 for a perfect fit and infinitely many rows.
-
-    Attributes:
-        n: Number of rows.
-        norm_ks: Largest gap between the distribution of |z|^2 and chi-square, in [0, 1] (Kolmogorov-Smirnov).
-        mean: Root mean square of the means of the dimensions.
-        variance: Root mean square of their variances less 1.
-        skewness: Root mean square of their skewnesses.
-        kurtosis: Root mean square of their excess kurtoses.
-        covariance: Root mean square of the covariances of different dimensions.
-        sampling: Expected ``mean`` and ``covariance`` for n rows of N(0, I): 1 / sqrt(n).
-    """
-
-    n: int
-    norm_ks: float
-    mean: float
-    variance: float
-    skewness: float
-    kurtosis: float
-    covariance: float
-    sampling: float
-
-
-def gaussianity(z: NDArray[np.floating]) -> Gaussianity:
-    """Measure the rows z (n, dim), n >= 2."""
-    from scipy import stats  # takes half a second
-
-    z = np.asarray(z, dtype=np.float64)
-    n, dim = z.shape
-    covariance = np.cov(z, rowvar=False, bias=True).reshape(dim, dim)
-    standard = (z - z.mean(0)) / np.sqrt(np.diag(covariance).clip(min=np.finfo(np.float64).tiny))
-    return Gaussianity(
-        n=n,
-        norm_ks=float(stats.kstest(np.square(z).sum(1), stats.chi2(dim).cdf).statistic),
-        mean=_rms(z.mean(0)),
-        variance=_rms(np.diag(covariance) - 1),
-        skewness=_rms((standard**3).mean(0)),
-        kurtosis=_rms((standard**4).mean(0) - 3),
-        covariance=_rms(covariance[~np.eye(dim, dtype=bool)]),
-        sampling=float(1 / np.sqrt(n)),
-    )
-
-
-def _rms(values: NDArray[np.float64]) -> float:
-    return float(np.sqrt(np.square(values).mean())) if values.size else 0.0
-
-
-@dataclass(frozen=True)
-class FitRecord:
-    """How a flow was fitted, and how well. Bits are per dimension of the density; lower is better.
-
-    Attributes:
-        preset: Row of ``PRESETS``.
-        seed: Random seed for the held-out rows, the first weights and the order of the rows.
-        n_train: Rows trained on.
-        n_held_out: Rows that judged the fit.
-        dim_in: Width of the embeddings.
-        rank: Number of directions that are not null.
-        n_null: Number of null directions.
-        dim_out: Directions that the calibrated embedding keeps.
-        steps: Steps of the optimizer.
-        seconds: Duration of the training.
-        kept: The chosen state: "start", or "step 96".
-        left_alone: Why the embeddings are left as they are, in words; None where they are not. Then the bits and
-            ``gaussianity`` are those of the start, the Gaussian.
-        interrupted: Whether the fit was stopped before its end.
-        dropout: Whether the encoder was in the loop, with its dropout on.
-        train_bits: Bits of (a sample of) the training rows.
-        train_bits_gaussian: The same under the Gaussian of full covariance; None where the flow keeps null directions,
-            since densities on different dimensions do not compare.
-        held_out_bits: Bits of the held-out rows; None where there are none.
-        held_out_bits_gaussian: The same under the Gaussian.
-        gaussianity: Of z, on the held-out rows; on the training rows where there are none.
-    """
-
-    preset: str
-    seed: int
-    n_train: int
-    n_held_out: int
-    dim_in: int
-    rank: int
-    n_null: int
-    dim_out: int
-    steps: int
-    seconds: float
-    kept: str
-    left_alone: str | None
-    interrupted: bool
-    dropout: bool
-    train_bits: float
-    train_bits_gaussian: float | None
-    held_out_bits: float | None
-    held_out_bits_gaussian: float | None
-    gaussianity: Gaussianity
-
-    def summary(self) -> str:
-        """One line."""
-        if self.left_alone:
-            return self.left_alone
-        name, _, flow, normal = self._judged()[0 if self.held_out_bits is None else 1]
-        return (
-            f"{name}: {flow} bits per dimension, full-covariance Gaussian {normal}; {self.steps:,} steps in "
-            f"{self.seconds:.0f} s, kept: {self.kept}"
-        )
-
-    def to_markdown(self) -> str:
-        """A short report."""
-        if self.left_alone:
-            return f"# Fit of a flow\n\nPreset `{self.preset}`, {self.n_train:,} rows, {self.left_alone}.\n"
-        table = "\n".join(f"| {' | '.join(row)} |" for row in self._judged())
-        z = self.gaussianity
-        return f"""# Fit of a flow
-
-Preset `{self.preset}`, seed {self.seed}: {self.steps:,} steps in {self.seconds:.0f} s; kept: {self.kept}\
-{" (interrupted)" if self.interrupted else ""}.
-{self.dim_in} dimensions, {self.n_null} of them null; the calibrated embedding has {self.dim_out}.
-
-| rows | n | bits per dimension, flow | full-covariance Gaussian |
-|---|---|---|---|
-{table}
-
-Departure of z from N(0, I) on {z.n:,} rows; 0 is none, and chance alone gives the first two about {z.sampling:.3f}:
-
-| means | covariances | variances | skewness | excess kurtosis | norms (Kolmogorov-Smirnov) |
-|---|---|---|---|---|---|
-| {z.mean:.3f} | {z.covariance:.3f} | {z.variance:.3f} | {z.skewness:.3f} | {z.kurtosis:.3f} | {z.norm_ks:.3f} |
-
-A better density is not a better similarity: held-out bits do not rank calibrators by Spearman. Evaluate.
-"""
-
-    def _judged(self) -> list[tuple[str, ...]]:
-        """Name and number of the training rows and of the held-out rows, and their bits by flow and by Gaussian."""
-        rows = (
-            ("training", self.n_train, self.train_bits, self.train_bits_gaussian),
-            ("held out", self.n_held_out, self.held_out_bits, self.held_out_bits_gaussian),
-        )
-        return [(name, f"{n:,}", *("-" if each is None else f"{each:.4f}" for each in bits)) for name, n, *bits in rows]

@@ -13,8 +13,9 @@ coordinates, largest variance of x first. In most of what was measured, the spec
     effective rank = exp(entropy of the shares of variance),   from 1 to dim          (Roy & Vetterli 2007)
 
 Where a few directions hold the variance (a plain masked-language-model BERT, [CLS] of an inner layer), meaning lies in
-the others, and all are kept. Where it is spread, the tail is noise to similarity, and "auto" keeps ``KEPT``. Search
-is better with all directions in any case.
+the others, and all are kept. Where it is spread, the tail is noise to similarity, which keeps the first quarter, while
+search needs the tail: it is scaled apart, as a band of its own (``bertflow.bands``). The spectrum is that of the plain
+mean pooling, as below; ``default-1`` took that of the rows, with ``STEEP_1`` and ``KEPT_1``.
 
 Whether a calibrator is needed, the spread of the plain mean pooling tells in most of what was measured:
 
@@ -22,8 +23,8 @@ Whether a calibrator is needed, the spread of the plain mean pooling tells in mo
 
 Above ``CALIBRATED`` there were only layers tuned for sentences: there, calibration costs similarity, and "auto" changes
 nothing. Pooling by token frequency has a wider spread, so where the encoder is at hand, its plain mean is used instead.
-The bound fails on text of one narrow kind, and search gains on those layers too (benchmarks/EXPLORED.md). Users who
-name a number of directions, or "all", skip this check.
+The bound fails on text of one narrow kind, and search gains on those layers too (benchmarks/EXPLORED.md). Recipes for
+search, and users who name a number of directions, or "all", skip this check.
 """
 
 import math
@@ -39,6 +40,7 @@ from scipy.special import entr
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map, whitening_map
+from bertflow.bands import head_of
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
@@ -194,10 +196,10 @@ class InOrder:
         return iter(self.rows.split(self.size) if len(self.rows) else ())
 
 
-KEPT = 96
-"""Directions that "auto" keeps of a spread spectrum."""
-STEEP = 62.0
-"""Effective rank up to which "auto" keeps all directions."""
+STEEP = 54.0
+"""Effective rank of the plain mean pooling up to which "auto" keeps all directions."""
+KEPT_1, STEEP_1 = 96, 62.0
+"""The same of ``default-1``: directions that it keeps of a spread spectrum, and its bound on the rows' own."""
 CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration cost similarity in all that was measured."""
 LOOKED_AT = 4096
@@ -208,33 +210,48 @@ the flow sees the numbers as they are: larger ones have squares that float32 doe
 the shifts that it starts with."""
 
 
-def kept_directions(recipe: Recipe, rank: int, spectrum: float) -> int:
+def is_spread(recipe: Recipe, moments: Moments, plain: Moments) -> bool:
+    """Whether "auto" treats the tail of the spectrum apart.
+
+    Args:
+        recipe: Only one with ``n_components="auto"`` does.
+        moments: Of the rows.
+        plain: Of the plain mean pooling.
+    """
+    if not _chooses(recipe):
+        return False
+    return effective_rank(moments) > STEEP_1 if recipe.tail is None else effective_rank(plain) > STEEP
+
+
+def kept_directions(recipe: Recipe, rank: int, spread: bool) -> int:
     """How many of the flow's coordinates the embedding keeps.
 
     Args:
         recipe: May name a number, or all.
         rank: Number of directions that the flow acts on.
-        spectrum: Effective rank of the rows.
+        spread: What ``is_spread`` says.
     """
     wanted = recipe.n_components
     if not isinstance(wanted, str):
         return wanted
-    return min(rank, KEPT) if _chooses(recipe) and spectrum > STEEP else rank
+    if not spread or recipe.tail:
+        return rank
+    return min(rank, KEPT_1) if recipe.tail is None else head_of(rank)
 
 
 def reason_to_leave(recipe: Recipe, spread: float) -> str | None:
     """Why the embeddings are left as they are, in words; None where a calibrator is wanted or may help.
 
     Args:
-        recipe: Only one with ``n_components="auto"`` may leave them.
+        recipe: Only one with ``n_components="auto"`` may leave them, and none that keeps a tail.
         spread: Participation ratio of the plain mean pooling.
     """
-    if not _chooses(recipe) or spread <= CALIBRATED:
+    if not _chooses(recipe) or recipe.tail or spread <= CALIBRATED:
         return None
     return (
         f"left alone: the variance is spread over {spread:.0f} directions (participation ratio, above {CALIBRATED:g}), "
         "as in layers that were tuned for sentences already, where calibration costs similarity. To calibrate in any "
-        "case, which can help search, give n_components: all, or a number"
+        "case, which can help search, give purpose: search or both, or n_components: all, or a number"
     )
 
 
@@ -255,8 +272,8 @@ def entropy_rank(shares: Float64) -> float:
     return float(np.exp(entr(shares).sum()))
 
 
-def plain_spread(encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None) -> float | None:
-    """Participation ratio of the plain mean of the layers that a pooling by token frequency reads; else None."""
+def plain_moments(encoder: SentenceEncoder | None = None, sentences: Sequence[str] | None = None) -> Moments | None:
+    """Moments of the plain mean of the layers that a pooling by token frequency reads; None for other poolings."""
     if not isinstance(encoder, TransformerEncoder) or not sentences:
         return None
     pooling = parse_pooling(encoder.describe()["pooling"])
@@ -264,7 +281,7 @@ def plain_spread(encoder: SentenceEncoder | None = None, sentences: Sequence[str
         return None
     plain = str(replace(pooling, tokens="mean"))
     sample = sentences[:: max(1, len(sentences) // LOOKED_AT)][:LOOKED_AT]
-    return participation_ratio(Moments.of(encoder.encode_poolings(sample, [plain])[plain]))
+    return Moments.of(encoder.encode_poolings(sample, [plain])[plain])
 
 
 def _chooses(recipe: Recipe) -> bool:

@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from bertflow.bands import BandMap
 from bertflow.calibration.base import Provenance, load_calibrator
 from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.errors import UnknownNameError, UsageError
@@ -101,7 +103,8 @@ def test_a_saved_calibrator_is_the_same(calibrator, x, tmp_path):
     loaded = load_calibrator(tmp_path / "flow")
     np.testing.assert_array_equal(loaded.transform(x), calibrator.transform(x))
     np.testing.assert_array_equal(loaded.score_samples(x), calibrator.score_samples(x))
-    assert loaded.get_params() == calibrator.get_params()
+    assert loaded.recorded() == calibrator.recorded()
+    assert loaded.preset == "similarity-2"  # the version of default
     assert loaded.facts_ == json.loads(json.dumps(calibrator.facts_))
 
 
@@ -110,7 +113,7 @@ def test_a_flow_fitted_elsewhere_becomes_the_same_calibrator(calibrator, x):
     provenance = Provenance({"encoder": "toy"}, None)
     made = FlowCalibrator.of(fit_flow(x, recipe), recipe, Moments.of(x), provenance)
     np.testing.assert_array_equal(made.transform(x), calibrator.transform(x))
-    assert made.get_params() == calibrator.get_params()
+    assert made.recorded() == calibrator.recorded()
     assert made.provenance is provenance
 
 
@@ -121,7 +124,7 @@ def test_a_seed_is_a_whole_number(x, random_state):
 
 
 def test_an_unknown_preset_is_said_at_the_fit(x):
-    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'papper'\. Known: default, "):
+    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'papper'\. Known: default, default-1, "):
         FlowCalibrator(preset="papper").fit(x)
 
 
@@ -136,3 +139,34 @@ def test_what_looks_calibrated_is_handed_through_and_keeps_a_density(tmp_path):
     loaded = load_calibrator(tmp_path / "alone")
     np.testing.assert_array_equal(loaded.transform(x), x)
     assert loaded.facts_["left_alone"] == alone.facts_["left_alone"]
+
+
+@pytest.mark.parametrize(("purpose", "preset"), [("similarity", "similarity-2"), ("search", "search-2")])
+def test_a_purpose_is_recorded_as_its_preset(purpose, preset, x, tmp_path):
+    given = FlowCalibrator(purpose=purpose, changes=QUICK)
+    assert clone(given).get_params() == given.get_params()
+    fitted = given.fit(x)
+    assert (fitted.preset, fitted.purpose, fitted.facts_["preset"]) == ("default", purpose, preset)
+    fitted.save(tmp_path / "saved")
+    loaded = load_calibrator(tmp_path / "saved")
+    assert (loaded.preset, loaded.purpose) == (preset, None)
+    np.testing.assert_array_equal(loaded.transform(x), FlowCalibrator(preset, changes=QUICK).fit(x).transform(x))
+
+
+def test_bands_of_a_flow_come_back_have_its_density_and_no_inverse(tmp_path):
+    x = np.random.default_rng(0).normal(size=(600, 64)).astype(np.float32)
+    options = {"changes": {"epochs": 1, "glow": {"hidden": 8}}, "trainer": {"accelerator": "cpu"}}
+    fitted = FlowCalibrator(purpose="search", **options).fit(x)
+    flow = FlowCalibrator("search-2", "all", **options).fit(x)
+    assert isinstance(fitted.map, BandMap)
+    np.testing.assert_array_equal(fitted.score_samples(x), flow.score_samples(x))
+    assert fitted.sample(3).shape == (3, 64)
+    with pytest.raises(UsageError, match="there is no inverse"):
+        fitted.inverse_transform(fitted.transform(x))
+    fitted.save(tmp_path / "saved")
+    np.testing.assert_array_equal(load_calibrator(tmp_path / "saved").transform(x), fitted.transform(x))
+
+
+def test_a_preset_and_another_purpose_are_refused_at_the_fit(x):
+    with pytest.raises(UsageError, match=r"^The purpose both has the preset both-2, but paper-tf is named, too\."):
+        FlowCalibrator("paper-tf", purpose="both").fit(x)

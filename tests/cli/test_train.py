@@ -23,6 +23,7 @@ from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.store.build import locked
+from bertflow.training.recipe import preset_for
 from bertflow.training.trainer import build_trainer
 
 
@@ -268,7 +269,7 @@ CONFIGS = [path for path in sorted((REPOSITORY / "configs").glob("*.yaml")) if "
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
 def test_every_config_can_be_read_and_names_its_preset(path):
     options = parse_options(["--config", str(path)])
-    assert yaml.safe_load(path.read_text())["flow"]["preset"] == options.flow.preset
+    assert preset_for(yaml.safe_load(path.read_text())["flow"]["preset"]) == options.flow.preset
 
 
 def test_a_list_of_files_is_a_list():
@@ -303,8 +304,10 @@ SEE = "`python train.py --print_config` shows all options with their values."
          "configs/default.yaml."),
         (["--trainer.max_epochs=x"], 2, f"The option trainer.max_epochs cannot be x. {SEE}"),
         (["--flow.keep=x"], 2, f"The option flow.keep cannot be x. Choose from ['best', 'last']. {SEE}"),
-        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, paper-tf, paper-tf-nli, paper-text, "
-         "paper-text-nli."),
+        (["--flow.preset=paper-tf", "--purpose=search"], 2, "The purpose search has the preset search-2, but paper-tf "
+         "is named, too. Leave one of them out."),
+        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, default-1, similarity-2, search-2, both-2, "
+         "paper-tf, paper-tf-nli, paper-text, paper-text-nli."),
         (["--flow.glow.coupling=x"], 2, "Unknown coupling 'x'. Known: additive, affine."),
         (["--trainer.precision=bf16-mixed"], 2, "The flow's mathematics needs float32 or better, but trainer.precision "
          "is bf16-mixed. Choose 32-true or 64-true; encoder.dtype sets the encoder's own precision."),

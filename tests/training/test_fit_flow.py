@@ -6,7 +6,10 @@ import pytest
 import torch
 from scipy import stats
 
+from bertflow.bands import BandMap
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.flow.glow import FlowMap
+from bertflow.moments import Moments
 from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.fitting import FlowFit, fit_flow, trainer_options
 from bertflow.training.recipe import PRESETS, resolve
@@ -231,16 +234,38 @@ def test_embeddings_that_look_calibrated_are_left_alone_and_the_record_says_why(
         (70, {}),
         (90, {"n_components": 20}),
         (90, {"n_components": "all"}),
-        (90, {"spread": 30.0}),
+        (90, {"plain": Moments.of(np.random.default_rng(0).normal(size=(300, 30)))}),
+        (90, {"preset": "search-2"}),
+        (90, {"preset": "both-2"}),
         (90, {"preset": "paper-text"}),
     ],
-    ids=["a narrower cloud", "a number", "all", "a narrow plain mean", "the paper's preset"],
+    ids=["a narrower cloud", "a number", "all", "a narrow plain mean", "search", "both", "the paper's preset"],
 )
 def test_a_flow_is_fitted_where_it_may_help_or_is_wanted(dim, options):
     small = {"epochs": 1, "glow": {"hidden": 8}}
     fitted = fit_flow(isotropic(dim), **small, **options)
     assert fitted.record.left_alone is None
     assert fitted.record.steps > 0
+
+
+@pytest.mark.parametrize(("name", "c"), [("search-2", 1.0), ("both-2", 0.5)])
+def test_a_spread_spectrum_has_two_bands_of_the_flow_where_the_tail_counts(name, c):
+    x, options = isotropic(70), {"epochs": 1, "glow": {"hidden": 8}}
+    banded, flow = fit_flow(x, name, **options).map, fit_flow(x, name, **options, n_components="all").map
+    assert isinstance(banded, BandMap)
+    y, rows = flow(torch.tensor(x)).numpy(), torch.tensor(x)
+    head, tail = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (y[:, :17], y[:, 17:]))
+    np.testing.assert_allclose(banded(rows).numpy(), np.hstack([head, np.sqrt(c) * tail]), atol=1e-5)
+    cut = fit_flow(x, "similarity-2", **options).map
+    np.testing.assert_allclose(cut(rows).numpy(), y[:, :17], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["similarity-2", "search-2", "both-2"])
+def test_a_steep_spectrum_keeps_all_for_every_purpose(name):
+    steep = isotropic(70) * np.geomspace(1, 1e-3, 70, dtype=np.float32)
+    fitted = fit_flow(steep, name, epochs=1, glow={"hidden": 8})
+    assert isinstance(fitted.map, FlowMap)
+    assert fitted.map.dim_out == 70
 
 
 def test_more_directions_than_there_are_are_refused(embeddings):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.training.recipe import gaussianity
+from bertflow.training.record import gaussianity
 
 
 @pytest.fixture

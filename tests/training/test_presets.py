@@ -3,7 +3,8 @@ from dataclasses import replace
 import pytest
 
 from bertflow.errors import UnknownNameError, UsageError
-from bertflow.training.recipe import PRESETS, Recipe, recipe_changes, resolve
+from bertflow.flow import GlowConfig
+from bertflow.training.recipe import PRESETS, PURPOSES, Recipe, preset_for, recipe_changes, resolve
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -62,7 +63,7 @@ def test_an_unknown_option_lists_the_known_ones(changes, message):
 
 
 def test_an_unknown_preset_lists_the_known_ones():
-    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, paper-tf, paper-tf-nli, "):
+    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, default-1, similarity-2, "):
         resolve("paper")
 
 
@@ -74,8 +75,8 @@ def test_an_unknown_preset_lists_the_known_ones():
         ({"unit": 2, "batch_size": 3}, "flow.batch_size must be a multiple of flow.unit (2), got 3."),
         (
             {"start": "none", "n_components": 5},
-            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'default' has "
-            "none. Set flow.start to whitening, or leave n_components out.",
+            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'default-1' "
+            "has none. Set flow.start to whitening, or leave n_components out.",
         ),
     ],
 )
@@ -83,3 +84,48 @@ def test_a_value_out_of_range_is_refused(changes, message):
     with pytest.raises(UsageError) as caught:
         Recipe(**changes)
     assert str(caught.value) == message
+
+
+def test_who_types_default_gets_the_present_recipe_and_its_version():
+    assert resolve("default") == PRESETS["similarity-2"]
+    assert resolve("default", {"epochs": 2}).preset == "similarity-2"
+
+
+def test_the_first_default_never_changes():
+    # Artefacts that earlier versions recorded as "default" were made so.
+    first = PRESETS["default-1"]
+    assert first == Recipe()
+    assert (first.tail, first.n_components, first.start) == (None, "auto", "whitening")
+    assert (first.epochs, first.steps, first.batch_size, first.learning_rate) == (4.0, 375, 256, 1e-3)
+    assert (first.optimizer, first.decay, first.warmup_steps, first.held_out) == ("adam", "cosine", 200, 0.05)
+    assert first.glow == GlowConfig()
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_a_purpose_is_a_preset(purpose):
+    row = PURPOSES[purpose]
+    assert preset_for(None, purpose) == preset_for("default", purpose) == preset_for(row, purpose) == row
+    assert {**vars(PRESETS[row]), "preset": "", "tail": 0} == {**vars(PRESETS["similarity-2"]), "preset": ""}
+
+
+@pytest.mark.parametrize(
+    ("preset", "purpose", "message"),
+    [
+        (
+            "similarity-2",
+            "search",
+            "The purpose search has the preset search-2, but similarity-2 is named, too. Leave one of them out.",
+        ),
+        (
+            "default-1",
+            "similarity",
+            "The purpose similarity has the preset similarity-2, but default-1 is named, too. Leave one of them out.",
+        ),
+        (None, "clusters", "Unknown purpose 'clusters'. Known: similarity, search, both."),
+        ("paper", "search", "Unknown preset 'paper'. Known: default, default-1, similarity-2, search-2, both-2, "),
+    ],
+)
+def test_a_preset_that_contradicts_the_purpose_is_refused(preset, purpose, message):
+    with pytest.raises(UsageError) as caught:
+        preset_for(preset, purpose)
+    assert str(caught.value).startswith(message)
