@@ -21,7 +21,9 @@ from bertflow.affine import whitening_map
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
-from bertflow.training.rows import KEPT, STEEP, effective_rank, participation_ratio
+from bertflow.training.rows import KEPT_1 as KEPT
+from bertflow.training.rows import STEEP_1 as STEEP
+from bertflow.training.rows import effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
 BLOCKS: Mapping[str, int] = {"minilm": 6, "mlm4": 4}

@@ -71,13 +71,14 @@ class Bench:
 
     def default(self, data: Embedded, one: StandIn, setting: str, seed: int) -> tuple[str, torch.nn.Module, Facts]:
         """The pooling and the map of the default, and what it says of itself."""
-        ratio = participation_ratio(Moments.of(np.array(data.fitted[one.mean])))
+        plain = Moments.of(np.array(data.fitted[one.mean]))
+        ratio = participation_ratio(plain)
         if ratio > CALIBRATED:
             unchanged = identity_map(data.fitted[one.pooling].shape[1])
             return one.pooling, unchanged, {"left alone": f"participation ratio {ratio:.0f}"}
         key = (one.encoder, one.soft, setting, seed)
         if key not in self.flows:
-            self.flows[key] = fit_flow(np.array(data.fitted[one.soft]), random_state=seed, spread=ratio)
+            self.flows[key] = fit_flow(np.array(data.fitted[one.soft]), random_state=seed, plain=plain)
         record = self.flows[key].record
         facts = {"participation ratio": ratio, "kept": record.kept, "seconds": record.seconds}
         bits = {"held-out bits": record.held_out_bits, "Gaussian": record.held_out_bits_gaussian}

@@ -26,16 +26,13 @@ from bertflow.evaluation.systems import SharedPass
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs
-from bertflow.training.rows import CALIBRATED, LOOKED_AT, effective_rank, participation_ratio
+from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
 FIRST_LAST = "sif(1,-1)+whitening"
 """Reads the first and the last block, as BERT-flow does: only where the layers may be chosen."""
-STEEP = 54.0
-"""Effective rank of the plain mean up to which few directions hold the variance and all are wanted: at most 45 in MLM4,
-at least 64 in the inner layers of MiniLM."""
 UNCUT = (FIRST_LAST, "sif+whitening", "whitening")
 RECIPES: Mapping[str, tuple[str, ...]] = {
     "similarity": ("soft-sif+whitening({k})", "whitening({k})"),

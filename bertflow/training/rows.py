@@ -197,7 +197,8 @@ class InOrder:
 
 
 STEEP = 54.0
-"""Effective rank of the plain mean pooling up to which "auto" keeps all directions."""
+"""Effective rank of the plain mean pooling up to which "auto" keeps all directions: at most 45 in a small plain BERT,
+at least 64 in the inner layers of MiniLM."""
 KEPT_1, STEEP_1 = 96, 62.0
 """The same of ``default-1``: directions that it keeps of a spread spectrum, and its bound on the rows' own."""
 CALIBRATED = 75.0
