@@ -14,7 +14,7 @@ from sklearn.base import clone
 
 import bertflow
 from bertflow.cli import main
-from bertflow.runs import recipe_of
+from bertflow.runs import asked_recipe
 
 FIXTURES = Path(__file__).parent / "fixtures"
 EXPECTED = load_file(FIXTURES / "edition2" / "expected.safetensors")
@@ -104,7 +104,7 @@ def test_a_run_does_not_go_on_with_the_present_recipe(capsys):
 
 def test_python_goes_on_with_it_too():
     changes = {"glow": {"hidden": 8}, "learning_rate": 0.005, "batch_size": 32, "epochs": 4.0, "steps": 375}
-    assert recipe_of(changes, None, "half", "auto").preset == "default-1"
-    assert recipe_of(None, None, "half/checkpoints", "half/checkpoints/last.ckpt").preset == "default-1"
-    assert recipe_of(changes, None, "elsewhere", None).preset == "similarity-2"
-    assert recipe_of(changes, "search", "half", "auto").preset == "search-2"
+    assert asked_recipe(changes, None, "half", "auto").preset == "default-1"
+    assert asked_recipe(None, None, "half/checkpoints", "half/checkpoints/last.ckpt").preset == "default-1"
+    assert asked_recipe(changes, None, "elsewhere", None).preset == "similarity-2"
+    assert asked_recipe(changes, "search", "half", "auto").preset == "search-2"

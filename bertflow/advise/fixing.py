@@ -16,7 +16,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from typing_extensions import Unpack
 
@@ -26,6 +26,7 @@ from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
+from bertflow.training.recipe import Purpose
 
 if TYPE_CHECKING:
     from bertflow.advise.likely import Geometry, Shape
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("bertflow")
 
-Purpose = Literal["similarity", "search", "both"]
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
 EXPORTED = "sentence-transformers"

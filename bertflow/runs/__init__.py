@@ -122,7 +122,7 @@ def means_first(preset: str | None, *places: str | Path | None) -> bool:
     return any(read_run(run)["options"].get("flow", {}).get("preset") == DEFAULT for run in runs)
 
 
-def recipe_of(
+def asked_recipe(
     flow: Recipe | str | Mapping[str, Any] | None, purpose: str | None, output: str | Path | None, resume: Any
 ) -> Recipe:
     """The recipe that a training is asked for, by its arguments.

@@ -21,7 +21,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, recipe_of, require_trainable, trainable_encoder
+from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, asked_recipe, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import Purpose, Recipe
 from bertflow.training.record import FitRecord
@@ -178,7 +178,7 @@ def train(
     from bertflow.training.module import require_precision
     from bertflow.training.rows import require_row_each
 
-    recipe = recipe_of(flow, purpose, output, resume)
+    recipe = asked_recipe(flow, purpose, output, resume)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
     require_precision((trainer or {}).get("precision", "32-true"))
     require_seed(seed)
