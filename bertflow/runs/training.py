@@ -21,7 +21,7 @@ from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, asked_recipe, require_trainable, trainable_encoder
+from bertflow.runs import ModelOptions, PairOptions, Run, asked_recipe, read_pairs, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
 from bertflow.training.recipe import Purpose, Recipe
 from bertflow.training.record import FitRecord
