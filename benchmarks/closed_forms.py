@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, identity_map, whitening_map
+from bertflow.calibration.calibrators import AbstractClosedForm
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.moments import Moments
 
 
@@ -25,13 +27,11 @@ def partial_whitening(moments: Moments, power: float) -> AffineMap:
     return AffineMap(moments.mean, weight, inverse)
 
 
-def shrunk_whitening(moments: Moments, share: float) -> AffineMap:
-    """Whitening after ``share`` of the median variance was added to every direction."""
-    whitening = whitening_map(moments)
-    variance = whitening.inverse_weight.square().sum(1).numpy()
-    damping = np.sqrt(variance / (variance + share * np.median(variance)))
-    weight, inverse = whitening.weight.numpy() * damping, whitening.inverse_weight.numpy() / damping[:, None]
-    return AffineMap(moments.mean, weight, inverse)
+def spelled(spelling: str, moments: Moments) -> torch.nn.Module:
+    """A closed form of the package."""
+    calibrator = parse_calibrator(spelling)
+    assert isinstance(calibrator, AbstractClosedForm)
+    return calibrator.fit_moments(moments).map
 
 
 CLOSED_FORMS: Mapping[str, Callable[[Moments], AffineMap]] = {
@@ -42,11 +42,12 @@ CLOSED_FORMS: Mapping[str, Callable[[Moments], AffineMap]] = {
     **{f"whitening({k})": partial(whitening_at_most, dim_out=k) for k in (256, 192, 128, 96, 64)},
 }
 """What a recipe is compared with."""
-ALSO_TRIED: Mapping[str, Callable[[Moments], AffineMap]] = {
+ALSO_TRIED: Mapping[str, Callable[[Moments], torch.nn.Module]] = {
     **{f"partial({power})": partial(partial_whitening, power=power) for power in (0.25, 0.5, 0.75)},
-    **{f"shrunk({share})": partial(shrunk_whitening, share=share) for share in (0.25, 1.0, 4.0)},
+    **{name: partial(spelled, name) for name in ("ridge(0.25)", "ridge(1)", "ridge(4)")},
+    **{name: partial(spelled, name) for name in ("two-band(0.5)", "two-band(1)", "two-band(2)")},
 }
-"""Closed forms that are not part of the package."""
+"""Closed forms that no recipe is compared with."""
 
 
 def applied(fitted: torch.nn.Module, x: NDArray[np.floating]) -> NDArray[np.float32]:

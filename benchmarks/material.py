@@ -6,11 +6,15 @@ them are. Each set of sentences is embedded once for all poolings of an encoder,
     fitted on      transductive   the distinct sentences of the scored task itself
                    inductive      a mixture of four kinds of text that holds no evaluated sentence, by key
                    docstrings     sentences of docstrings; the retrieval pairs are not among them
+    collection     the texts of the retrieval pairs, which is what is searched
+
+The queries are halved once: recipes are chosen on one half and reported on the other, both among all texts.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +30,10 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES, TASKS
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.folders import open_model
+from bertflow.encoder.learned import TokenCounts
+from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, tokenize
+from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling
 from bertflow.evaluation.figures import ScoredTask, right_ranks
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key
@@ -66,7 +73,7 @@ class StandIn:
     @property
     def soft(self) -> str:
         """The soft version of ``sif``."""
-        return f"soft-{self.sif}"
+        return self.sif.replace("sif", "soft-sif")
 
 
 STAND_INS: Mapping[str, StandIn] = {
@@ -82,18 +89,11 @@ TUNED: Mapping[str, StandIn] = {
     "first-last": StandIn("minilm", "mean(1,-1)", "sif(1,-1)"),
 }
 """Calibrated already: a recipe must leave these alone, or nearly."""
-POOLINGS: Mapping[str, Sequence[str]] = {
-    encoder: tuple(
-        dict.fromkeys(
-            pooling
-            for one in (*STAND_INS.values(), *TUNED.values())
-            if one.encoder == encoder
-            for pooling in (one.pooling, one.sif, one.soft)
-        )
-    )
-    for encoder in ("minilm", "mlm4")
-}
-"""All that is embedded of each encoder, from one pass."""
+
+
+PLAIN = ("mean", "cls")
+"""How tokens become one vector a layer in all that is embedded, besides by frequency."""
+MAX_LENGTH = 128
 
 
 def evaluation_keys(data_dir: Path) -> set[str]:
@@ -133,46 +133,113 @@ def docstrings(n_pairs: int = 2_500, n_sentences: int = 12_000) -> tuple[list[st
     return docstring_corpus(n_pairs, n_sentences)
 
 
+class LayerPoolings(Mapping[str, Vectors]):
+    """Embeddings of the same sentences by pooling: of single layers as they are kept, of several joined from them.
+
+    Args:
+        folders: Hold one array a reduction and layer, ``sif(3).npy``.
+        blocks: Of the encoder.
+    """
+
+    def __init__(self, folders: Sequence[Path], blocks: int) -> None:
+        self.folders, self.blocks = folders, blocks
+
+    def __getitem__(self, spelling: str) -> Vectors:
+        pooling = parse_pooling(spelling)
+        names = [f"{pooling.tokens}({k}).npy" for k in pooling.resolve(self.blocks)]
+        found = [np.load(folder / name) for name in names for folder in self.folders if (folder / name).exists()]
+        joined: Vectors = np.hstack(found) if pooling.join == "concat" else np.mean(found, axis=0, dtype=np.float32)
+        return joined
+
+    def __iter__(self) -> Iterator[str]:
+        return (path.stem for folder in self.folders for path in folder.glob("*.npy"))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
 class Embedder:
-    """Embeds sets of sentences by every pooling of the stand-ins' encoders, and keeps what it made.
+    """Embeds sets of sentences by every layer of an encoder, and keeps what it made.
 
     Args:
         data_dir: Holds ``encoders/mlm-4x256``.
         cache: Where arrays are kept, by content.
+        more: Names and folders of more encoders.
     """
 
-    def __init__(self, data_dir: Path, cache: Path) -> None:
-        self.folders = {"minilm": embedded_encoder(), "mlm4": str(data_dir / "encoders" / "mlm-4x256")}
+    def __init__(self, data_dir: Path, cache: Path, more: Mapping[str, str] | None = None) -> None:
+        self.folders = {"minilm": embedded_encoder(), "mlm4": str(data_dir / "encoders" / "mlm-4x256"), **(more or {})}
         self.cache = cache
-        cache.mkdir(parents=True, exist_ok=True)
 
-    def embed(self, encoder: str, sentences: Sequence[str], counted: Sequence[str]) -> dict[str, Vectors]:
-        """Each pooling's embeddings (n, dim) of ``sentences``; ``sif`` counts the tokens of ``counted``."""
-        text = "\0".join((encoder, *POOLINGS[encoder], "", *sentences, "", *counted))
-        folder = self.cache / hashlib.sha256(text.encode()).hexdigest()[:24]
-        if not (folder / "done").exists():
-            folder.mkdir(exist_ok=True)
-            model = TransformerEncoder(self.folders[encoder], pooling="sif").count_tokens(counted)
-            for pooling, x in model.encode_poolings(sentences, POOLINGS[encoder]).items():
-                np.save(folder / f"{pooling}.npy", x)
-            (folder / "done").touch()
-        return {pooling: np.load(folder / f"{pooling}.npy", mmap_mode="r") for pooling in POOLINGS[encoder]}
+    def embed(self, encoder: str, sentences: Sequence[str], *counted: Sequence[str]) -> LayerPoolings:
+        """The embeddings of ``sentences`` by pooling; ``sif`` counts the tokens of the first of ``counted``.
+
+        One pass is enough for several texts to count, which may be asked for by themselves afterwards.
+        """
+        place = self.cache / _digest(encoder, sentences)
+        aside = {place / _digest(encoder, text): text for text in counted}
+        if any(not (folder / "done").exists() for folder in (place, *aside)):
+            self._write(self.folders[encoder], sentences, place, aside)
+        return LayerPoolings([place, *list(aside)[:1]], int((place / "done").read_text()))
+
+    @torch.no_grad()
+    def _write(self, model: str, sentences: Sequence[str], place: Path, counted: Mapping[Path, Sequence[str]]) -> None:
+        folder = open_model(model)
+        layers = range(folder.blocks + 1)
+        stack = BlockStack.load(folder, [Pooling(tuple(layers))])
+        cut = partial(tokenize, tokenizer=folder.tokenizer, max_length=MAX_LENGTH)
+        counts = {at: TokenCounts.of_text(text, cut, len(folder.tokenizer)) for at, text in counted.items()}
+        files = [(place, tokens) for tokens in PLAIN] + [(at, tokens) for at in counts for tokens in COUNTED]
+        found = {file: np.empty((len(layers), len(sentences), stack.dim), np.float32) for file in files}
+        text = cut(sentences)
+        for batch in text.batches(TOKEN_BUDGETS["cpu"], folder.pad_id):
+            states = stack.read(batch.ids, batch.mask, layers)
+            weights = {at: one.weigh(batch.ids, batch.content) for at, one in counts.items()}
+            for at, tokens in files:
+                views = TokenViews(batch.mask, batch.content, weights.get(at))
+                for k in layers:
+                    found[at, tokens][k, batch.rows] = TOKEN_REDUCTIONS[tokens](states[k].float(), views).numpy()
+        for (at, tokens), arrays in found.items():
+            at.mkdir(parents=True, exist_ok=True)
+            for k, x in enumerate(arrays):
+                np.save(at / f"{tokens}({k}).npy", x)
+        for at in (place, *counts):
+            (at / "done").write_text(str(folder.blocks))
+
+
+def _digest(encoder: str, sentences: Sequence[str]) -> str:
+    return hashlib.sha256("\0".join((encoder, *sentences)).encode()).hexdigest()[:24]
 
 
 SETTINGS = ("transductive", "inductive", "docstrings")
 """Two for STS, one for retrieval."""
+SEARCHED = ("collection", "docstrings")
+"""Settings for retrieval: fitted on the searched texts themselves, or on other sentences of their kind."""
+
+
+def halves(n: int) -> Mapping[str, NDArray[np.intp]]:
+    """Rows of the ``choosing`` and of the ``reporting`` queries, of ``n``."""
+    order = np.random.default_rng(0).permutation(n)
+    return {"choosing": np.sort(order[: n // 2]), "reporting": np.sort(order[n // 2 :])}
 
 
 @dataclass(frozen=True)
 class Embedded:
     """What a system is fitted on, and what it is scored on, for one encoder in one setting; by pooling.
 
-    ``scored`` holds the distinct sentences of STS tasks; or queries, and ``texts`` what they must find.
+    ``scored`` holds the distinct sentences of STS tasks; or queries, and ``texts`` what they must find. ``queries`` are
+    the rows of those that count; all by default.
     """
 
     fitted: Mapping[str, Vectors]
     scored: Mapping[str, Vectors]
     texts: Mapping[str, Vectors] | None = None
+    queries: NDArray[np.intp] | None = None
+
+    def hits(self, z: Vectors, texts: Vectors) -> NDArray[np.bool_]:
+        """Which of the queries find their text first; both embedded by one system."""
+        found = right_ranks(z, texts) == 1
+        return found if self.queries is None else found[self.queries]
 
 
 class Material:
@@ -182,14 +249,24 @@ class Material:
         data_dir: Holds ``sts``, ``text``, ``nli`` and ``encoders``.
         cache: Where embeddings are kept.
         tasks: The STS tasks that are scored.
+        half: Of the retrieval queries, by name; all by default.
+        more: Names and folders of more encoders.
     """
 
-    def __init__(self, data_dir: Path, cache: Path, tasks: Sequence[str]) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        cache: Path,
+        tasks: Sequence[str],
+        half: str | None = None,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.sets = [load_sts(task, data_dir / "sts") for task in tasks]
         self.sentences = unique_sentences(self.sets)
         self.mixture = mixture(data_dir)
         self.docstrings, self.retrieval = docstrings()
-        self._embedder = Embedder(data_dir, cache)
+        self._queries = halves(len(self.retrieval))[half] if half else None
+        self._embedder = Embedder(data_dir, cache, more)
         row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
         self._sides = [pairs.rows(row_of) for pairs in self.sets]
 
@@ -200,17 +277,15 @@ class Material:
 
     def embedded(self, encoder: str, setting: str) -> Embedded:
         """Embeddings of one encoder in one setting."""
-        if setting == "docstrings":
-            queries, texts = (
-                self._embedder.embed(encoder, side, self.docstrings)
-                for side in (self.retrieval.first, self.retrieval.second)
-            )
-            return Embedded(self._embedder.embed(encoder, self.docstrings, self.docstrings), queries, texts)
-        counted = self.sentences if setting == "transductive" else self.mixture
-        scored = self._embedder.embed(encoder, self.sentences, counted)
-        return Embedded(
-            scored if setting == "transductive" else self._embedder.embed(encoder, counted, counted), scored
-        )
+        embed, (queries, texts) = partial(self._embedder.embed, encoder), (self.retrieval.first, self.retrieval.second)
+        if setting in SEARCHED:
+            first, second = (self.docstrings, texts) if setting == "docstrings" else (texts, self.docstrings)
+            sides = (embed(side, first, second) for side in (queries, texts))
+            return Embedded(embed(first, first), *sides, self._queries)
+        counted, other = self.sentences, self.mixture
+        if setting == "inductive":
+            counted, other = other, counted
+        return Embedded(embed(counted, counted), embed(self.sentences, counted, other))
 
     def scored_tasks(self, systems: Sequence[Vectors]) -> list[ScoredTask]:
         """The STS tasks as k systems see them; each system embeds ``sentences``."""
@@ -232,7 +307,7 @@ class Material:
         z = applied(fitted, data.scored[pooling])[:, :width]
         if data.texts is None:
             return self.sts(z)
-        return [100 * float((right_ranks(z, applied(fitted, data.texts[pooling])[:, :width]) == 1).mean())]
+        return [100 * float(data.hits(z, applied(fitted, data.texts[pooling])[:, :width]).mean())]
 
 
 def _groups(pairs: Pairs) -> Iterable[NDArray[np.intp]]:

@@ -4,11 +4,14 @@
 
 Scored on ``tuning`` (the mean of its two Spearman correlations x 100), fitted on its own sentences (transductive) and
 on a mixture without them (inductive). ``bertflow.training.rows`` reads its bound off this table: up to which
-effective rank to keep all directions. Writes spectrum.json and spectrum.md beside this file.
+effective rank of the plain mean of the same layers to keep all directions. ``--again`` writes the table anew from
+spectrum.json. Writes spectrum.json and spectrum.md beside this file.
 """
 
 import argparse
+import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -22,8 +25,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
 from bertflow.training.rows import KEPT_1 as KEPT
-from bertflow.training.rows import STEEP_1 as STEEP
-from bertflow.training.rows import effective_rank, participation_ratio
+from bertflow.training.rows import STEEP, effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
 BLOCKS: Mapping[str, int] = {"minilm": 6, "mlm4": 4}
@@ -64,17 +66,24 @@ def rows(material: Material, folders: Mapping[str, str]) -> Iterator[dict[str, A
 
 
 def to_markdown(found: list[dict[str, Any]]) -> str:
-    """The rows by effective rank, and how the bound sorts them."""
+    """The rows by the effective rank of their plain mean, and how the bound sorts them."""
+    plain = plain_ranks(found)
     names = [str(k or "all") for k in WIDTHS]
-    lines = [f"| encoder | pooling | fitted | effective rank | {' | '.join(names)} | all - {KEPT} |"]
-    lines += ["|---|---|---|---:" + "|---:" * (len(names) + 1) + "|"]
-    for row in sorted(found, key=lambda row: row["effective rank"]):
+    lines = [f"| encoder | pooling | fitted | plain rank | effective rank | {' | '.join(names)} | all - {KEPT} |"]
+    lines += ["|---|---|---|---:|---:" + "|---:" * (len(names) + 1) + "|"]
+    for row, rank in sorted(zip(found, plain, strict=True), key=lambda pair: pair[1]):
         cells = [f"{row['scores'][name]:.1f}" for name in names]
         lines.append(
-            f"| {row['encoder']} | {row['pooling']} | {row['setting']} | {row['effective rank']:.1f} "
+            f"| {row['encoder']} | {row['pooling']} | {row['setting']} | {rank:.1f} | {row['effective rank']:.1f} "
             f"| {' | '.join(cells)} | {gain(row):+.1f} |"
         )
     return "\n".join([*summary(found), "", *lines]) + "\n"
+
+
+def plain_ranks(found: list[dict[str, Any]]) -> list[float]:
+    """The effective rank that decides, by row: of the plain mean, where tokens are weighed by frequency."""
+    ranks = {(row["encoder"], row["setting"], row["pooling"]): row["effective rank"] for row in found}
+    return [ranks[row["encoder"], row["setting"], re.sub("^(soft-)?sif", "mean", row["pooling"])] for row in found]
 
 
 def gain(row: Mapping[str, Any]) -> float:
@@ -84,17 +93,23 @@ def gain(row: Mapping[str, Any]) -> float:
 
 def summary(found: list[dict[str, Any]]) -> Iterator[str]:
     """How many poolings the bound sorts as their scores do, by encoder and setting."""
-    yield f"Sorted right by an effective rank of {STEEP:g}, of the poolings for which it matters by {GAIN} points:"
+    yield (
+        f"Sorted right by an effective rank of the plain mean of {STEEP:g}, of the poolings for which it matters by "
+        f"{GAIN} points:"
+    )
     yield ""
     for encoder in BLOCKS:
         for setting in SETTINGS[:2]:
-            here = [row for row in found if (row["encoder"], row["setting"]) == (encoder, setting)]
-            matters = [row for row in here if abs(gain(row)) >= GAIN]
-            right = sum((row["effective rank"] <= STEEP) == (gain(row) > 0) for row in matters)
-            more, fewer = ([row["effective rank"] for row in matters if (gain(row) > 0) == wanted] for wanted in (1, 0))
+            here = [
+                (rank, gain(row))
+                for row, rank in zip(found, plain_ranks(found), strict=True)
+                if (row["encoder"], row["setting"]) == (encoder, setting) and abs(gain(row)) >= GAIN
+            ]
+            right = sum((rank <= STEEP) == (gained > 0) for rank, gained in here)
+            more, fewer = ([rank for rank, gained in here if (gained > 0) == wanted] for wanted in (True, False))
             yield (
-                f"* {encoder}, {setting}: {right} of {len(matters)}; all are better at {span(more)}, "
-                f"{KEPT} at {span(fewer)}."
+                f"* {encoder}, {setting}: {right} of {len(here)}; all are better at {span(more)}, {KEPT} at "
+                f"{span(fewer)}."
             )
 
 
@@ -108,11 +123,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text, nli and encoders")
     parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings are kept")
+    parser.add_argument("--again", action="store_true", help="write the table anew, measure nothing")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
-    material = Material(options.data_dir, options.cache, ["tuning"])
-    found = list(rows(material, material.folders))
-    write_json(HERE / "spectrum.json", found)
+    if options.again:
+        found = json.loads((HERE / "spectrum.json").read_text())
+    else:
+        material = Material(options.data_dir, options.cache, ["tuning"])
+        found = list(rows(material, material.folders))
+        write_json(HERE / "spectrum.json", found)
     write_text(HERE / "spectrum.md", to_markdown(found))
 
 
