@@ -14,7 +14,7 @@ The queries are halved once: recipes are chosen on one half and reported on the 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -102,6 +102,7 @@ def evaluation_keys(data_dir: Path) -> set[str]:
     return {text_key(sentence) for sentence in unique_sentences(load_sts(task, data_dir / "sts") for task in tasks)}
 
 
+@cache
 def mixture(data_dir: Path, each: int = 6_000, seed: int = 0) -> list[str]:
     """Up to ``each`` sentences of each kind of text, none of them evaluated."""
     generator = np.random.default_rng(seed)
@@ -128,6 +129,7 @@ def _new(sentences: Iterable[str], seen: set[str]) -> Iterable[str]:
             yield sentence
 
 
+@cache
 def docstrings(n_pairs: int = 2_500, n_sentences: int = 12_000) -> tuple[list[str], Pairs]:
     """Sentences to fit on and pairs to score; the text depends on the versions that are installed."""
     return docstring_corpus(n_pairs, n_sentences)
@@ -263,12 +265,17 @@ class Material:
     ) -> None:
         self.sets = [load_sts(task, data_dir / "sts") for task in tasks]
         self.sentences = unique_sentences(self.sets)
-        self.mixture = mixture(data_dir)
+        self.data_dir = data_dir
         self.docstrings, self.retrieval = docstrings()
         self._queries = halves(len(self.retrieval))[half] if half else None
         self._embedder = Embedder(data_dir, cache, more)
         row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
         self._sides = [pairs.rows(row_of) for pairs in self.sets]
+
+    @cached_property
+    def mixture(self) -> list[str]:
+        """Text of other kinds, read when it is first asked for."""
+        return mixture(self.data_dir)
 
     @property
     def folders(self) -> Mapping[str, str]:

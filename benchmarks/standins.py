@@ -250,6 +250,8 @@ def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, 
     lines = [ABOVE, "", f"Recipes are a mean over {seeds} seeds; intervals are 95 %."]
     for title, settings, recipe in (("Similarity", STS, "similarity"), ("Search", SEARCH, "search")):
         lines += ["", f"## {title}", "", *_table([row for row in rows if row["setting"] in settings], recipe)]
+    if not pairs:
+        return "\n".join(lines) + "\n"
     lines += ["", "## Joined layers, each calibrated alone by the closed form of the recipe", ""]
     systems = list(dict.fromkeys(name.split(",", 1)[0] for row in pairs for name in row["values"]))
     lines += [
