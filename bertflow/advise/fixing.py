@@ -26,7 +26,7 @@ from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
-from bertflow.training.recipe import Purpose
+from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
     from bertflow.advise.likely import Geometry, Shape

@@ -36,7 +36,7 @@ FIRST_LAST = "sif(1,-1)+whitening"
 UNCUT = (FIRST_LAST, "sif+whitening", "whitening")
 RECIPES: Mapping[str, tuple[str, ...]] = {
     "similarity": ("soft-sif+whitening({k})", "whitening({k})"),
-    "search": ("sif+two-band(2)", "two-band(2)"),
+    "search": ("sif+two-band(1)", "two-band(1)"),
     "both": ("soft-sif+two-band(0.5)", "two-band(0.5)"),
 }
 """By purpose, what is best where the spectrum is spread, k a quarter of the width; where it is steep, ``UNCUT``."""

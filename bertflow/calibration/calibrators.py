@@ -22,7 +22,8 @@ from bertflow.bands import BandMap, two_bands
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
-from bertflow.training.recipe import DEFAULT, FIRST, Purpose, Recipe, preset_for, recipe_changes, resolve
+from bertflow.training.purpose import Purpose
+from bertflow.training.recipe import DEFAULT, FIRST, Recipe, preset_for, recipe_changes, resolve
 
 if TYPE_CHECKING:
     from bertflow.calibration.maps import RowMap

@@ -23,7 +23,8 @@ from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
 from bertflow.runs import ModelOptions, PairOptions, Run, asked_recipe, read_pairs, require_trainable, trainable_encoder
 from bertflow.text_keys import digest, hash_texts
-from bertflow.training.recipe import Purpose, Recipe
+from bertflow.training.purpose import Purpose
+from bertflow.training.recipe import Recipe
 from bertflow.training.record import FitRecord
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.progress import bar, place, reading, watched
 from bertflow.results import AbstractResult
-from bertflow.training.recipe import Purpose
+from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator

@@ -178,7 +178,7 @@ def test_without_a_recipe_nothing_is_likely():
 
 def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
     first = {purpose: recipes(purpose, dim=384, free=False)[False][0].spelling for purpose in RECIPES}
-    expected = ("soft-sif+whitening(96)", "sif+two-band(2)", "soft-sif+two-band(0.5)")
+    expected = ("soft-sif+whitening(96)", "sif+two-band(1)", "soft-sif+two-band(0.5)")
     assert tuple(first.values()) == expected
     assert {recipes(purpose, 384, free=True)[True][0].spelling for purpose in RECIPES} == {FIRST_LAST}
     assert {recipes(purpose, 384, free=False)[True][0].spelling for purpose in RECIPES} == {"sif+whitening"}

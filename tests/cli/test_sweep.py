@@ -158,8 +158,8 @@ def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
         (["--layers", "0,9"], "layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
         (["--layers", "a"], "layers takes numbers with commas, as 0,3,6; got 'a'."),
         (["--tokens", "median"],
-         "Unknown token reduction 'median'. Known: mean, content, sif, soft-sif, max, cls, last-token. "
-         "Did you mean mean?"),
+         "Unknown token reduction 'median'. Known: mean, content, sif, soft-sif, max, cls, last-token, "
+         "mask, denoised-mask. Did you mean mean?"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):

@@ -126,7 +126,7 @@ def require_sound(path):
     connection = sqlite3.connect(path)
     assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
-    assert connection.execute("SELECT count(*) FROM phrases WHERE length(raw) != 32").fetchone() == (0,)
+    assert connection.execute("SELECT count(*) FROM phrases WHERE length(raw) != 40").fetchone() == (0,)
     connection.close()
 
 
