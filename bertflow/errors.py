@@ -102,6 +102,16 @@ def require_between(least: float, most: float = sys.float_info.max, **given: flo
             raise UsageError(f"{name} should be {span}, got {value:,}.")
 
 
+def require_directions(wanted: object, dim: int) -> None:
+    """Refuse to keep more directions than embeddings have, before they are made; words, as "all", are no number.
+
+    Raises:
+        UsageError: If there are not so many.
+    """
+    if isinstance(wanted, int):
+        require_between(1, dim, n_components=wanted)
+
+
 def require_seed(seed: int | None) -> None:
     """Refuse a random seed that NumPy or Lightning refuses.
 

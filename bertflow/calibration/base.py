@@ -37,7 +37,7 @@ from typing_extensions import TypedDict
 
 from bertflow.calibration.maps import SAVE, MapSpec, RowMap, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
-from bertflow.errors import BadRowsError, DataError, UsageError, reason_of
+from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
 from bertflow.files import atomic_folder
 from bertflow.moments import Moments, require_finite
 from bertflow.records import (
@@ -149,6 +149,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 f"{type(sentences).__name__}. For embeddings use fit(x)."
             )
         self.require_encoder(encoder.describe())
+        require_directions(getattr(self, "n_components", None), encoder.dim)
         distinct = list(dict.fromkeys(sentences))
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
         return self

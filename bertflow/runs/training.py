@@ -4,8 +4,7 @@
     finetune    pairs -> an encoder in training
 
 However ``train`` ends, by itself, by Ctrl-C or by divergence, the best state so far is written as a calibrator. The
-encoder of ``finetune`` is written when the training is done, and only then: half of an epoch is not a result, but a
-checkpoint to go on from.
+encoder of ``finetune`` is written only when the training is done: until then there are checkpoints to go on from.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertflow.data.fitting_text import TextOptions, require_text, training_text
-from bertflow.errors import BertflowError, UsageError, require_seed
+from bertflow.errors import BertflowError, UsageError, require_directions, require_seed
 from bertflow.files import require_place, write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.opening import load
@@ -198,6 +197,7 @@ def train(
         pl.seed_everything(seed, verbose=False)
         require_row_each(recipe.batch_size // recipe.unit, run.trainer.world_size, recipe.unit)
         opened = trainable_encoder(encoder, run.say, pooling=recipe.pooling, max_length=recipe.max_length)
+        require_directions(recipe.n_components, opened.dim)
         sentences = given or training_text(data, seed)
         source = "sentences" if given else data.tasks or data.sentences or "docstrings of installed packages"
         # A sentence that comes twice would be learned by heart, and could be both trained on and held out.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from bertflow.errors import BadRowsError, DataError, UsageError, require_seed
+from bertflow.errors import BadRowsError, DataError, UsageError, require_directions, require_seed
 from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.progress import bar, place, reading, watched
@@ -234,8 +234,7 @@ def fit(
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         preset: Preset of a flow: default, default-1, paper-tf, ...
-        purpose: What the embeddings of a flow are for, instead of a preset: similarity, search or both (default:
-            similarity).
+        purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or both.
         seed: Random seed for a flow; 0 by default.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
@@ -268,6 +267,7 @@ def fit(
     source = rows.open_source(store, vectors, column)
     provenance = rows.provenance_of(source)
     made.require_encoder(provenance.encoder if provenance else None)
+    require_directions(getattr(made, "n_components", None), source.dim)
     begin = time.monotonic()
     with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
         moments = rows.moments_over_ranks(source, rank, world, advance)

@@ -217,11 +217,8 @@ def test_a_row_that_is_not_finite_is_named(tmp_path, capsys):
 
 
 def test_more_directions_than_there_are_is_refused(npy, tmp_path, capsys):
-    message = refused(capsys, npy, "whitening(9)", tmp_path / "c", code=3)
-    assert message == (
-        "Whitening to 9 directions was asked for, but 300 rows of dimension 8 have rank 8. Choose 1 to 8, or fit on "
-        "more sentences."
-    )
+    message = refused(capsys, npy, "whitening(9)", tmp_path / "c", code=2)
+    assert message == "n_components should be from 1 to 8, got 9."
 
 
 def test_a_store_that_is_not_finished_is_refused(store, tmp_path, capsys):

@@ -316,7 +316,7 @@ SEE = "`python train.py --print_config` shows all options with their values."
         (["--encoder.pooling=mean(9)"], 2, "Pooling mean(9) reads layer 9, but the encoder has 4 blocks. Layers go "
          "from 0 (embedding layer) to 4, or from -1 (last) to -5."),
         (["--data.sentences=none.txt"], 3, "none.txt is missing. Give the path of an existing file."),
-        (["--flow.n_components=17"], 3, "17 directions were to be kept, but "),
+        (["--flow.n_components=17"], 2, "n_components should be from 1 to 16, got 17."),
     ],
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line(given, code, message, arguments, capsys, tmp_path):

@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from bertflow.data.vectors import open_vectors
 from bertflow.errors import BertflowError
@@ -40,7 +40,6 @@ def begun(tmp_path_factory):
     return folder / "x.npy", folder / "out"
 
 
-@settings(max_examples=settings.default.max_examples // 4)
 @given(accident=accidents)
 def test_what_is_continued_is_what_would_have_been_written(begun, tmp_path, accident):
     x, folder = begun
