@@ -4,6 +4,7 @@ The user's options come first, then the recipe's, then ours. ``metrics.csv`` and
 run, also across restarts.
 """
 
+import atexit
 import csv
 import inspect
 import io
@@ -24,6 +25,7 @@ from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar
 from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
 from pytorch_lightning.loggers.csv_logs import ExperimentWriter
 from pytorch_lightning.plugins.io import CheckpointIO
+from torch import distributed as dist
 from tqdm.auto import tqdm
 
 from bertflow.errors import DataError, UsageError, reason_of
@@ -68,6 +70,9 @@ def run_training(
     try:
         with between_steps(trainer), known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
+        if trainer.world_size > 1:  # Lightning does so for NCCL alone; who ends while gloo's threads run is aborted
+            atexit.unregister(dist.destroy_process_group)
+            atexit.register(dist.destroy_process_group)
     except SystemExit:
         # Lightning ends the process when it is interrupted; that is for our caller to do.
         if not trainer.interrupted:
