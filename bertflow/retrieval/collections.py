@@ -1,0 +1,298 @@
+"""Collections of vectors in databases: one address, and one interface, for each database.
+
+    lancedb:FOLDER/TABLE                         LanceDB in a folder; also lancedb:s3://bucket/folder/TABLE
+    qdrant:http://host:6333/COLLECTION           a Qdrant server; qdrant:FOLDER/COLLECTION is its local mode
+    pgvector:postgresql://user@host/db/TABLE     Postgres with pgvector; also .../db/SCHEMA.TABLE
+
+``?vector=COLUMN&id=COLUMN`` after an address names the columns where there are several. Each database has one class in
+``bertflow/integrations/``, which derives from ``AbstractCollection`` and needs an extra.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Self, TypeAlias
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import UsageError
+from bertflow.registry import lookup
+
+COLLECTIONS: Mapping[str, str] = {
+    "lancedb": "bertflow.integrations.lancedb:LanceCollection",
+    "qdrant": "bertflow.integrations.qdrant:QdrantCollection",
+    "pgvector": "bertflow.integrations.pgvector:PostgresCollection",
+}
+"""Each kind of database: the module and the class of its collections."""
+FORM = "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]"
+Id: TypeAlias = str | int
+Part: TypeAlias = dict[str, Any]
+"""Some rows of a collection, as JSON: a range of keys, or places in one version of it."""
+NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Address:
+    """Where a collection is.
+
+    Attributes:
+        kind: A row of ``COLLECTIONS``.
+        place: Folder or address of the database.
+        name: Name of the table or collection.
+        vector: Column (or named vector) that holds the vectors; None for the only one.
+        id: Column of the ids; None for the only possible one.
+        options: Whatever else stands after the ``?``, for the database.
+    """
+
+    kind: str
+    place: str
+    name: str
+    vector: str | None = None
+    id: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        columns = {"vector": self.vector, "id": self.id}
+        query = {**{name: value for name, value in columns.items() if value is not None}, **self.options}
+        slash, mark = "" if self.place.endswith("/") else "/", "?" if query else ""
+        return f"{self.kind}:{self.place}{slash}{self.name}{mark}{urlencode(query, quote_via=quote)}"
+
+    def require_options(self, *known: str) -> None:
+        """Refuse what else stands after the ``?``, but for some names.
+
+        Raises:
+            UsageError: If there is more.
+        """
+        if odd := sorted(self.options.keys() - set(known)):
+            names = ", ".join(["vector", "id", *known])
+            raise UsageError(f"{self} has {odd[0]!r} after the '?', which {self.kind} does not know. Known: {names}.")
+
+
+def parse_address(address: str) -> Address:
+    """Read the address of a collection.
+
+    Raises:
+        UsageError: If it is not of the form ``FORM``, its kind is unknown, or it holds a password.
+    """
+    kind, colon, rest = address.partition(":")
+    if not colon:
+        raise UsageError(f"The address of a collection should be {FORM}, got {address!r}. {_example()}")
+    lookup("kind of database", COLLECTIONS, kind)
+    path, _, query = rest.partition("?")
+    place, slash, name = path.rpartition("/")
+    if not (slash and name and (place or path.startswith("/"))) or name in (".", ".."):
+        raise UsageError(f"{address!r} should name a place and, after its last '/', a table: {FORM}. {_example(kind)}")
+    if "@" in place and urlsplit(place).password is not None:
+        raise UsageError(
+            "The address of a collection holds a password, which other users could read. "
+            "Leave it out, and give it in the environment or in a file, as the database's own tools want it."
+        )
+    try:
+        named = dict(parse_qsl(query, strict_parsing=True, keep_blank_values=True)) if query else {}
+    except ValueError:
+        named = {query: ""}
+    if empty := [key for key, value in named.items() if not value]:
+        raise UsageError(f"After the '?' of {path!r} NAME=VALUE is wanted, joined by '&', got {empty[0]!r}. Give both.")
+    return Address(kind, place or "/", name, named.pop("vector", None), named.pop("id", None), named)
+
+
+def _example(kind: str = "lancedb") -> str:
+    examples = {
+        "lancedb": "lancedb:FOLDER/TABLE",
+        "qdrant": "qdrant:http://localhost:6333/COLLECTION",
+        "pgvector": "pgvector:postgresql://user@host/db/TABLE",
+    }
+    return f"For example: {examples[kind]}."
+
+
+@dataclass(frozen=True)
+class CollectionFacts:
+    """What is known of a collection.
+
+    Attributes:
+        n: Rows, also those without a vector.
+        dim: Width of a vector.
+        metric: cosine, dot or euclidean, by which its index searches; None if nothing says so.
+        index: Its index in the database's own words, for example IVF_HNSW_SQ; None without one.
+        id: Column of the ids.
+        vector: Column of the vectors.
+        calibrator: Digest of the calibrator that its rows went through, kept in the database by ``create_like``;
+            None if it was not made so.
+    """
+
+    n: int
+    dim: int
+    metric: str | None
+    index: str | None
+    id: str
+    vector: str
+    calibrator: str | None = None
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Some rows, as they are read and written at a time.
+
+    Attributes:
+        ids: As the database has them; UUIDs as text.
+        vectors: float32 (n, dim).
+        payload: Whatever else the rows hold, one entry a row: a list, or an Arrow table. Only a collection of the same
+            kind reads it.
+        bad: Rows without a vector that could be read, whose ``vectors`` are 0: what is wrong, by their place.
+    """
+
+    ids: list[Id]
+    vectors: NDArray[np.float32]
+    payload: Any
+    bad: Mapping[int, str] = field(default_factory=lambda: NOTHING)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def kept(self, places: Sequence[int], vectors: NDArray[np.float32]) -> "Rows":
+        """Those at some places, with other vectors, which are those of these places already."""
+        payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
+        return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
+
+
+@dataclass(frozen=True)
+class Switch:
+    """How a target becomes the collection in use, and how to go back.
+
+    Attributes:
+        forward: The commands, as a user would type them.
+        back: The commands that undo them.
+        apply: Does it; None where the database has no way, and ``forward`` says what to change in the application.
+        address: Where the rows of the target are afterwards.
+    """
+
+    forward: tuple[str, ...]
+    back: tuple[str, ...]
+    apply: Callable[[], None] | None
+    address: str
+
+
+class AbstractCollection(ABC):
+    """An open collection, or the name of one that is yet to be made.
+
+    Errors of the database become ``DataError`` (or ``UsageError`` for an address that cannot be) in one line that names
+    the address.
+
+    Args:
+        address: Where it is.
+    """
+
+    several: bool = False
+    """Whether several processes may write into it at once."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Whether it is there."""
+
+    @property
+    @abstractmethod
+    def facts(self) -> CollectionFacts:
+        """What is known of it, as it is now.
+
+        Raises:
+            DataError: If it is missing.
+            UsageError: If the column of vectors or ids has to be chosen; the message names those that are possible.
+        """
+
+    @abstractmethod
+    def parts(self, rows: int) -> list[Part]:
+        """Cut it into parts of about so many rows, which stay the same while others write to it.
+
+        Raises:
+            DataError: If an id is missing, or occurs twice.
+        """
+
+    @abstractmethod
+    def read(self, part: Part) -> Rows:
+        """The rows of a part, always in the same order; also those without a vector (``Rows.bad``)."""
+
+    @abstractmethod
+    def create_like(self, source: "AbstractCollection", dim: int, calibrator: str) -> None:
+        """Make it: the columns of ``source``, vectors of width ``dim`` for cosine, and no row.
+
+        Args:
+            source: A collection of the same kind.
+            dim: Width of a vector.
+            calibrator: Digest that is kept with it, for ``facts``.
+
+        Raises:
+            DataError: If it is there already.
+        """
+
+    @abstractmethod
+    def write(self, part: Part, rows: Rows) -> None:
+        """Write the rows that were made of a part of the source.
+
+        Called again after a process was killed in it: the rows are there once.
+        """
+
+    @abstractmethod
+    def finish(self, source: "AbstractCollection") -> None:
+        """Build the index for cosine, as ``source`` has one, or the database's own default; may be called again."""
+
+    @abstractmethod
+    def search(
+        self, queries: NDArray[np.float32], k: int, exact: bool = False
+    ) -> tuple[list[list[Id]], NDArray[np.float32]]:
+        """The ids of the ``k`` nearest rows of each query (q, dim), by the database, and their cosines (q, k).
+
+        Args:
+            queries: Calibrated as the rows are.
+            k: How many; fewer come back where there are fewer rows.
+            exact: Compare with every row, without the index.
+        """
+
+    @abstractmethod
+    def fetch(self, ids: Sequence[Id]) -> list[dict[str, Any]]:
+        """What else some rows hold, by column, in the order of the ids.
+
+        Raises:
+            DataError: If one is not there.
+        """
+
+    @abstractmethod
+    def vectors_of(self, ids: Sequence[Id]) -> NDArray[np.float32]:
+        """The vectors (n, dim) of some rows, in the order of the ids.
+
+        Raises:
+            DataError: If one is not there.
+        """
+
+    @abstractmethod
+    def switch(self, target: "AbstractCollection") -> Switch:
+        """How ``target`` takes the place of this collection, and how to go back."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the database."""
+
+
+def open_collection(address: str | Address) -> AbstractCollection:
+    """Open a collection, or prepare to make it, by its address.
+
+    Raises:
+        UsageError: If the address cannot be read.
+        MissingExtraError: If the database's client is not installed.
+        DataError: If the database cannot be reached.
+    """
+    found = parse_address(address) if isinstance(address, str) else address
+    module, _, name = COLLECTIONS[found.kind].partition(":")
+    opened: AbstractCollection = getattr(import_module(module), name)(found)
+    return opened

@@ -1,0 +1,63 @@
+"""The address of a collection, and the rows that are read from one."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from bertflow.errors import UsageError
+from bertflow.retrieval.collections import Address, Rows, parse_address
+
+WHOLE = [
+    ("lancedb:db/docs", Address("lancedb", "db", "docs")),
+    ("lancedb:/docs", Address("lancedb", "/", "docs")),
+    ("lancedb:s3://bucket/db/docs?id=key", Address("lancedb", "s3://bucket/db", "docs", id="key")),
+    ("qdrant:http://localhost:6333/docs", Address("qdrant", "http://localhost:6333", "docs")),
+    (
+        "pgvector:postgresql://ann@host/db/public.docs?vector=a%26b&id=id&sslmode=require",
+        Address("pgvector", "postgresql://ann@host/db", "public.docs", "a&b", "id", {"sslmode": "require"}),
+    ),
+]
+WRONG = {
+    "docs": "The address of a collection should be KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN], got 'docs'. "
+    "For example: lancedb:FOLDER/TABLE.",
+    "lance:db/docs": "Unknown kind of database 'lance'. Known: lancedb, qdrant, pgvector. Did you mean lancedb?",
+    "lancedb:docs": "'lancedb:docs' should name a place and, after its last '/', a table: "
+    "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]. For example: lancedb:FOLDER/TABLE.",
+    "qdrant:db/": "'qdrant:db/' should name a place and, after its last '/', a table: "
+    "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]. For example: qdrant:http://localhost:6333/COLLECTION.",
+    "lancedb:db/docs?vector": "After the '?' of 'db/docs' NAME=VALUE is wanted, joined by '&', got 'vector'. "
+    "Give both.",
+    "pgvector:postgresql://ann:secret@host/db/docs": "The address of a collection holds a password, which other users "
+    "could read. Leave it out, and give it in the environment or in a file, as the database's own tools want it.",
+}
+
+
+@pytest.mark.parametrize(("text", "address"), WHOLE, ids=[text for text, _ in WHOLE])
+def test_an_address_is_read_and_written(text, address):
+    assert parse_address(text) == address
+    assert str(address) == text
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_address_is_refused_in_one_line(text):
+    with pytest.raises(UsageError) as refused:
+        parse_address(text)
+    assert str(refused.value) == WRONG[text]
+
+
+def test_options_that_a_database_does_not_know_are_refused():
+    address = parse_address("lancedb:db/docs?region=eu")
+    address.require_options("region")
+    with pytest.raises(
+        UsageError, match=r"has 'region' after the '\?', which lancedb does not know. Known: vector, id"
+    ):
+        address.require_options()
+
+
+@pytest.mark.parametrize("payload", [["a", "b", "c"], pa.table({"text": ["a", "b", "c"]})], ids=["list", "table"])
+def test_rows_are_left_out_with_their_payload(payload):
+    rows = Rows([1, 2, 3], np.zeros((3, 2), np.float32), payload, {1: "no vector"})
+    kept = rows.kept([0, 2], np.ones((2, 4), np.float32))
+    assert (kept.ids, len(kept), kept.vectors.shape, dict(kept.bad)) == ([1, 3], 2, (2, 4), {})
+    texts = kept.payload if isinstance(kept.payload, list) else kept.payload["text"].to_pylist()
+    assert texts == ["a", "c"]
