@@ -134,7 +134,7 @@ class CollectionFacts:
 
 
 @dataclass(frozen=True)
-class Rows:
+class CollectionRows:
     """Some rows, as they are read and written at a time.
 
     Attributes:
@@ -153,7 +153,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def kept(self, places: Sequence[int], vectors: NDArray[np.float32]) -> "Rows":
+    def kept(self, places: Sequence[int], vectors: NDArray[np.float32]) -> "CollectionRows":
         """Those at some places, with other vectors, which are those of these places already."""
         payload = self.payload.take(places) if hasattr(self.payload, "take") else [self.payload[at] for at in places]
         return replace(self, ids=[self.ids[at] for at in places], vectors=vectors, payload=payload, bad=NOTHING)
@@ -221,8 +221,8 @@ class AbstractCollection(ABC):
         """
 
     @abstractmethod
-    def read(self, part: Part) -> Rows:
-        """The rows of a part, always in the same order; also those without a vector (``Rows.bad``)."""
+    def read(self, part: Part) -> CollectionRows:
+        """The rows of a part, always in the same order; also those without a vector (``CollectionRows.bad``)."""
 
     @abstractmethod
     def create_like(self, source: "AbstractCollection", dim: int, calibrator: str) -> None:
@@ -238,7 +238,7 @@ class AbstractCollection(ABC):
         """
 
     @abstractmethod
-    def write(self, part: Part, rows: Rows) -> None:
+    def write(self, part: Part, rows: CollectionRows) -> None:
         """Write the rows that were made of a part of the source.
 
         Called again after a process was killed in it: the rows are there once.

@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.retrieval.collections import Address, Rows, parse_address
+from bertflow.retrieval.collections import Address, CollectionRows, parse_address
 
 WHOLE = [
     ("lancedb:db/docs", Address("lancedb", "db", "docs")),
@@ -56,7 +56,7 @@ def test_options_that_a_database_does_not_know_are_refused():
 
 @pytest.mark.parametrize("payload", [["a", "b", "c"], pa.table({"text": ["a", "b", "c"]})], ids=["list", "table"])
 def test_rows_are_left_out_with_their_payload(payload):
-    rows = Rows([1, 2, 3], np.zeros((3, 2), np.float32), payload, {1: "no vector"})
+    rows = CollectionRows([1, 2, 3], np.zeros((3, 2), np.float32), payload, {1: "no vector"})
     kept = rows.kept([0, 2], np.ones((2, 4), np.float32))
     assert (kept.ids, len(kept), kept.vectors.shape, dict(kept.bad)) == ([1, 3], 2, (2, 4), {})
     texts = kept.payload if isinstance(kept.payload, list) else kept.payload["text"].to_pylist()
