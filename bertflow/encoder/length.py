@@ -3,7 +3,7 @@
 import torch
 from transformers import PreTrainedModel
 
-from bertflow.encoder.architecture import model_class, truncate
+from bertflow.encoder.architecture import first_position, model_class, truncate
 from bertflow.encoder.chunks import Chunks
 from bertflow.encoder.folders import ModelFolder, Prompts
 from bertflow.errors import UsageError
@@ -17,12 +17,7 @@ NO_LIMIT = 2**20
 def longest_input(model: PreTrainedModel) -> int:
     """How many tokens a model has positions for; ``NO_LIMIT`` where it counts none."""
     stated = [getattr(model.config, name, None) for name in POSITIONS]
-    positions = next((int(number) for number in stated if number and number > 0), NO_LIMIT)
-    for name, module in model.named_modules():
-        # RoBERTa and its kin count positions from behind the padding index.
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            positions -= module.padding_idx + 1
-    return positions
+    return next((int(number) for number in stated if number and number > 0), NO_LIMIT) - first_position(model)
 
 
 def without_weights(folder: ModelFolder) -> PreTrainedModel:
