@@ -101,7 +101,7 @@ class CalibratedEncoder(AbstractEncoder):
     @property
     def identity(self) -> Identity:
         """Everything that decides the embeddings."""
-        return self.encoder.identity.calibrated(self._spelling, self.calibrator.map)
+        return self.encoder.identity.calibrated(self.calibrator.spelled, self.calibrator.map)
 
     def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
         encode = self.encoder.encode_query if role == "query" else self.encoder.encode
@@ -118,13 +118,8 @@ class CalibratedEncoder(AbstractEncoder):
 
     def describe(self) -> dict[str, Any]:
         """The encoder's description, and which calibrator follows it."""
-        facts = {"calibrator": self._spelling, "fitted_rows": self.calibrator.moments_.n}
+        facts = {"calibrator": self.calibrator.spelled, "fitted_rows": self.calibrator.moments_.n}
         return {**self.encoder.describe(), **facts}
-
-    @property
-    def _spelling(self) -> str:
-        parameters = ", ".join(f"{key}={value!r}" for key, value in self.calibrator.recorded().items())
-        return f"{type(self.calibrator).__name__}({parameters})"
 
     def fitted_hashes(self) -> NDArray[np.uint64] | None:
         """Hashes of all text that encoder and calibrator were fitted on; None where some of it is unknown."""
@@ -139,7 +134,7 @@ class CalibratedEncoder(AbstractEncoder):
         return self
 
     def __repr__(self) -> str:
-        return f"CalibratedEncoder({self.encoder!r}, {self._spelling}, dim={self.dim})"
+        return f"CalibratedEncoder({self.encoder!r}, {self.calibrator.spelled}, dim={self.dim})"
 
     def write(self, folder: Path) -> None:
         """Write encoder and calibrator into an existing folder."""

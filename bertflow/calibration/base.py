@@ -123,6 +123,12 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         """The parameters as they are recorded."""
         return dict(self.get_params())
 
+    @property
+    def spelled(self) -> str:
+        """Class and parameters, as descriptions name it."""
+        parameters = ", ".join(f"{key}={value!r}" for key, value in self.recorded().items())
+        return f"{type(self).__name__}({parameters})"
+
     def _require_parameters(self) -> None:
         """Refuse parameters of a wrong type or out of range, before anything is fitted."""
 

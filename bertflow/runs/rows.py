@@ -135,9 +135,8 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
 
 def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:
     """What decides the numbers of a calibrated store."""
-    parameters = ", ".join(f"{key}={value!r}" for key, value in calibrator.recorded().items())
     return store.recipe | {
-        "calibrator": f"{type(calibrator).__name__}({parameters})",
+        "calibrator": calibrator.spelled,
         "calibrator_sha256": file_sha256(folder / RECORD),
         "fitted_rows": calibrator.moments_.n,
     }
