@@ -42,8 +42,9 @@ from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
+from bertflow.training.metrics import METRICS, keep_metrics
 from bertflow.training.recipe import DEFAULT, FIRST
-from bertflow.training.trainer import METRICS, PLACE, build_trainer, keep_metrics
+from bertflow.training.trainer import PLACE, build_trainer
 
 logger = logging.getLogger("bertflow")
 

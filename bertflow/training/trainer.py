@@ -1,13 +1,11 @@
 """Lightning's Trainer: its options, its loggers, its progress bar, and what it says.
 
-The user's options come first, then the recipe's, then ours. ``metrics.csv`` and the bar count the steps of the whole
-run, also across restarts.
+The user's options come first, then the recipe's, then ours. The bar counts the steps of the whole run, also across
+restarts.
 """
 
 import atexit
-import csv
 import inspect
-import io
 import logging
 import math
 import os
@@ -18,20 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-from lightning_fabric.loggers.csv_logs import _ExperimentWriter as FabricWriter
-from lightning_fabric.loggers.logger import rank_zero_experiment
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 from pytorch_lightning.callbacks import Callback, ModelCheckpoint, ProgressBar
-from pytorch_lightning.loggers import CSVLogger, Logger, TensorBoardLogger
-from pytorch_lightning.loggers.csv_logs import ExperimentWriter
+from pytorch_lightning.loggers import Logger, TensorBoardLogger
 from pytorch_lightning.plugins.io import CheckpointIO
 from torch import distributed as dist
 from tqdm.auto import tqdm
 
-from bertflow.errors import DataError, UsageError, reason_of
-from bertflow.files import write_text
+from bertflow.errors import UsageError
 from bertflow.progress import Advance, at_level, watched
 from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
+from bertflow.training.metrics import ContinuedCSV
 from bertflow.training.module import planned_steps
 from bertflow.training.signals import RequeueBetweenSteps, between_steps
 
@@ -41,7 +36,6 @@ INTERACTIVE = ("bash", "interactive")
 """Names of SLURM jobs in which a user types: what runs there is one process, as Lightning sees it too."""
 PLACE = ("accelerator", "devices", "enable_progress_bar", "logger", "num_nodes", "profiler", "strategy")
 """Options of a Trainer that only say where and how it runs."""
-METRICS = "metrics.csv"
 LIGHTNING = ("pytorch_lightning", "lightning_fabric")
 """Loggers of its banners: available devices, why the fit ended, what else could be installed."""
 
@@ -70,14 +64,20 @@ def run_training(
     try:
         with between_steps(trainer), known_warnings(), at_level(logging.WARNING, *LIGHTNING):
             trainer.fit(module, datamodule=data, ckpt_path=path, weights_only=True if path else None)
-        if trainer.world_size > 1:  # Lightning does so for NCCL alone; who ends while gloo's threads run is aborted
-            atexit.unregister(dist.destroy_process_group)
-            atexit.register(dist.destroy_process_group)
+        if trainer.world_size > 1:
+            atexit.unregister(_leave_group)  # registered once, however often a process trains
+            atexit.register(_leave_group)
     except SystemExit:
         # Lightning ends the process when it is interrupted; that is for our caller to do.
         if not trainer.interrupted:
             raise
         raise KeyboardInterrupt from None
+
+
+def _leave_group() -> None:
+    """Lightning leaves NCCL's groups alone; a process that ends while gloo's threads still run is aborted."""
+    if dist.is_initialized():
+        dist.destroy_process_group()
 
 
 def quiet_trainer(
@@ -221,76 +221,6 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
 
 def _listed(given: Any) -> list[Any]:
     return [] if given is None else list(given) if isinstance(given, list) else [given]
-
-
-class ContinuedCSV(CSVLogger):
-    """A ``CSVLogger`` that appends to ``folder/metrics.csv`` and writes each row at once.
-
-    Lightning's own deletes the file that it finds. With this one a run that was killed and resumed leaves the same file
-    as one that was not: ``keep_metrics`` removes the rows logged after the checkpoint, and the header is kept.
-
-    Args:
-        folder: The run folder.
-    """
-
-    def __init__(self, folder: str | Path) -> None:
-        # A row kept in memory is lost when the run is killed; there is one for some fifty steps.
-        super().__init__(folder, name="", version="", flush_logs_every_n_steps=1)
-
-    @property
-    @rank_zero_experiment
-    def experiment(self) -> FabricWriter:
-        """The writer."""
-        if self._experiment is None:
-            self._experiment = _Writer(self.log_dir)
-        return self._experiment
-
-
-class _Writer(ExperimentWriter):
-    """Lightning's writer, except for how it treats a file that exists."""
-
-    def _check_log_dir_exists(self) -> None:
-        self.metrics_keys, _ = _read_metrics(Path(self.metrics_file_path))
-
-    def _rewrite_with_new_header(self, fieldnames: list[str]) -> None:
-        path = Path(self.metrics_file_path)
-        _write_metrics(path, fieldnames, _read_metrics(path)[1])
-
-
-def keep_metrics(source: Path, folder: Path, steps: int) -> None:
-    """Write ``folder/metrics.csv`` with the rows of ``source``, another such file, that the first ``steps`` logged.
-
-    A last line that was cut off in the middle is left out; without a row there is no file.
-
-    Raises:
-        DataError: If ``source`` is damaged.
-    """
-    try:
-        header, logged = _read_metrics(source)
-        if kept := [row for row in logged if int(row["step"]) < steps]:
-            _write_metrics(folder / METRICS, header, kept)
-        else:
-            (folder / METRICS).unlink(missing_ok=True)
-    except (KeyError, TypeError, ValueError, csv.Error) as error:
-        raise DataError(
-            f"{source} should hold the rows that the run has logged, but is damaged: {reason_of(error)}. "
-            "Delete it to go on without them."
-        ) from None
-
-
-def _read_metrics(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Header and rows; a last line that was cut off is left out."""
-    text = path.read_text("utf-8") if path.exists() else ""
-    reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-    return list(reader.fieldnames or []), list(reader)
-
-
-def _write_metrics(path: Path, header: list[str], rows: list[dict[str, str]]) -> None:
-    written = io.StringIO()
-    writer = csv.DictWriter(written, header)
-    writer.writeheader()
-    writer.writerows(rows)
-    write_text(path, written.getvalue())
 
 
 class StepCount(Callback):

@@ -24,7 +24,7 @@ from bertflow.runs import ModelOptions
 from bertflow.training import checkpoints
 from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
-from bertflow.training.trainer import METRICS, ContinuedCSV
+from bertflow.training.metrics import METRICS, ContinuedCSV
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS][:64]

@@ -6,7 +6,7 @@ import pytest
 from pytorch_lightning.loggers import CSVLogger
 
 from bertflow.errors import DataError
-from bertflow.training.trainer import ContinuedCSV, keep_metrics
+from bertflow.training.metrics import ContinuedCSV, keep_metrics
 
 ROWS = [({"train/nll": 1.5}, 0), ({"train/nll": 1.25}, 4), ({"val/nll": 1.1}, 4), ({"train/nll": 1.0}, 9)]
 
