@@ -9,6 +9,7 @@ from bertflow.cli import listed
 from bertflow.cli.command import Command
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
+from bertflow.retrieval.example import write_search_example
 from bertflow.retrieval.searching import evaluate_search, search
 
 ABOUT = """\
@@ -78,9 +79,7 @@ main = Actions(
         "ask": _action("ask", search, "index", "question", aliases={"k": ["-k"]}, json=True),
         "evaluate": _action("evaluate", evaluate_search, skips=True, aliases={"k": ["-k"]}, json=True),
         "info": _action("info", retrieval.describe_index, json=True),
-        "example": Command(
-            "search example", retrieval.write_search_example, positionals=["folder"], metavars={"answers": "N"}
-        ),
+        "example": Command("search example", write_search_example, positionals=["folder"], metavars={"answers": "N"}),
     },
     EXAMPLES,
 ).main

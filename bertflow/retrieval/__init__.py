@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from typing_extensions import TypedDict, Unpack
 
 from bertflow.data.corpus import Answer, load_answers
-from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_files, require_place, write_text
+from bertflow.errors import UsageError
+from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, calibrator_of, load, require_openable
 from bertflow.results import AbstractResult
-from bertflow.tables import write_rows
 
 if TYPE_CHECKING:
     from bertflow.retrieval.index import AnswerIndex
@@ -79,29 +78,6 @@ class IndexInfo(AbstractResult):
             yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
         else:
             yield from (f"{key}: {value}" for key, value in self.as_dict().items())
-
-
-@dataclass(frozen=True, repr=False)
-class SearchExample(AbstractResult):
-    """Files to try a search on.
-
-    Attributes:
-        folder: Where they were written.
-        answers: Number of answers, and of questions.
-        sentences: Number of other sentences.
-        source: Where they are from.
-    """
-
-    folder: Path
-    answers: int
-    sentences: int
-    source: str
-
-    def parts(self) -> Iterator[str]:
-        """A line a file."""
-        yield f"{self.folder / 'answers.jsonl'}: {self.answers} answers, paragraphs of the {self.source}"
-        yield f"{self.folder / 'labels.jsonl'}: {self.answers} questions, the line before each paragraph"
-        yield f"{self.folder / 'text.txt'}: {self.sentences} other sentences, to fit a calibrator on"
 
 
 def build_index(
@@ -223,6 +199,7 @@ def recalibrate_index(
     """
     from bertflow.retrieval.calibrating import parse_own
     from bertflow.retrieval.index import AnswerIndex
+    from bertflow.retrieval.storage import Storage
 
     if (model is None) == (calibrate is None):
         raise UsageError(f"One of model and calibrate is wanted, got {'both' if model else 'neither'}. Give one.")
@@ -233,7 +210,8 @@ def recalibrate_index(
         with open_index(index, {"device": device}) as opened:
             opened.fit(calibrate)
             return _info(opened.path)
-    held = describe_index(index).source
+    with closing(Storage(Path(index))) as storage:
+        held = storage.facts()["source"]
     options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
     source = _source(model, **options)
     encoder = load(**{**source, "device": device})
@@ -258,36 +236,11 @@ def _info(path: Path, brief: bool = True) -> IndexInfo:
     from bertflow.retrieval.storage import Storage
 
     with closing(Storage(path)) as storage:
+        if not brief:
+            storage.say_unsummed()
         counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
     kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
     return IndexInfo(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)
-
-
-def write_search_example(
-    folder: str | Path, *, answers: int = 1000, sentences: int = 6000, seed: int = 0
-) -> SearchExample:
-    """Write answers, labels and text to try a search on, from the docstrings of installed packages.
-
-    The first line of a docstring should find the paragraph after it.
-
-    Args:
-        folder: Where to write answers.jsonl, labels.jsonl and text.txt.
-        answers: How many answers.
-        sentences: How many sentences of other text.
-        seed: Random seed for the sample.
-    """
-    from bertflow.data.docstrings import docstring_corpus
-
-    require_between(1, answers=answers, sentences=sentences)
-    require_seed(seed)
-    require_place(folder, folder=True)
-    folder = Path(folder)
-    text, pairs = docstring_corpus(answers, sentences, seed)
-    names = [f"docstrings-{row:05d}" for row in range(len(pairs))]
-    write_rows(folder / "answers.jsonl", ("id", "text"), zip(names, pairs.second, strict=True))
-    write_rows(folder / "labels.jsonl", ("question", "id"), zip(pairs.first, names, strict=True))
-    write_text(folder / "text.txt", "".join(f"{sentence}\n" for sentence in text))
-    return SearchExample(folder, len(pairs), len(text), pairs.source)
 
 
 def _answers_for(index: Index, given: Answers, options: IndexOptions) -> list[Answer]:
@@ -325,14 +278,13 @@ def _source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
     from bertflow.retrieval.calibrating import kept_counts
     from bertflow.retrieval.storage import Storage
 
-    held = describe_index(index)
-    source = {**held.source, **{name: value for name, value in options.items() if value is not None}}
+    with closing(Storage(Path(index))) as storage:
+        held, counts = storage.facts(), kept_counts(storage)
+    source = {**held["source"], **{name: value for name, value in options.items() if value is not None}}
     if "model" not in source:
         raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
-    if "prompt" in held.recipe:
-        source.setdefault("prompt", recorded_prompts(held.recipe))
-    with closing(Storage(Path(index))) as storage:
-        counts = kept_counts(storage)
+    if "prompt" in held["recipe"]:
+        source.setdefault("prompt", recorded_prompts(held["recipe"]))
     return source if counts is None else {**source, "token_counts": counts}
 
 

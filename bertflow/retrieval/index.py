@@ -146,6 +146,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 index._recalibrate()
             if not force:
                 index._require_same_calibrator()
+            storage.say_unsummed()
         except DataError:
             storage.close()
             raise

@@ -154,25 +154,15 @@ def evaluate_search(
     require_seed(seed)
     require_files(labels, candidate_lists)
     require_index(index, options)
+    if candidate_lists is not None:
+        return _rank_lists(index, candidate_lists, resamples, seed, progress, options)
+    assert labels is not None, "one of both is given"
     import numpy as np
 
-    from bertflow.data.pairs import load_pairs
-    from bertflow.evaluation.candidate_lists import average_precision, candidate_figures, lists_of
+    from bertflow.evaluation.candidate_lists import average_precision
     from bertflow.evaluation.figures import mean_figure
-    from bertflow.evaluation.systems import encode_sets
     from bertflow.text_keys import text_key
 
-    if candidate_lists is not None:
-        given = candidate_lists
-        pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
-        with open_index(index, options) as opened:
-            encoder, name = opened.encoder, opened.identity.calibrator
-        systems = {"raw": encoder.raw, **({name: encoder} if encoder.calibrator is not None else {})}
-        (sides,) = encode_sets(systems, [pairs], progress=progress)
-        figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
-        ranked = [row for rows in lists_of(pairs) for row in rows]
-        return _scores(figures, list(systems), len(ranked), 0)
-    assert labels is not None, "one of both is given"
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
     with open_index(index, options) as opened:
@@ -196,6 +186,23 @@ def evaluate_search(
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
     figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
     return _scores(figures, list(embedded), answers, sum(text_key(question) in keys for question in questions))
+
+
+def _rank_lists(
+    index: Index, given: "Pairs | str | Path", resamples: int, seed: int, progress: bool | None, options: IndexOptions
+) -> SearchScores:
+    """MAP and MRR of each question's own candidates, by the encoder of the index."""
+    from bertflow.data.pairs import load_pairs
+    from bertflow.evaluation.candidate_lists import candidate_figures, lists_of
+    from bertflow.evaluation.systems import encode_sets
+
+    pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
+    with open_index(index, options) as opened:
+        encoder, name = opened.encoder, opened.identity.calibrator
+    systems = {"raw": encoder.raw, **({name: encoder} if encoder.calibrator is not None else {})}
+    (sides,) = encode_sets(systems, [pairs], progress=progress)
+    figures = candidate_figures(pairs, sides, "cosine", resamples, seed)
+    return _scores(figures, list(systems), sum(map(len, lists_of(pairs))), 0)
 
 
 def _scores(figures: "Sequence[Figure]", systems: Sequence[str], answers: int, seen: int) -> SearchScores:

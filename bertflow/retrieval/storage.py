@@ -125,8 +125,6 @@ class Storage:
             if marks[0] != APPLICATION or marks[1] not in (*UNSUMMED, FORMAT, CHUNKED):
                 raise DataError(f"{path} is not an index of format 1 to {CHUNKED}. Is it by a later bertflow?")
             self._sum = 0 if marks[1] in UNSUMMED else SUM
-            if not self._sum:
-                logger.info("%s was written by an earlier version: its embeddings have no checksums.", path)
             if marks[1] in (UNSUMMED[0], FORMAT):
                 self._connection.execute(f"CREATE TEMP {CHUNKS}")
             self._connection.execute(VIEW)
@@ -150,6 +148,11 @@ class Storage:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
+
+    def say_unsummed(self) -> None:
+        """Say of a file by an earlier version that its embeddings have no checksums."""
+        if not self._sum:
+            logger.info("%s was written by an earlier version: its embeddings have no checksums.", self.path)
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE", what: str = "written") -> Iterator[None]:
@@ -289,10 +292,7 @@ class Storage:
 
     def owners(self) -> Iterator[tuple[int, str]]:
         """The number of each phrase and the id of its answer, in order of the ids."""
-        return (
-            (number, name)
-            for number, name in self._rows((int, str), "SELECT number, id FROM known ORDER BY id, number")
-        )
+        return self._rows((int, str), "SELECT number, id FROM known ORDER BY id, number")
 
     def _rows(self, kinds: Kinds, query: str, values: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """The rows of a query, whose values should be of these kinds.
