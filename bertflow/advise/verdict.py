@@ -262,7 +262,7 @@ def decide(
         raw: Geometry of the raw embeddings.
         evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
-        purpose: What the encoder is used for: similarity or search.
+        purpose: What the encoder is used for: similarity, search or both.
         shape: What the geometry of the plain mean says; None where that is unknown.
         likely: The candidate to use where the geometry is that of raw encoders; empty for none.
     """

@@ -1,9 +1,8 @@
 """The calibrators: Center, Standardize, AllButTheTop, Whitening, Ridge, TwoBand, and the flow.
 
 The closed forms are functions of the moments (``bertflow.affine``, ``bertflow.bands``), so each can also be fitted
-batch by batch. The flow
-is ``fit_flow`` behind scikit-learn's interface; Lightning is imported when a flow is fitted, not when a fitted one
-is loaded.
+batch by batch. The flow is ``fit_flow`` behind scikit-learn's interface; Lightning is imported when a flow is fitted,
+not when a fitted one is loaded.
 """
 
 import math

@@ -150,7 +150,7 @@ def is_first_process() -> bool:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """Heed SIGTERM as Ctrl-C, so that who stops a job reads what was kept, and finds nothing half written.
+    """Heed SIGTERM as Ctrl-C: a job that is stopped says what was kept, and leaves nothing half written.
 
     A process of a launcher is ended by it, as it may wait for another one, which no handler interrupts. A thread gets
     no signals, and a handler of others stays. In a training Lightning heeds it (``bertflow.training.signals``).

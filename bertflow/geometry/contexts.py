@@ -48,7 +48,7 @@ from bertflow.geometry.report import GeometrySection
 from bertflow.moments import Float64
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
-from bertflow.words.tokens import whole_words
+from bertflow.words.vocabulary import whole_words
 
 Int64 = NDArray[np.int64]
 OFTEN = 5

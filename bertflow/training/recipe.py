@@ -3,7 +3,7 @@
 A preset is a recipe, named for what it reproduces, or for its purpose, with a version.
 
 ``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says. ``similarity-2``,
-``search-2`` and ``both-2`` are what we recommend for each purpose; who types ``default`` gets ``similarity-2``.
+``search-2`` and ``both-2`` are what we recommend for each purpose; ``default`` means ``similarity-2``.
 ``default-1`` is what ``default`` was before: what earlier versions recorded by that name. Each deviation between them
 is a field that says what the released code and the paper have. Sources, unless another is named:
 

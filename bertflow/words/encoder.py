@@ -40,7 +40,7 @@ from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
 from bertflow.errors import DataError, UsageError, reason_of
 from bertflow.words.study import Mention, find_word, spelled_alike
-from bertflow.words.tokens import whole_words
+from bertflow.words.vocabulary import whole_words
 
 NAMES: Mapping[str, tuple[str, ...]] = {
     "word": ("embeddings.word_embeddings", "embeddings.tok_embeddings", "wte"),

@@ -13,7 +13,8 @@ from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.geometry.contexts import read_masked_words
-from bertflow.words.tokens import inspect_tokens, read_vocabulary, whole_words
+from bertflow.words.tokens import inspect_tokens
+from bertflow.words.vocabulary import read_vocabulary, whole_words
 
 SENTENCES = ["The café is small .", "a dog", "", "The man and a dog in the big red house . " * 4, "Dog dog, DOG!"]
 

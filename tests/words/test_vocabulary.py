@@ -1,7 +1,7 @@
 import pytest
 from transformers import AutoTokenizer
 
-from bertflow.words.tokens import KINDS, read_vocabulary, whole_words
+from bertflow.words.vocabulary import KINDS, read_vocabulary, whole_words
 
 
 class Made:
