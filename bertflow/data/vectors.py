@@ -182,7 +182,7 @@ def _parquet(path: Path, column: str | None) -> Vectors:
 
     def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
         for batch in parquet_batches(path, size, start, stop, [column]):
-            yield _matrix(batch.column(0), dim, dtype)
+            yield matrix_of_lists(batch.column(0), dim, dtype)
 
     return Vectors(path, file.metadata.num_rows, dim, dtype, column, read)
 
@@ -238,7 +238,7 @@ def _choose_column(path: Path, schema: pa.Schema, column: str | None) -> str:
     return column
 
 
-def _matrix(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDArray[np.floating], dict[int, str]]:
+def matrix_of_lists(rows: pa.Array, dim: int, dtype: np.dtype[Any]) -> tuple[NDArray[np.floating], dict[int, str]]:
     """A block (n, dim) of a column of lists, and what is wrong with rows that are no vectors, which come out as 0."""
     lengths = pc.list_value_length(rows).fill_null(-1).to_numpy(zero_copy_only=False)
     bad = {int(at): OTHER_LENGTH.format(dim, lengths[at]) for at in np.flatnonzero(lengths != dim)}

@@ -86,7 +86,7 @@ def parse_address(address: str) -> Address:
     place, slash, name = path.rpartition("/")
     if not (slash and name and (place or path.startswith("/"))) or name in (".", ".."):
         raise UsageError(f"{address!r} should name a place and, after its last '/', a table: {FORM}. {_example(kind)}")
-    if "@" in place and urlsplit(place).password is not None:
+    if "@" in place and urlsplit(place).password:
         raise UsageError(
             "The address of a collection holds a password, which other users could read. "
             "Leave it out, and give it in the environment or in a file, as the database's own tools want it."

@@ -1,0 +1,149 @@
+"""Tables of LanceDB as collections: what is read, written, indexed, searched and renamed."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+
+from bertflow.errors import DataError, UsageError
+from bertflow.retrieval.collections import open_collection
+
+lancedb = pytest.importorskip("lancedb", reason="needs the extra lancedb")
+X = np.random.default_rng(0).normal(size=(300, 8)).astype(np.float32)
+NAMES = [f"it's {number}" for number in range(300)]
+
+
+def made(folder, vectors=None, metadata=None, name="vector", **columns):
+    """The address of a table with X, or other vectors, and columns."""
+    vectors = pa.array(list(X), pa.list_(pa.float32(), 8)) if vectors is None else vectors
+    table = pa.table({"Doc Id": NAMES[: len(vectors)], name: vectors, **columns})
+    lancedb.connect(folder).create_table("docs", table.replace_schema_metadata(metadata))
+    return f"lancedb:{folder}/docs?id=Doc%20Id"
+
+
+def filled(source, folder, rows=64):
+    """A finished target, whose vectors are twice those of the source, in width and length."""
+    target = open_collection(f"lancedb:{folder}/docs2?id=Doc%20Id")
+    target.create_like(source, 16, "abc")
+    for part in source.parts(rows):
+        found = source.read(part)
+        places = [at for at, row in enumerate(found.vectors) if at not in found.bad and np.isfinite(row).all()]
+        written = found.kept(places, np.tile(found.vectors[places], 2))
+        for _ in range(2):  # as after a kill between the write and its note
+            target.write(part, written)
+    for _ in range(2):
+        target.finish(source)
+    return target
+
+
+def test_parts_stay_the_same_while_others_write(tmp_path):
+    address = made(tmp_path)
+    source, other = open_collection(address), lancedb.connect(tmp_path).open_table("docs")
+    parts = source.parts(77)
+    other.delete("`Doc Id` = 'it''s 3'")
+    other.add(pa.table({"Doc Id": ["new"], "vector": pa.array([X[0]], pa.list_(pa.float32(), 8))}))
+    assert_array_equal(np.concatenate([source.read(part).vectors for part in parts]), X)
+    assert [name for part in parts for name in source.read(part).ids] == NAMES
+    assert source.facts.n == 300
+    assert open_collection(address).read(parts[2]).ids == NAMES[154:231]
+
+
+def test_a_target_keeps_all_but_the_vectors_and_is_written_once(tmp_path):
+    metadata = {"note": "kept", "embedding_functions": "[]"}
+    source = open_collection(made(tmp_path, metadata=metadata, text=NAMES, page=pa.array(range(300), pa.int32())))
+    assert source.facts.calibrator is None
+    target = filled(source, tmp_path)
+    assert (target.facts.n, target.facts.dim, target.facts.calibrator) == (300, 16, "abc")
+    wanted = NAMES[5:9] + NAMES[:2]
+    assert target.fetch(wanted) == source.fetch(wanted)
+    assert target.fetch(["it's 7"]) == [{"text": "it's 7", "page": 7}]
+    assert_array_equal(target.vectors_of(wanted), np.tile(source.vectors_of(wanted), 2))
+    schema = lancedb.connect(tmp_path).open_table("docs2").schema
+    assert schema.names == ["Doc Id", "vector", "text", "page"]
+    assert schema.metadata == {b"note": b"kept", b"bertflow.calibrator": b"abc"}
+
+
+@pytest.mark.parametrize("kind", [pa.float16(), pa.float64()], ids=str)
+def test_lists_of_any_length_and_precision_are_read(tmp_path, kind):
+    rows = [[*row] for row in X[:20].astype(np.float16 if kind == pa.float16() else np.float64)]
+    rows[3], rows[5], rows[7], rows[9] = None, [1.0], [None] * 8, [np.nan] * 8
+    source = open_collection(made(tmp_path, pa.array(rows, pa.list_(kind)), name="of any length"))
+    (part,) = source.parts(100)
+    found = source.read(part)
+    assert sorted(found.bad) == [3, 5, 7]
+    assert np.isnan(found.vectors[9]).all()  # is refused by who uses it, as in a file
+    assert_allclose(found.vectors[10:], X[10:20], rtol=1e-3)
+    assert filled(source, tmp_path, rows=6).facts.n == 16
+    with pytest.raises(DataError, match=r"row \"it's 3\": a vector is wanted, but there is none"):
+        source.vectors_of(NAMES[2:4])
+
+
+def test_a_target_gets_the_indexes_of_the_source_for_cosine(tmp_path):
+    address = made(tmp_path)
+    table = lancedb.connect(tmp_path).open_table("docs")
+    table.create_index("vector", config=lancedb.index.IvfFlat(distance_type="l2", num_partitions=2))
+    table.create_index("Doc Id", config=lancedb.index.BTree())
+    with open_collection(address) as source:
+        assert (source.facts.index, source.facts.metric) == ("IvfFlat", "euclidean")
+        target = filled(source, tmp_path)
+    assert (target.facts.index, target.facts.metric) == ("IvfFlat", "cosine")
+    assert {one.index_type for one in lancedb.connect(tmp_path).open_table("docs2").list_indices()} == {
+        "IvfFlat",
+        "BTree",
+    }
+    ids, cosines = target.search(np.tile(X[:4], 2), 3, exact=True)
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    exact = unit[:4] @ unit.T
+    assert [found[0] for found in ids] == NAMES[:4]
+    assert_allclose(cosines, -np.sort(-exact)[:, :3], atol=1e-6)
+    assert target.search(np.tile(X[:1], 2), 1)[0] == [["it's 0"]]
+    assert np.isnan(target.search(np.tile(X[:1], 2), 400, exact=True)[1][0, 300:]).all()
+
+
+def test_a_switch_renames_and_goes_back(tmp_path):
+    source = open_collection(made(tmp_path))
+    target = filled(source, tmp_path)
+    switch = source.switch(target)
+    for _ in range(2):
+        switch.apply()
+    switched = open_collection(switch.address)
+    assert (switched.facts.calibrator, switched.facts.dim, target.exists()) == ("abc", 16, False)
+    lines = [line.split("'")[1::2] for line in switch.forward]
+    assert [line.split("'")[1::2][::-1] for line in switch.back] == lines[::-1]
+
+
+REFUSED = {
+    "lancedb:{}/nope": "is missing. Look at the folder and the name of the table.",
+    "lancedb:{}/none/docs": "is missing. Look at the folder and the name of the table.",
+    "lancedb:{}/docs": "(id), but there are 2: Doc Id, text. Add ?id=COLUMN.",
+    "lancedb:{}/docs?id=vector": "(id), but 'vector' is not one: Doc Id, text. Add ?id=COLUMN.",
+    "lancedb:{}/docs?vector=text&id=text": "(vector), but 'text' is not one: vector. Add ?vector=COLUMN.",
+}
+
+
+@pytest.mark.parametrize("address", REFUSED)
+def test_what_cannot_be_read_is_one_line(tmp_path, address):
+    made(tmp_path, text=NAMES)
+    with pytest.raises((DataError, UsageError)) as refused:
+        _ = open_collection(address.format(tmp_path)).facts
+    assert str(refused.value).endswith(REFUSED[address])
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("ids", "reason"), [(["a", "a"], "the id 'a' occurs twice"), (["a", None], "a row has no key")]
+)
+def test_ids_are_unique(tmp_path, ids, reason):
+    vectors = pa.array(list(X[:2]), pa.list_(pa.float32(), 8))
+    lancedb.connect(tmp_path).create_table("docs", pa.table({"key": ids, "vector": vectors}))
+    with pytest.raises(DataError, match=reason):
+        open_collection(f"lancedb:{tmp_path}/docs").parts(10)
+
+
+def test_a_finished_target_is_not_written_to(tmp_path):
+    source = open_collection(made(tmp_path))
+    target = filled(source, tmp_path)
+    with pytest.raises(DataError, match=r"docs2.* is not being filled: it has no column _bertflow_part"):
+        target.write(source.parts(10)[0], source.read(source.parts(10)[0]))
+    with pytest.raises(DataError, match="Table 'docs2' already exists"):
+        target.create_like(source, 16, "abc")
