@@ -33,6 +33,7 @@ from bench_material import Material
 from bench_timing import Result
 
 from bertflow.files import write_json
+from bertflow.onednn import THROUGH_ONEDNN, processor
 
 BENCHMARKS: Mapping[str, Callable[[Material], Iterator[Result]]] = {
     "encode": encoding,
@@ -53,7 +54,8 @@ ON_REQUEST = ("compile",)
 def conditions(material: Material) -> dict[str, Any]:
     """What a figure depends on, and whether others were using the machine."""
     return {
-        "processor": platform.machine() + ", " + torch.backends.cpu.get_cpu_capability(),
+        "processor": " ".join(processor()),
+        "through oneDNN": list(THROUGH_ONEDNN),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
         "load": round(os.getloadavg()[0], 1),

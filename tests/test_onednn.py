@@ -7,7 +7,7 @@ from torch import nn
 from bertflow import onednn
 from bertflow.onednn import Linear, linear, use_onednn
 
-needs_x86 = pytest.mark.skipif(not onednn.HERE, reason="not an x86 processor with oneDNN")
+needs_onednn = pytest.mark.skipif(not onednn.THROUGH_ONEDNN, reason="a processor on which oneDNN is no faster")
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def tensors(shape, dim_in, dim_out, seed=0):
     return [tensor.requires_grad_() for tensor in made]
 
 
-@needs_x86
+@needs_onednn
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(300,), (5, 60), (2, 3, 50)])
 def test_values_and_gradients_are_those_of_float64(counted, shape, bias):
@@ -42,7 +42,7 @@ def test_values_and_gradients_are_those_of_float64(counted, shape, bias):
         assert ((one - other).norm() / other.norm()).item() < 1e-6
 
 
-@needs_x86
+@needs_onednn
 def test_gradients_can_be_differentiated_again(counted):
     x, weight, shift = tensors((300,), 128, 128)
     second = []
@@ -53,7 +53,7 @@ def test_gradients_can_be_differentiated_again(counted):
     assert ((second[0] - second[1]).norm() / second[1].norm()).item() < 1e-5
 
 
-@needs_x86
+@needs_onednn
 @pytest.mark.parametrize(
     "turn",
     [lambda x: x.t().contiguous().t(), lambda x: x[:1].expand_as(x), lambda x: torch.cat((x, x), 1)[:, : x.shape[1]]],
@@ -105,7 +105,7 @@ def test_a_model_keeps_its_weights_and_their_names(counted):
     use_onednn(model)
     assert [type(layer) for layer in model] == [Linear, nn.ReLU, Linear]
     torch.testing.assert_close(model(x), wanted)
-    assert len(counted) == (2 if onednn.HERE else 0)
+    assert len(counted) == (2 if onednn.THROUGH_ONEDNN else 0)
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
@@ -113,4 +113,42 @@ def test_a_graph_that_is_exported_has_torchs_operator(counted):
     model = nn.Sequential(Linear(128, 128))
     program = torch.export.export(model, (torch.randn(300, 128),))
     assert "aten.linear.default" in {str(node.target) for node in program.graph.nodes}
+    assert not counted
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "vendor"),
+    [
+        ("processor : 0\nvendor_id\t: AuthenticAMD\nflags : avx2\n", "AuthenticAMD"),
+        ("vendor_id\t: GenuineIntel\n", "GenuineIntel"),
+        ("CPU implementer : 0x41\n", ""),
+        (None, ""),
+    ],
+    ids=["AMD", "Intel", "ARM", "no such file"],
+)
+def test_the_vendor_is_the_one_that_the_processor_names(tmp_path, monkeypatch, cpuinfo, vendor):
+    monkeypatch.setattr(onednn.platform, "processor", str)
+    if cpuinfo is not None:
+        (tmp_path / "cpuinfo").write_text(cpuinfo)
+    assert onednn.processor(tmp_path / "cpuinfo") == (vendor, torch.backends.cpu.get_cpu_capability())
+    monkeypatch.setattr(onednn.platform, "processor", lambda: "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD")
+    assert onednn.processor(tmp_path / "none")[0] == "AuthenticAMD"
+
+
+@pytest.mark.parametrize("product", [onednn.FORWARD, onednn.INPUT, onednn.WEIGHT])
+def test_each_product_is_chosen_by_itself(monkeypatch, product):
+    made = []
+    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", (onednn.FORWARD, product))
+    product_of = onednn._product
+    monkeypatch.setattr(onednn, "_product", lambda *given: (made.append(given[0].shape), product_of(*given))[1])
+    x, weight, shift = tensors((300,), 160, 120)
+    linear(x, weight, shift).sum().backward()
+    shapes = {onednn.FORWARD: (300, 160), onednn.INPUT: (300, 120), onednn.WEIGHT: (120, 300)}
+    assert made == list(dict.fromkeys([(300, 160), shapes[product]]))
+
+
+def test_none_of_them_on_another_processor(monkeypatch, counted):
+    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", onednn.FASTER.get(("GenuineIntel", "AVX512"), ()))
+    x, weight, shift = tensors((300,), 160, 120)
+    assert torch.equal(linear(x, weight, shift), nn.functional.linear(x, weight, shift))
     assert not counted

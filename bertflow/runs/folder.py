@@ -37,6 +37,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, remove_unfinished, write_text
+from bertflow.onednn import THROUGH_ONEDNN, processor
 from bertflow.records import write_record
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
@@ -209,6 +210,8 @@ class RunFolder:
             "resumed": [*before.get("resumed", []), *resumption],
             "host": host,
             "platform": platform.platform(),
+            "processor": [*processor()],
+            "through_onednn": [*THROUGH_ONEDNN],
             "python": platform.python_version(),
             "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
             "command": sys.argv,
