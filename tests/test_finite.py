@@ -262,6 +262,8 @@ OTHERS = {
     "Provenance": "takes hashes",
     "Provenance.of": "takes hashes",
     "AnswerIndex": "opened by AnswerIndex.open",
+    "CollectionIndex": "reads rows out of a database, in tests/retrieval/test_collection_index.py",
+    "CollectionIndex.percentiles": "takes cosines",
     "ScoreCalibrator.load": "compares what the encoder says of itself",
     "TransformerEncoder": "takes counts of tokens, in tests/encoder/test_learned.py",
     "TransformerEncoder.padded": "takes numbers of tokens",

@@ -14,7 +14,10 @@ from bertflow.retrieval.searching import evaluate_search, search
 
 ABOUT = """\
 Keep answers, with the questions they answered before, in one file; rank them for a new question. Raw embeddings are
-kept beside the calibrated ones, so that another calibrator needs no second pass of the encoder."""
+kept beside the calibrated ones, so that another calibrator needs no second pass of the encoder.
+
+`ask`, `evaluate` and `info` also take a collection of a database, by the folder that `bertflow reindex` wrote or by its
+address, as lancedb:FOLDER/TABLE."""
 EXAMPLES = """\
   bertflow search example faq
   bertflow search build faq.index --answers faq/answers.jsonl --model runs/mine

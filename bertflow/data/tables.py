@@ -61,6 +61,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
     "answers": (("id", "text", "questions"), ("id", "text")),
     "answered": (("question", "id"),),
+    "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),
 }
 """A row is what a table holds, and what its columns may be called: the texts first, then what belongs to them."""
 

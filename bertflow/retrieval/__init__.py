@@ -4,80 +4,34 @@ A change opens the index with the encoder that it was built with, which the file
 ``AnswerIndex`` can be given as well.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from typing_extensions import TypedDict, Unpack
+from typing_extensions import Unpack
 
 from bertflow.data.corpus import Answer, load_answers
 from bertflow.errors import UsageError
 from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, calibrator_of, load, require_openable
-from bertflow.results import AbstractResult
+from bertflow.retrieval.places import (
+    Index,
+    IndexInfo,
+    IndexOptions,
+    Place,
+    kind_of,
+    open_file,
+    require_file,
+    require_index,
+)
 
 if TYPE_CHECKING:
     from bertflow.retrieval.index import AnswerIndex
-    from bertflow.retrieval.ranking import Search
+    from bertflow.retrieval.origin import CollectionInfo
 
-Index: TypeAlias = "str | Path | AnswerIndex"
-"""The file of an index; from Python also one that is open."""
 Answers: TypeAlias = "str | Path | Iterable[Answer]"
 """A table of answers; from Python also the answers."""
-
-
-class IndexOptions(TypedDict, total=False):
-    """How the encoder of an index is opened.
-
-    Attributes:
-        model: Where the encoder of the index is now (default: where it was).
-        device: cpu, cuda, ... (default: the first of cuda, mps and cpu that is there).
-    """
-
-    model: str | Path | None
-    device: str | None
-
-
-@dataclass(frozen=True, repr=False)
-class IndexInfo(AbstractResult):
-    """What is in an index.
-
-    Attributes:
-        path: The file.
-        answers: Number of answers.
-        phrases: Number of phrases: answers and their past questions.
-        dim: Width of an embedding.
-        recipe: Description of the raw encoder.
-        calibrator: The calibrator with its parameters; empty for raw embeddings.
-        digest: Fingerprint of the calibrator; empty for raw embeddings.
-        source: How the encoder is opened.
-        chunks: How the texts of answers are split; None if they are not.
-        brief: Whether a person reads one line of it, or all.
-    """
-
-    path: Path
-    answers: int
-    phrases: int
-    dim: int
-    recipe: Mapping[str, Any]
-    calibrator: str
-    digest: str
-    source: Mapping[str, Any]
-    chunks: str | None = None
-    brief: bool = True
-
-    not_in_json: ClassVar[tuple[str, ...]] = ("brief",)
-
-    def parts(self) -> Iterator[str]:
-        """One line, or a line a fact."""
-        if self.brief:
-            how = f"calibrated by {self.calibrator} ({self.digest[:8]})" if self.digest else "as the encoder makes them"
-            split = f" split by {self.chunks}" if self.chunks else ""
-            yield f"{self.path}: {self.answers} answers{split}, {self.phrases} phrases, {how}"
-        else:
-            yield from (f"{key}: {value}" for key, value in self.as_dict().items())
 
 
 def build_index(
@@ -109,6 +63,7 @@ def build_index(
     from bertflow.retrieval.index import AnswerIndex
     from bertflow.retrieval.storage import require_new_index
 
+    require_file(index, "build")
     require_new_index(index)
     require_files(answers)
     if chunks := options.get("chunks"):
@@ -123,7 +78,7 @@ def build_index(
     with AnswerIndex.create(
         index, encoder, given, source, progress=progress, chunks=chunks, calibrate=calibrate
     ) as made:
-        return _info(made.path)
+        return IndexInfo.of(made.path)
 
 
 def add_answers(
@@ -140,7 +95,7 @@ def add_answers(
     Raises:
         DataError: If an id is there already, or the answers or the index cannot be used.
     """
-    given = _answers_for(index, answers, options)
+    given = _answers_for(index, answers, options, "add")
     return _changed(index, options, lambda opened: opened.add(given, progress=progress))
 
 
@@ -158,7 +113,7 @@ def update_answers(
     Raises:
         DataError: If an id is unknown, or the answers or the index cannot be used.
     """
-    given = _answers_for(index, answers, options)
+    given = _answers_for(index, answers, options, "update")
     return _changed(index, options, lambda opened: opened.update(given, progress=progress))
 
 
@@ -175,6 +130,7 @@ def remove_answers(index: Index, ids: Sequence[str], **options: Unpack[IndexOpti
     """
     from bertflow.retrieval.storage import Storage
 
+    require_file(index, "remove")
     require_index(index, options)
     if isinstance(index, str | Path):
         with closing(Storage(Path(index))) as storage:
@@ -203,13 +159,14 @@ def recalibrate_index(
 
     if (model is None) == (calibrate is None):
         raise UsageError(f"One of model and calibrate is wanted, got {'both' if model else 'neither'}. Give one.")
+    require_file(index, "recalibrate")
     require_place(index)
     if model is None:
         assert calibrate is not None, "one of both is given"
         parse_own(calibrate)
-        with open_index(index, {"device": device}) as opened:
+        with open_file(index, {"device": device}) as opened:
             opened.fit(calibrate)
-            return _info(opened.path)
+            return IndexInfo.of(opened.path)
     with closing(Storage(Path(index))) as storage:
         held = storage.facts()["source"]
     options = {} if (Path(model) / "calibrator").is_dir() else {key: held.get(key) for key in held if key != "model"}
@@ -217,34 +174,25 @@ def recalibrate_index(
     encoder = load(**{**source, "device": device})
     with AnswerIndex.open(index, encoder, recalibrate=True) as opened:
         opened.remember(source)
-        return _info(opened.path)
+        return IndexInfo.of(opened.path)
 
 
-def describe_index(index: Index) -> IndexInfo:
-    """Say what is in an index; needs no encoder.
+def describe_index(index: Place) -> "IndexInfo | CollectionInfo":
+    """Say what is in an index or a collection; needs no encoder.
 
     Args:
-        index: File that `search build` wrote.
+        index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection.
 
     Raises:
-        DataError: If there is no index, or it is damaged.
+        DataError: If there is no such thing, or it is damaged.
     """
-    return _info(Path(index) if isinstance(index, str | Path) else index.path, brief=False)
+    place = str(index if isinstance(index, str | Path) else index.path)
+    return kind_of(place).describe(place)
 
 
-def _info(path: Path, brief: bool = True) -> IndexInfo:
-    from bertflow.retrieval.storage import Storage
-
-    with closing(Storage(path)) as storage:
-        if not brief:
-            storage.say_unsummed()
-        counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
-    kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
-    return IndexInfo(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)
-
-
-def _answers_for(index: Index, given: Answers, options: IndexOptions) -> list[Answer]:
+def _answers_for(index: Index, given: Answers, options: IndexOptions, action: str) -> list[Answer]:
     """The answers to put into an index, once it is known that it and its encoder can be opened."""
+    require_file(index, action)
     require_files(given)
     require_index(index, options)
     return _answers(given)
@@ -261,40 +209,6 @@ def _source(model: str | Path, **options: Any) -> dict[str, Any]:
 
 
 def _changed(index: Index, options: IndexOptions, change: "Callable[[AnswerIndex], None]") -> IndexInfo:
-    with open_index(index, options) as opened:
+    with open_file(index, options) as opened:
         change(opened)
-        return _info(opened.path)
-
-
-def require_index(index: Index, options: IndexOptions) -> None:
-    """Refuse an index whose encoder cannot be opened, before anything else is read."""
-    if isinstance(index, str | Path):
-        require_openable(**_source_of(index, options))
-
-
-def _source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
-    """How the encoder of an index is opened."""
-    from bertflow.encoder.folders import recorded_prompts
-    from bertflow.retrieval.calibrating import kept_counts
-    from bertflow.retrieval.storage import Storage
-
-    with closing(Storage(Path(index))) as storage:
-        held, counts = storage.facts(), kept_counts(storage)
-    source = {**held["source"], **{name: value for name, value in options.items() if value is not None}}
-    if "model" not in source:
-        raise UsageError(f"{index} does not say where its encoder is. Give it with --model.")
-    if "prompt" in held["recipe"]:
-        source.setdefault("prompt", recorded_prompts(held["recipe"]))
-    return source if counts is None else {**source, "token_counts": counts}
-
-
-@contextmanager
-def open_index(index: Index, options: IndexOptions, search: "Search | None" = None) -> "Iterator[AnswerIndex]":
-    """An index with its encoder; one that is open already stays open."""
-    from bertflow.retrieval.index import AnswerIndex
-
-    if isinstance(index, AnswerIndex):
-        yield index
-        return
-    with AnswerIndex.open(index, load(**_source_of(index, options)), search=search) as opened:
-        yield opened
+        return IndexInfo.of(opened.path)

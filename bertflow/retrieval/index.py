@@ -41,6 +41,7 @@ from bertflow.retrieval.calibrating import (
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank, require_questions
 from bertflow.retrieval.storage import Phrase, Storage, require_new_index
 from bertflow.similarity import unit_rows
+from bertflow.text_keys import text_key
 
 logger = logging.getLogger("bertflow")
 
@@ -104,7 +105,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         with atomic_file(path) as aside:
             facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             if chunks:
-                facts["chunks"] = _fitted(encoder, chunks)
+                facts["chunks"] = _fitted(encoder.raw, chunks)
             with cls(Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
                 if counts is not None:
@@ -170,6 +171,11 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def identity(self) -> Identity:
         """The encoder and calibrator that made the embeddings."""
         return Identity.from_record(self._storage.facts())
+
+    def held(self, questions: Sequence[str]) -> int:
+        """How many of some questions are in the index themselves."""
+        keys = {text_key(text) for answer in self.answers() for text in answer.phrases}
+        return sum(text_key(question) in keys for question in questions)
 
     def answers(self) -> list[Answer]:
         """All answers, in the order they came."""
@@ -242,9 +248,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
 
     def search_many(self, questions: Sequence[str], k: int = 5, progress: bool | None = None) -> list[list[Hit]]:
         """The best answers for each of several questions."""
-        if k < 1:
-            raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
-        require_questions(questions)
+        require_questions(questions, k)
         unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
         with self._storage.snapshot():
             if (revision := self._storage.revision()) != self._seen:  # another process may have changed the file
@@ -336,9 +340,8 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
 
 
-def _fitted(encoder: SentenceEncoder, chunks: str) -> str:
+def _fitted(raw: SentenceEncoder, chunks: str) -> str:
     """Chunks for an index by this encoder, their size said."""
-    raw = encoder.raw
     if not isinstance(raw, AbstractTokenEncoder) or "chunks" in raw.describe():
         what = "has chunks itself, which it pools" if "chunks" in raw.describe() else "cannot split text"
         raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")

@@ -71,6 +71,10 @@ class Phrases:
             cosines = questions[block].astype(self.unit.dtype) @ self.unit.T
             yield block, cosines, np.maximum.reduceat(cosines, self.starts, axis=1)
 
+    def missing(self, names: Sequence[str]) -> list[str]:
+        """Those of some ids that are not there."""
+        return sorted({*names}.difference(self.names))
+
     def ranks(self, questions: Floats, right: Sequence[frozenset[str]]) -> list[NDArray[np.int64]]:
         """Ranks of the right answers of each question (q, dim), rising, from 1; of equal scores wrong ones first."""
         place = {name: at for at, name in enumerate(self.names)}
@@ -84,7 +88,7 @@ class Phrases:
 
 
 class Search(Protocol):
-    """Finds the phrases that the best answers may have; the rows of ``searching.ENGINES`` are such."""
+    """Finds the phrases that the best answers may have; the rows of ``places.ENGINES`` are such."""
 
     def refresh(self, storage: Storage) -> None:
         """Read what is stored now."""
@@ -125,6 +129,7 @@ class Hit:
         matched: The phrase: the answer's own text or a chunk of it, or one of its past questions.
         chunk: Number of that chunk, from 0; None if it is none.
         start, stop: Where the chunk stands in the text: ``text[start:stop]``.
+        percentile: Percent of random pairs of rows with a lower cosine; None for an index that is a file.
     """
 
     id: str
@@ -134,6 +139,7 @@ class Hit:
     chunk: int | None = None
     start: int | None = None
     stop: int | None = None
+    percentile: float | None = None
 
 
 def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:
@@ -150,11 +156,13 @@ def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int)
     return sorted(hits, key=lambda hit: (-hit.score, hit.id))[:k]
 
 
-def require_questions(questions: Sequence[str]) -> None:
-    """Refuse questions without words.
+def require_questions(questions: Sequence[str], k: int = 1) -> None:
+    """Refuse questions without words, and to look for fewer than one answer.
 
     Raises:
         UsageError: For the first one.
     """
+    if k < 1:
+        raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
     if empty := [row for row, question in enumerate(questions) if not question.strip()]:
         raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
@@ -11,9 +10,8 @@ from typing_extensions import Unpack
 from bertflow.data.corpus import load_answer_labels
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
 from bertflow.files import require_files, to_json
-from bertflow.registry import lookup
 from bertflow.results import AbstractResult
-from bertflow.retrieval import Index, IndexOptions, open_index, require_index
+from bertflow.retrieval.places import IndexOptions, Place, open_index, require_index
 from bertflow.tables import Table
 
 if TYPE_CHECKING:
@@ -21,11 +19,6 @@ if TYPE_CHECKING:
     from bertflow.evaluation.significance import Figure
     from bertflow.retrieval.ranking import Hit
 
-ENGINES: Mapping[str, str] = {
-    "exact": "bertflow.retrieval.ranking.ExactSearch",
-    "usearch": "bertflow.integrations.usearch.UsearchSearch",
-}
-"""What finds the candidates, by the name that command lines use: the class of a ``Search``."""
 DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 """What ``SearchScores`` says of a ``Difference``."""
 
@@ -37,10 +30,15 @@ class Hits(AbstractResult):
     hits: "Sequence[Hit]"
 
     def parts(self) -> Iterator[str]:
-        """A line an answer, and the past question by which it was found; of a long text the chunk alone."""
+        """A line an answer, and the past question by which it was found; of a long text the chunk alone.
+
+        In a collection the score is followed by the percent of random pairs of its rows that are less alike.
+        """
         for place, hit in enumerate(self.hits, start=1):
             where = "" if hit.chunk is None else f"[chunk {hit.chunk}, {hit.start}:{hit.stop}]  "
-            yield f"{place}. {hit.score:.3f}  {hit.id}  {where}{hit.text if hit.chunk is None else hit.matched}"
+            percent = "" if hit.percentile is None else f"  {hit.percentile:.2f} %"
+            text = hit.text if hit.chunk is None else hit.matched
+            yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{text}"
             if hit.chunk is None and hit.matched != hit.text:
                 yield f"          asked before: {hit.matched}"
         if not self.hits:
@@ -93,14 +91,23 @@ class SearchScores(AbstractResult):
             yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
 
 
-def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **options: Unpack[IndexOptions]) -> Hits:
+def search(
+    index: Place,
+    question: str,
+    k: int = 5,
+    *,
+    engine: str | None = None,
+    text: str | None = None,
+    **options: Unpack[IndexOptions],
+) -> Hits:
     """Rank the answers for a question.
 
     Args:
-        index: File that `search build` wrote.
+        index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection in a database.
         question: The question.
         k: How many answers.
-        engine: exact, or usearch for very many phrases.
+        engine: exact, or usearch for very many phrases (default: exact; of a collection its database's own search).
+        text: Column of a collection that holds the text (default: found by its name).
         options: ``IndexOptions``.
 
     Raises:
@@ -111,20 +118,20 @@ def search(index: Index, question: str, k: int = 5, *, engine: str = "exact", **
 
     require_between(1, k=k)
     require_questions([question])
-    finder = resolve_name(lookup("engine", ENGINES, engine))
-    require_index(index, options)
-    with open_index(index, options, finder()) as opened:
+    require_index(index, options, engine, text)
+    with open_index(index, options, engine, text) as opened:
         return Hits(opened.search(question, k))
 
 
 def evaluate_search(
-    index: Index,
+    index: Place,
     labels: "str | Path | Mapping[str, frozenset[str]] | None" = None,
     *,
     candidate_lists: "Pairs | str | Path | None" = None,
     k: int = 5,
     resamples: int = 1000,
     seed: int = 0,
+    text: str | None = None,
     progress: bool | None = None,
     **options: Unpack[IndexOptions],
 ) -> SearchScores:
@@ -134,12 +141,13 @@ def evaluate_search(
     TREC-QA: MAP and MRR over questions that have a right and a wrong candidate.
 
     Args:
-        index: File that `search build` wrote.
+        index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection in a database.
         labels: A table with question and id.
         candidate_lists: A table with query, text and label (1 or 0), instead of labels.
         k: For hit@k, beside hit@1.
         resamples: Bootstrap resamples of the questions; 0 for none.
         seed: Random seed for the bootstrap.
+        text: Column of a collection that holds the text (default: found by its name).
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``IndexOptions``.
 
@@ -153,43 +161,51 @@ def evaluate_search(
     require_between(1, k=k)
     require_seed(seed)
     require_files(labels, candidate_lists)
-    require_index(index, options)
+    require_index(index, options, text=text)
     if candidate_lists is not None:
-        return _rank_lists(index, candidate_lists, resamples, seed, progress, options)
+        return _rank_lists(index, candidate_lists, resamples, seed, text, progress, options)
     assert labels is not None, "one of both is given"
     import numpy as np
 
     from bertflow.evaluation.candidate_lists import average_precision
     from bertflow.evaluation.figures import mean_figure
-    from bertflow.text_keys import text_key
 
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
-    with open_index(index, options) as opened:
-        unknown = [(question, name) for question in questions for name in right[question] if name not in opened]
+    with open_index(index, options, text=text) as opened:
+        encoder, rows = opened.encoder, {"raw": opened.phrases(raw=True)}
+        if encoder.calibrator is not None:
+            rows[opened.identity.calibrator] = opened.phrases()
+        known = {name: found for name, found in rows.items() if found is not None}
+        missing = {*next(iter(known.values())).missing([name for names in right.values() for name in names])}
+        unknown = [(question, name) for question in questions for name in right[question] if name in missing]
         if unknown:
             question, name = unknown[0]
             raise DataError(
                 f"{len(unknown)} right answers are not in {opened.path}, {name!r} for {question!r} the first. Add "
                 "them, or leave these labels out."
             )
-        encoder = opened.encoder
+        answers, seen = len(opened), opened.held(questions)
         x = encoder.raw.encode_query(questions, progress=progress)
-        embedded = {"raw": (x, opened.phrases(raw=True))}
-        if encoder.calibrator is not None:
-            embedded[opened.identity.calibrator] = (encoder.calibrate(x), opened.phrases())
-        keys = {text_key(text) for answer in opened.answers() for text in answer.phrases}
-        answers = len(opened)
-    ranks = [phrases.ranks(y, list(right.values())) for y, phrases in embedded.values()]
-    first = np.array([[row[0] for row in rows] for rows in ranks], dtype=np.float64)
-    precision = np.array([[average_precision(row) for row in rows] for rows in ranks])
+        ranks = {
+            name: found.ranks(x if name == "raw" else encoder.calibrate(x), list(right.values()))
+            for name, found in known.items()
+        }
+    first = np.array([[row[0] for row in rows] for rows in ranks.values()], dtype=np.float64)
+    precision = np.array([[average_precision(row) for row in rows] for rows in ranks.values()])
     metrics = {"hit@1": first <= 1, f"hit@{k}": first <= k, "mrr": 1 / first, "map": precision}
     figures = [mean_figure(task, name, values.astype(np.float64), resamples, seed) for name, values in metrics.items()]
-    return _scores(figures, list(embedded), answers, sum(text_key(question) in keys for question in questions))
+    return _scores(figures, list(ranks), answers, seen)
 
 
 def _rank_lists(
-    index: Index, given: "Pairs | str | Path", resamples: int, seed: int, progress: bool | None, options: IndexOptions
+    index: Place,
+    given: "Pairs | str | Path",
+    resamples: int,
+    seed: int,
+    text: str | None,
+    progress: bool | None,
+    options: IndexOptions,
 ) -> SearchScores:
     """MAP and MRR of each question's own candidates, by the encoder of the index."""
     from bertflow.data.pairs import load_pairs
@@ -197,7 +213,7 @@ def _rank_lists(
     from bertflow.evaluation.systems import encode_sets
 
     pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
-    with open_index(index, options) as opened:
+    with open_index(index, options, text=text) as opened:
         encoder, name = opened.encoder, opened.identity.calibrator
     systems = {"raw": encoder.raw, **({name: encoder} if encoder.calibrator is not None else {})}
     (sides,) = encode_sets(systems, [pairs], progress=progress)

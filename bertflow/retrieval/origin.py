@@ -1,0 +1,135 @@
+"""Where the vectors of a collection are from, before it is opened: the folder of ``bertflow reindex`` says it.
+
+reindex.json    source and target          calibrator/    what the rows went through
+query-encoder/  embeds questions for the target, where the job was given a model
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import TypedDict
+
+from bertflow.errors import DataError, UsageError
+from bertflow.opening import load
+from bertflow.records import read_record
+from bertflow.results import AbstractResult
+from bertflow.retrieval.collections import CollectionFacts, open_collection, parse_address
+
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+
+RECORD, QUERY_ENCODER, CALIBRATOR = "reindex.json", "query-encoder", "calibrator"
+
+
+class ReindexRecord(TypedDict):
+    """What is read of ``reindex.json``; ``source`` is None where the raw rows are not known any more."""
+
+    source: str | None
+    target: str
+    finished: bool
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a collection is, and what is known of how its rows were made.
+
+    Attributes:
+        address: The collection.
+        source: The collection of the raw rows, if it is known.
+        folder: Of the job that made it, if that was named.
+    """
+
+    address: str
+    source: str | None = None
+    folder: Path | None = None
+
+    @classmethod
+    def find(cls, place: str | Path) -> "Origin":
+        """Read the folder of a job, or take an address.
+
+        Raises:
+            DataError: If the job's record is damaged, or the job is not finished.
+        """
+        if not (Path(place) / RECORD).exists():
+            return cls(str(place))
+        record = read_record(Path(place) / RECORD, ReindexRecord, "reindex job", "Run `bertflow reindex` again.")
+        if not record["finished"]:
+            raise DataError(
+                f"The job in {place} is not finished. Run the same `bertflow reindex` again to continue it."
+            )
+        return cls(record["target"], record["source"], Path(place))
+
+    def encoder_name(self, model: str | Path | None) -> str | Path:
+        """The encoder for questions: the one that was given, else the job's.
+
+        Raises:
+            UsageError: If there is none.
+        """
+        own = self.folder and self.folder / QUERY_ENCODER
+        if model is None and not (own and own.exists()):
+            raise UsageError(
+                f"{self.folder or self.address} does not say which encoder made its vectors. Give it with --model, or "
+                "name the folder of a `bertflow reindex` that was given a model."
+            )
+        return model or str(own)
+
+    def open_encoder(self, model: str | Path | None, device: str | None = None) -> "SentenceEncoder":
+        """The same, opened; a raw encoder gets the calibrator of the job."""
+        from bertflow.calibrated import CalibratedEncoder
+        from bertflow.calibration.base import load_calibrator
+
+        encoder = load(self.encoder_name(model), device=device)
+        if self.folder is None or encoder.calibrator is not None:
+            return encoder
+        return CalibratedEncoder(encoder, load_calibrator(self.folder / CALIBRATOR))
+
+    def how_to(self, action: str) -> str:
+        """What a user does instead, for an action that changes the file of an index."""
+        address = parse_address(self.address)
+        source, new = self.source or self.address, replace(address, name=f"{address.name}-new")
+        embed = (
+            f"bertflow.load({str(self.folder / QUERY_ENCODER) if self.folder else 'ENCODER'!r}).encode_document(texts)"
+        )
+        do = {
+            "build": "Fill it with the database's own client",
+            "remove": "Remove rows with the database's own client",
+            "recalibrate": f"Make a new one: bertflow reindex '{source}' '{new}' --calibrator CALIBRATOR",
+        }.get(action, f"Embed texts by {embed}, and {action} rows with the database's own client")
+        return f"{self.address} is a collection of a database, in which nothing is changed. {do}."
+
+
+@dataclass(frozen=True, repr=False)
+class CollectionInfo(AbstractResult):
+    """What is in a collection of a database.
+
+    Attributes:
+        address: Where it is.
+        facts: What the database says of it.
+        source: Where its raw vectors are, if it is known.
+        encoder: The encoder for questions, if it is known.
+    """
+
+    address: str
+    facts: CollectionFacts
+    source: str | None
+    encoder: str | None
+
+    def parts(self) -> Iterator[str]:
+        """A line a fact."""
+        said = self.as_dict()
+        facts = said.pop("facts")
+        yield from (f"{key}: {value}" for key, value in {**said, **facts}.items() if value is not None)
+
+    @classmethod
+    def of(cls, place: str | Path) -> "CollectionInfo":
+        """Ask the database; needs no encoder.
+
+        Raises:
+            DataError: If there is no such collection.
+        """
+        origin = Origin.find(place)
+        own = origin.folder and origin.folder / QUERY_ENCODER
+        with open_collection(origin.address) as collection:
+            return cls(origin.address, collection.facts, origin.source, str(own) if own and own.exists() else None)
