@@ -35,6 +35,7 @@ from bertflow.encoder.learned import TokenCounts
 from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, tokenize
 from bertflow.encoder.pooling import COUNTED, TOKEN_REDUCTIONS, Pooling, TokenViews, parse_pooling
 from bertflow.evaluation.figures import ScoredTask, right_ranks
+from bertflow.files import file_sha256
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import text_key
 
@@ -94,6 +95,8 @@ TUNED: Mapping[str, StandIn] = {
 PLAIN = ("mean", "cls")
 """How tokens become one vector a layer in all that is embedded, besides by frequency."""
 MAX_LENGTH = 128
+READ = {".json", ".safetensors", ".bin", ".txt"}
+"""What an encoder is read from, in its folder."""
 
 
 def evaluation_keys(data_dir: Path) -> set[str]:
@@ -178,8 +181,9 @@ class Embedder:
 
         One pass is enough for several texts to count, which may be asked for by themselves afterwards.
         """
-        place = self.cache / _digest(encoder, sentences)
-        aside = {place / _digest(encoder, text): text for text in counted}
+        key = _content(Path(self.folders[encoder]))
+        place = self.cache / _digest(key, sentences)
+        aside = {place / _digest(key, text): text for text in counted}
         if any(not (folder / "done").exists() for folder in (place, *aside)):
             self._write(self.folders[encoder], sentences, place, aside)
         return LayerPoolings([place, *list(aside)[:1]], int((place / "done").read_text()))
@@ -207,6 +211,12 @@ class Embedder:
                 np.save(at / f"{tokens}({k}).npy", x)
         for at in (place, *counts):
             (at / "done").write_text(str(folder.blocks))
+
+
+@cache
+def _content(folder: Path) -> str:
+    """Fingerprint of a model's files: a name may come to stand for another model."""
+    return file_sha256(*sorted(path for path in folder.iterdir() if path.suffix in READ))
 
 
 def _digest(encoder: str, sentences: Sequence[str]) -> str:

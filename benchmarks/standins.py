@@ -1,11 +1,12 @@
 """How good the three recipes are where BERT-base cannot be run: the table of the README.
 
-    python benchmarks/standins.py --data_dir DATA [--more NAME=FOLDER]
+    python benchmarks/standins.py --data_dir DATA [--roberta FOLDER] [--simcse FOLDER]
 
-Inner layers of a tuned MiniLM stand in for a raw BERT (four rows of one model); MLM4 is a small plain BERT. Systems:
+Inner layers of a tuned MiniLM stand in for a raw BERT (four rows of one model); MLM4 is a small plain BERT, RoBERTa the
+one of ``roberta.py``; SimCSE is three blocks of MiniLM (L3) after the contrast on text alone of ``simcse.py``. Systems:
 
     raw         the stand-in's own pooling
-    closed      the best closed form over its own pooling, sif and soft-sif: which one, was chosen on ``tuning`` (for
+    closed      the best of ``PEERS`` over its own pooling, sif and soft-sif: which one, was chosen on ``tuning`` (for
                 search on the choosing half of the docstring queries) in the same setting
     hindsight   the best of them on what is reported itself: what no honest choice reaches
     default-1   the flow of the second round on the soft-sif pooling of the same layers
@@ -13,24 +14,28 @@ Inner layers of a tuned MiniLM stand in for a raw BERT (four rows of one model);
 
 STS is the mean over seven test sets of Spearman x 100, fitted on the 26,173 test sentences without labels
 (transductive) or on a mixture that holds none of them (inductive). Search is hit@1 of the reporting half of the
-docstring queries among all 2,500 texts, fitted on these texts (collection) or on other docstrings. Intervals are 95 %,
-recipes a mean over seeds, from a bootstrap of sentences (STS) or queries. A flow that several recipes share is fitted
-once. Writes standins.json and standins.md beside this file.
+docstring queries among all 2,500 texts, fitted on these texts (collection: transductive) or on sentences of other
+docstrings (docstrings: inductive). Intervals are 95 %, recipes a mean over seeds, from a bootstrap of pairs (STS) or
+queries. A flow that several recipes share is fitted once, and kept in the cache. Writes standins.json and standins.md
+beside this file; rows of one stand-in in one setting replace those that are there, so parts can be run one by one.
 """
 
 import argparse
+import hashlib
+import json
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from closed_forms import CLOSED_FORMS, applied
+from closed_forms import ALSO_TRIED, CLOSED_FORMS, applied
 from material import SEARCHED, SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Vectors
+from standins_print import to_markdown
 
 from bertflow.bands import HEAD
 from bertflow.calibration.blocks import Blocks
@@ -40,18 +45,21 @@ from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.figures import suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.files import write_json, write_text
+from bertflow.files import atomic_file, write_json, write_text
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.training.fitting import fit_flow
 from bertflow.training.rows import CALIBRATED, KEPT_1, STEEP, STEEP_1, effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
-ABOVE = (
-    "Inner layers of a tuned MiniLM standing in for a raw BERT; BERT-base not run here; "
-    "the paper's Table 2 not reproduced."
-)
 STS, SEARCH = SETTINGS[:2], SEARCHED
+PEERS = CLOSED_FORMS | {name: form for name, form in ALSO_TRIED.items() if not name.startswith("partial")}
+"""What the recipes are compared with: all calibrators that need no gradient; with ridge and two bands."""
+MORE: Mapping[str, StandIn] = {
+    "RoBERTa": StandIn("roberta", "mean(1,-1)", "sif(1,-1)"),
+    "SimCSE": StandIn("simcse", "mean(-1)", "sif(-1)"),
+}
+"""Stand-ins whose folders are given."""
 Systems = dict[str, Any]
 """Embeddings of what is scored; for search, of queries and of texts."""
 
@@ -97,47 +105,51 @@ class Bench:
         self.tuning = Material(data_dir, cache, ["tuning"], "choosing", more)
         self.test = Material(data_dir, cache, SUITES["sts7"], "reporting", more)
         self.resamples = resamples
-        self.latents: dict[tuple[str, str, str, int | None], Any] = {}
+        self.kept = cache / "latents"
 
     def choose(self, material: Material, one: StandIn, setting: str) -> tuple[str, str]:
         """The pooling and the closed form that score best."""
         data, scores = material.embedded(one.encoder, setting), {}
         for pooling in dict.fromkeys((one.pooling, one.sif, one.soft)):
             moments = Moments.of(data.fitted[pooling])
-            for name, form in CLOSED_FORMS.items():
+            for name, form in PEERS.items():
                 scores[pooling, name] = float(np.mean(material.score(form(moments), data, pooling)))
         return max(scores, key=lambda key: scores[key])
 
-    def latent(self, data: Embedded, key: tuple[str, str, str, int | None]) -> Any:
+    def latent(self, data: Embedded, pooling: str, seed: int | None) -> Any:
         """What is scored, in all coordinates of a flow of that seed; of whitening for None."""
-        if key not in self.latents:
-            _, pooling, _, seed = key
-            x = data.fitted[pooling]
+        x = data.fitted[pooling]
+        if seed is None:
+            return mapped(data, pooling, CLOSED_FORMS["whitening"](Moments.of(x)))
+        sides = unchanged(data, pooling)
+        rows = np.ascontiguousarray(np.vstack([x, *(sides if isinstance(sides, tuple) else (sides,))]))
+        kept = self.kept / f"{hashlib.sha256(rows.tobytes()).hexdigest()[:24]}-{len(x)}-{seed}.npz"
+        if not kept.exists():
             with unsaid():
-                fitted = (
-                    CLOSED_FORMS["whitening"](Moments.of(x))
-                    if seed is None
-                    else fit_flow(x, "default-1", random_state=seed, n_components="all").map
-                )
-            self.latents[key] = mapped(data, pooling, fitted)
-        return self.latents[key]
+                fitted = fit_flow(x, "default-1", random_state=seed, n_components="all").map
+            found = each(sides, lambda side: applied(fitted, side))
+            with atomic_file(kept) as aside, aside.open("wb") as file:
+                np.savez(file, *(found if isinstance(found, tuple) else (found,)))
+        with np.load(kept) as arrays:
+            z = tuple(arrays.values())
+        return z if len(z) > 1 else z[0]
 
-    def recipe(self, one: StandIn, data: Embedded, setting: str, name: str, seed: int | None) -> tuple[Any, str]:
+    def recipe(self, one: StandIn, data: Embedded, name: str, seed: int | None) -> tuple[Any, str]:
         """What a recipe makes of what is scored, and what it did."""
         purpose, plain = RECIPES[name], Moments.of(data.fitted[one.mean])
         if purpose.cautious and participation_ratio(plain) > CALIBRATED:
             return unchanged(data, one.pooling), "left alone"
-        z = self.latent(data, (one.encoder, getattr(one, purpose.pooling), setting, seed if purpose.flow else None))
+        z = self.latent(data, getattr(one, purpose.pooling), seed if purpose.flow else None)
         if effective_rank(plain) <= STEEP:
             return z, "all"
         return each(z, lambda rows: banded(rows, purpose.tail)), f"tail {purpose.tail:g}"
 
-    def first(self, one: StandIn, data: Embedded, setting: str, seed: int) -> Any:
+    def first(self, one: StandIn, data: Embedded, seed: int) -> Any:
         """What the default of the second round makes of what is scored."""
         if participation_ratio(Moments.of(data.fitted[one.mean])) > CALIBRATED:
             return unchanged(data, one.pooling)
         steep = effective_rank(Moments.of(data.fitted[one.soft])) <= STEEP_1
-        z = self.latent(data, (one.encoder, one.soft, setting, seed))
+        z = self.latent(data, one.soft, seed)
         return z if steep else each(z, lambda rows: rows[:, :KEPT_1])
 
     def replicates(self, data: Embedded, systems: Systems) -> dict[str, tuple[float, np.ndarray]]:
@@ -148,9 +160,14 @@ class Bench:
             blocks = pair_weights((np.arange(n),), self.resamples, generator(0, "docstrings"))
             drawn = np.concatenate([weights @ hits.T / n for weights in blocks]).T
             return {name: (100 * hits[k].mean(), 100 * drawn[k]) for k, name in enumerate(systems)}
-        figures = suite_figures("sts7", self.test.scored_tasks(list(systems.values())), self.resamples, 0)
+        same = {
+            name: hashlib.sha256(z.tobytes()).hexdigest() for name, z in systems.items()
+        }  # steep: all recipes alike
+        distinct = {same[name]: z for name, z in systems.items()}
+        figures = suite_figures("sts7", self.test.scored_tasks(list(distinct.values())), self.resamples, 0)
         figure = next(one for one in figures if one.aggregation == "all" and one.metric == "cosine_spearman")
-        return {name: (100 * figure.values[k], 100 * figure.replicates[k]) for k, name in enumerate(systems)}
+        row = {key: k for k, key in enumerate(distinct)}
+        return {name: (100 * figure.values[row[key]], 100 * figure.replicates[row[key]]) for name, key in same.items()}
 
 
 def each(z: Any, change: Callable[[Vectors], Vectors]) -> Any:
@@ -174,18 +191,19 @@ def measured(bench: Bench, one: StandIn, setting: str, seeds: int) -> dict[str, 
     closed, hindsight = (bench.choose(material, one, setting) for material in (bench.tuning, bench.test))
     systems: Systems = {}
     for name, (pooling, form) in {"raw": (one.pooling, "raw"), "closed": closed, "hindsight": hindsight}.items():
-        systems[name] = mapped(data, pooling, CLOSED_FORMS[form](Moments.of(data.fitted[pooling])))
-    did, judged = {}, ("both", "search" if setting in SEARCH else "similarity")
+        systems[name] = mapped(data, pooling, PEERS[form](Moments.of(data.fitted[pooling])))
+    did = {}
     for name, purpose in RECIPES.items():
-        for seed in range(seeds if name in judged else 1):
-            systems[f"{name} {seed}"], did[name] = bench.recipe(one, data, setting, name, seed)
+        for seed in range(seeds if setting in SEARCH or name != "search" else 1):
+            systems[f"{name} {seed}"], did[name] = bench.recipe(one, data, name, seed)
             if not purpose.flow or did[name] == "left alone":
                 break
         if purpose.flow:
-            systems[f"{name}, linear"], _ = bench.recipe(one, data, setting, name, None)
+            systems[f"{name}, linear"], _ = bench.recipe(one, data, name, None)
     for seed in range(seeds):
-        systems[f"default-1 {seed}"] = bench.first(one, data, setting, seed)
-    return {"closed": closed, "hindsight": hindsight, "did": did} | summary(bench.replicates(data, systems))
+        systems[f"default-1 {seed}"] = bench.first(one, data, seed)
+    chosen = {"closed": closed, "hindsight": hindsight, "did": did, "peers": len(PEERS), "resamples": bench.resamples}
+    return chosen | summary(bench.replicates(data, systems))
 
 
 JOINED: Mapping[str, StandIn] = {
@@ -241,48 +259,9 @@ def summary(found: Mapping[str, tuple[float, np.ndarray]]) -> dict[str, Any]:
     return {
         "values": {name: round(float(np.mean(scores)), 2) for name, scores in values.items()},
         "spread": {name: round(float(np.std(scores)), 2) for name, scores in values.items() if len(scores) > 1},
+        "seeds": {name: len(keys) for name, keys in groups.items() if keys != [name]},
         "differences": differences,
     }
-
-
-def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]], seeds: int) -> str:
-    """A table for STS, one for search, one for joined layers, and the words above them."""
-    lines = [ABOVE, "", f"Recipes are a mean over {seeds} seeds; intervals are 95 %."]
-    for title, settings, recipe in (("Similarity", STS, "similarity"), ("Search", SEARCH, "search")):
-        lines += ["", f"## {title}", "", *_table([row for row in rows if row["setting"] in settings], recipe)]
-    if not pairs:
-        return "\n".join(lines) + "\n"
-    lines += ["", "## Joined layers, each calibrated alone by the closed form of the recipe", ""]
-    systems = list(dict.fromkeys(name.split(",", 1)[0] for row in pairs for name in row["values"]))
-    lines += [
-        "| layers | setting | purpose | joined | reduced to the width of one | each layer alone |",
-        "|---" * 6 + "|",
-    ]
-    for row in pairs:
-        for name in systems:
-            values = {key: f"{value:.1f}" for key, value in row["values"].items() if key.split(",", 1)[0] == name}
-            alone = ", ".join(value for key, value in values.items() if key not in (name, f"{name}, reduced"))
-            cells = (row["layers"], row["setting"], name, values[name], values[f"{name}, reduced"], alone)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def _table(rows: Sequence[Mapping[str, Any]], recipe: str) -> Iterator[str]:
-    heads = ("raw", "best closed form (chosen)", "in hindsight", "default-1", *RECIPES)
-    pairs = (f"{recipe} - closed", f"{recipe} - {recipe}, linear", f"both - {recipe}")
-    head = ("stand-in", "setting", *heads, *pairs)
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
-    for row in rows:
-        values = {name: f"{value:.1f}" for name, value in row["values"].items()}
-        for name in ("closed", "hindsight"):
-            values[name] += f" ({' '.join(row[name])})"
-        if row["did"].get("similarity") == "left alone":
-            values["similarity"] += " (left alone)"
-        cells = [values.get(name, "-") for name in ("raw", "closed", "hindsight", "default-1", *RECIPES)]
-        gaps = [row["differences"].get(pair) for pair in pairs]
-        cells += ["-" if gap is None else f"{gap[0]:+.2f} [{gap[1]:+.2f}, {gap[2]:+.2f}]" for gap in gaps]
-        yield f"| {row['stand-in']} | {row['setting']} | {' | '.join(cells)} |"
 
 
 def main() -> None:
@@ -292,33 +271,43 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings are kept")
     parser.add_argument("--seeds", type=int, default=5, help="of the recipes")
     parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--roberta", help="folder of a small RoBERTa, which joins the stand-ins as RoBERTa")
-    parser.add_argument("--only", nargs="*", help="names of stand-ins")
+    for name in MORE:
+        parser.add_argument(f"--{name.lower()}", help=f"folder of an encoder, which joins the stand-ins as {name}")
+    parser.add_argument("--only", nargs="*", help="names of stand-ins and of joined layers")
     parser.add_argument("--settings", nargs="*", default=[*STS, *SEARCH])
     parser.add_argument("--output", type=Path, default=HERE / "standins.json", help="and the same with .md")
     options = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     warnings.simplefilter("ignore", NullDirectionWarning)
-    more = {"roberta": options.roberta} if options.roberta else {}
-    stand_ins = {**STAND_INS, **TUNED} | ({"RoBERTa": StandIn("roberta", "mean(1,-1)", "sif(1,-1)")} if more else {})
-    bench, rows, pairs = Bench(options.data_dir, options.cache, options.resamples, more), [], []
-    conditions = {"seeds": options.seeds, "resamples": options.resamples}
+    more = {name: getattr(options, name.lower()) for name in MORE if getattr(options, name.lower())}
+    stand_ins = {**STAND_INS, **TUNED, **{name: MORE[name] for name in more}}
+    folders = {MORE[name].encoder: folder for name, folder in more.items()}
+    bench = Bench(options.data_dir, options.cache, options.resamples, folders)
     for setting in options.settings:
-        for name, one in stand_ins.items():
+        for name, one in {**stand_ins, **JOINED}.items():
             if options.only and name not in options.only:
                 continue
             begin = time.perf_counter()
-            rows.append({"stand-in": name, "setting": setting, **measured(bench, one, setting, options.seeds)})
-            logging.info("%s %s %.0f s %s", name, setting, time.perf_counter() - begin, rows[-1])
-            write_json(options.output, conditions | {"rows": rows, "joined": pairs})
-            write_text(options.output.with_suffix(".md"), to_markdown(rows, pairs, options.seeds))
-        bench.latents.clear()
-        for name, one in JOINED.items():
-            if not options.only or name in options.only:
-                pairs.append({"layers": name, "setting": setting, **joined(bench, one, setting)})
-                logging.info("%s %s %s", name, setting, pairs[-1])
-        write_json(options.output, conditions | {"rows": rows, "joined": pairs})
-        write_text(options.output.with_suffix(".md"), to_markdown(rows, pairs, options.seeds))
+            if name in JOINED:
+                keep(options.output, "joined", {"layers": name, "setting": setting, **joined(bench, one, setting)})
+            else:
+                row = measured(bench, one, setting, options.seeds)
+                keep(options.output, "rows", {"stand-in": name, "setting": setting, **row})
+            logging.info("%s %s %.0f s", name, setting, time.perf_counter() - begin)
+
+
+def keep(path: Path, kind: str, row: Mapping[str, Any]) -> None:
+    """Write a row beside the others, in place of one of the same name and setting, in the order of the tables."""
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    names, settings = (*STAND_INS, *TUNED, *MORE, *JOINED), (*STS, *SEARCH)
+
+    def place(one: Mapping[str, Any]) -> tuple[int, int]:
+        return names.index(one.get("stand-in") or one["layers"]), settings.index(one["setting"])
+
+    kept = {"rows": found.get("rows", []), "joined": found.get("joined", [])}
+    kept[kind] = sorted([*(one for one in kept[kind] if place(one) != place(row)), row], key=place)
+    write_json(path, kept)
+    write_text(path.with_suffix(".md"), to_markdown(kept["rows"], kept["joined"]))
 
 
 if __name__ == "__main__":

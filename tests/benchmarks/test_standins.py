@@ -1,0 +1,52 @@
+"""What the tables of the stand-ins say is what was measured, and a miss is said."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def printed():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("standins_print", FOLDER / "standins_print.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
+    return module
+
+
+def test_the_tables_are_those_of_the_figures(printed):
+    kept = json.loads((FOLDER / "standins.json").read_text("utf-8"))
+    assert printed.to_markdown(kept["rows"], kept["joined"]) == (FOLDER / "standins.md").read_text("utf-8")
+
+
+def test_the_readme_has_the_same_figures(printed):
+    kept = json.loads((FOLDER / "standins.json").read_text("utf-8"))
+    table = "\n".join(printed.short(kept["rows"]))
+    assert table in (ROOT / "README.md").read_text("utf-8"), table
+
+
+@pytest.mark.parametrize(
+    ("pair", "setting", "gap", "held"),
+    [
+        ("similarity - closed", "inductive", [-0.2, -0.5, 0.1], True),
+        ("similarity - closed", "inductive", [-0.2, -0.5, -0.1], False),
+        ("search - closed", "docstrings", [-0.2, -0.5, -0.1], False),
+        ("both - similarity", "transductive", [-1.0, -1.3, -0.8], True),
+        ("both - similarity", "transductive", [-1.1, -1.3, -0.8], False),
+        ("both - search", "docstrings", [-1.6, -3.0, 0.4], False),
+    ],
+    ids=lambda value: str(value).replace(" ", ""),
+)
+def test_what_was_missed_is_said(printed, pair, setting, gap, held):
+    said = list(printed.judged([{"stand-in": "L9", "setting": setting, "differences": {pair: gap}}]))
+    assert sum("in 1 of 1. Missed: none." in line for line in said) == held
+    assert sum("in 0 of 1. Missed: L9" in line for line in said) == (not held)
