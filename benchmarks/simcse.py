@@ -228,6 +228,7 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=4_180, help="of these, a sample for the contrast")
     parser.add_argument("--seeds", type=int, default=3, help="at most so many")
     parser.add_argument("--only_trained", action="store_true", help="choose among the candidates that are trained")
+    parser.add_argument("--frozen", action="store_true", help="train no other candidates: take simcse.json's choice")
     parser.add_argument("--docstring_pairs", type=int, default=500, help="0 to leave them out")
     parser.add_argument("--docstring_text", type=int, default=12_000, help="sentences of docstrings kept apart of them")
     parser.add_argument("--resamples", type=int, default=1_000)
@@ -240,7 +241,9 @@ def main() -> None:
     options.work.mkdir(parents=True, exist_ok=True)
     kept = ("precision", "mixture", "sentences", "seeds", "docstring_pairs", "resamples", "only_tuning")
     conditions = {name: getattr(options, name) for name in kept}
-    results: dict[str, Any] = {"conditions": conditions, **chosen_on_tuning(options), "ladders": {}}
+    earlier = json.loads((HERE / "simcse.json").read_text(encoding="utf-8")) if options.frozen else {}
+    choice = {name: earlier[name] for name in ("candidates", "chosen")} if earlier else chosen_on_tuning(options)
+    results: dict[str, Any] = {"conditions": conditions, **choice, "ladders": {}}
     logger.info("%s", to_markdown(results))
     if options.only_choose:
         return

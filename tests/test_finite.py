@@ -173,7 +173,7 @@ ARRAYS = {
     "DomainCheck.hold": {"hold": lambda x, _: bertflow.DomainCheck(fitted("Whitening"), False).hold(x).held_out_},
     "DomainCheck.log_likelihood": {"log_likelihood": lambda x, _: domain().log_likelihood(x)},
     "DomainCheck.percentile": {"percentile": lambda x, _: domain().percentile(x[:, 0])},
-    "DomainCheck.drift": {"drift": lambda x, _: [*vars(domain().drift(x[:, 0])).values()]},
+    "DomainCheck.drift": {"drift": lambda x, _: [*domain().drift(x[:, 0], x).evidence().values()]},
     "EmbeddingStore.mapped": {"mapped": mapped},
     "Moments.of": {"of": moments},
     "ScoreCalibrator.fit": {"fit": lambda x, _: bertflow.ScoreCalibrator().fit(x).percentile(X[:, 0])},

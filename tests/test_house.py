@@ -40,6 +40,7 @@ DOORS = {
     "nflows": ("flow",),
     "onnx": ("export",),
     "onnxruntime": ("export",),
+    "prometheus_client": ("serve/metrics.py",),
     "pydantic": ("records.py",),
     "pytorch_lightning": ("training", "finetuning", "runs", "cli/command.py"),
     "ray": ("integrations/ray.py",),

@@ -7,7 +7,7 @@ EXAMPLES = """\
   bertflow score fixed/encoder pairs.tsv --output scored.tsv --false_match_rate 0.01
   bertflow score intfloat/e5-base pairs.csv --fit_on text.txt --labels labels.tsv --save scored-e5
   bertflow score scored-e5 pairs.csv --precision 0.9
-  bertflow score fixed/encoder --domain this_week.txt"""
+  bertflow score fixed/encoder --domain this_week.txt --fail_on_drift"""
 
 main = Command(
     "score",

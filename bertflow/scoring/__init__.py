@@ -1,5 +1,6 @@
 """``bertflow.score``: cosines of pairs that people can use, and how ordinary the sentences of a text are."""
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from typing_extensions import Unpack
 
 from bertflow.data.corpus import load_sentences
-from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.errors import DataError, UsageError, require_between, require_seed
 from bertflow.files import atomic_folder, require_files, require_place, require_replaceable
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.registry import lookup
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.scoring.domain import DomainReport
+    from bertflow.scoring.domain import DomainCheck, DomainReport
     from bertflow.scoring.labelled import LabelledThreshold
     from bertflow.scoring.random_pairs import Threshold
     from bertflow.scoring.scores import ScoreCalibrator
 
+logger = logging.getLogger("bertflow")
 SHOWN = 20
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
@@ -48,6 +50,7 @@ class ScoredPairs(AbstractResult):
         probabilities: Probability of a match, (n,); None without labels.
         matches: Whether the cosine reaches the threshold, (n,).
         domain: How ordinary the sentences of a text are; None if that was not asked.
+        fail_on_drift: Whether text that has drifted misses what was required.
     """
 
     scores: "ScoreCalibrator | None" = None
@@ -58,9 +61,18 @@ class ScoredPairs(AbstractResult):
     probabilities: "NDArray[np.float64] | None" = None
     matches: "NDArray[np.bool_] | Sequence[bool]" = ()
     domain: "DomainReport | None" = None
+    fail_on_drift: bool = False
 
     name: ClassVar[str] = "scores"
-    not_in_json: ClassVar[tuple[str, ...]] = ("scores", "pairs", "cosines", "percentiles", "probabilities", "matches")
+    not_in_json: ClassVar[tuple[str, ...]] = (
+        "scores",
+        "pairs",
+        "cosines",
+        "percentiles",
+        "probabilities",
+        "matches",
+        "fail_on_drift",
+    )
 
     @property
     def header(self) -> tuple[str, ...]:
@@ -102,6 +114,11 @@ class ScoredPairs(AbstractResult):
                 "Choose one by the labels: --precision P or --recall R."
             )
 
+    def missed(self) -> str:
+        """Drift, where that was not to be."""
+        drift = self.domain.drift if self.domain and self.fail_on_drift else None
+        return f"This is other text than the one that was fitted on. {drift}" if drift and drift.refit else ""
+
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {**super().as_dict(), "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()]}
@@ -117,6 +134,7 @@ def score(
     precision: float | None = None,
     recall: float | None = None,
     domain: "str | Path | Sequence[str] | None" = None,
+    fail_on_drift: bool = False,
     fit_on: "str | Path | Sequence[str] | None" = None,
     labels: str | Path | None = None,
     method: str = "auto",
@@ -142,12 +160,14 @@ def score(
         false_match_rate: Share of random pairs that may pass as matches (default: 0.001).
         precision: Instead, with labels: share of matches wanted among the labelled pairs that pass.
         recall: Instead, with labels: share wanted of the labelled matches that pass.
-        domain: Text: how ordinary is each of its sentences, and has the whole drifted?
+        domain: Text: how ordinary is each of its sentences, and has the whole drifted: refit now?
+        fail_on_drift: With domain: end with exit code 4 if the answer is yes (docs/fix.md says when it is).
         fit_on: Text to fit the scores to, which no calibrator was fitted on.
         labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
         method: How probabilities are fitted: isotonic, logistic or auto.
         density: With fit_on and domain: gaussian (default) or flow.
-        save: With fit_on: folder to write the encoder with its scores to.
+        save: With fit_on: folder to write the encoder to, with its scores and, if the text suffices, what ordinary
+            text is (scores.json, domain/).
         max_sentences: Size of the random sample of fit_on.
         seed: Random seed for the sample and the random pairs.
         without_text_hashes: With save: leave out the hashes by which an evaluation knows which sentences were seen.
@@ -169,6 +189,8 @@ def score(
     for name, value in {"labels": labels, "save": save, "density": density}.items():
         if value is not None and fit_on is None:
             raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
+    if fail_on_drift and not domain:
+        raise UsageError("--fail_on_drift needs the text to look at. Give it with --domain TEXT.")
     if pairs and domain and output:
         raise UsageError("--output holds one table, but both PAIRS and --domain were given. Call the command twice.")
     chosen = {"false_match_rate": false_match_rate, "precision": precision, "recall": recall}
@@ -206,7 +228,9 @@ def score(
     if text is not None:
         called = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
         text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, called)
-    found = ScoredPairs()
+    found, check = ScoredPairs(), None
+    if text is not None and (strange is not None or save):
+        check = _domain_of(encoder.raw, text, density, needed=strange is not None)
     if asked is not None or save:
         if text is not None:
             scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=progress)
@@ -225,12 +249,11 @@ def score(
             with atomic_folder(save) as aside:
                 (encoder.forget_text() if without_text_hashes else encoder).write(aside)
                 scores.save(aside)
+                if check:
+                    check.save(aside)
     if strange is not None:
-        if text is not None:
-            check = DomainCheck.of_text(encoder.raw, text, density or "gaussian")
-        else:
-            check = DomainCheck.load(_kept(home, DOMAIN), encoder.raw)
-        found = replace(found, domain=check.report(encoder.raw, strange, progress))
+        check = check or DomainCheck.load(_kept(home, DOMAIN), encoder.raw)
+        found = replace(found, domain=check.report(encoder.raw, strange, progress), fail_on_drift=fail_on_drift)
     if output:
         table = found if found.domain is None else found.domain
         write_rows(output, table.header, table.rows())
@@ -239,6 +262,19 @@ def score(
 
 def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
     return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
+
+
+def _domain_of(raw: "SentenceEncoder", text: list[str], density: str | None, needed: bool) -> "DomainCheck | None":
+    """What ordinary text is; where that is not ``needed`` and there is too little text, that is said."""
+    from bertflow.scoring.domain import DomainCheck
+
+    try:
+        return DomainCheck.of_text(raw, text, density or "gaussian")
+    except DataError as error:
+        if needed:
+            raise
+        logger.warning("No domain check is saved: %s", error)
+        return None
 
 
 def _pairs(given: "str | Path | Sequence[tuple[str, str]] | None", columns: str | None) -> "Pairs | None":

@@ -3,7 +3,7 @@
     u = x / |x|            embeddings scaled to length one
     log-likelihood l(u)    under a Gaussian (Whitening: -1/2 Mahalanobis^2 + constant) or a flow, fitted on some text
     percentile             100 (1 + held-out sentences with l or less) / (1 + N): low is strange, 50 is ordinary
-    drift                  is a whole batch other text? its l against those held out, as two samples
+    drift                  is a whole batch other text? drift.py
 
 Without the scaling the length of an embedding decides on a tuned encoder, and long sentences, whose embeddings are
 short, look more ordinary than the text itself (docs/fix.md has the figures). The N sentences must be held out: those
@@ -30,6 +30,7 @@ from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.files import atomic_folder
 from bertflow.records import read_record, write_record
 from bertflow.results import AbstractResult
+from bertflow.scoring.drift import STRANGE, Coordinates, Drift
 from bertflow.scoring.scores import finite, require_same_encoder
 from bertflow.similarity import unit_rows
 from bertflow.tables import Table
@@ -43,47 +44,8 @@ MOST = 5000
 """Held-out sentences that are kept."""
 ROWS_A_DIRECTION = 2
 """Sentences that a Gaussian is fitted on, for each direction."""
-LEVEL = 0.01
-"""A batch has drifted if its p-value is below this."""
-STRANGE = 1.0
-"""Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
 SHOWN = 10
 """Sentences that a table shows."""
-
-
-@dataclass(frozen=True)
-class Drift:
-    """A batch against the held-out text.
-
-    Attributes:
-        n: Sentences of the batch.
-        held_out: Sentences that it is compared with.
-        p_value: P value of the two-sample Kolmogorov-Smirnov test, exact for small samples.
-        ks: Its statistic: the largest gap between both distributions, in [0, 1].
-        shift: Mean of the batch minus that of the held-out text, in its standard deviations; below 0: strange.
-        auroc: How often a sentence of the batch is less likely than one held out; 0.5 means no difference.
-    """
-
-    n: int
-    held_out: int
-    p_value: float
-    ks: float
-    shift: float
-    auroc: float
-
-    @property
-    def drifted(self) -> bool:
-        """Whether the difference is more than chance; ``auroc`` says how large it is."""
-        return self.p_value < LEVEL
-
-    def __str__(self) -> str:
-        """One line."""
-        verdict = "drift" if self.drifted else "no drift to be seen"
-        return (
-            f"{verdict}: p = {self.p_value:.2g} (Kolmogorov-Smirnov {self.ks:.3f}, {self.n:,} sentences against "
-            f"{self.held_out:,} held out); mean shifted by {self.shift:+.2f} standard deviations; a sentence of this "
-            f"text is the stranger one in {self.auroc:.0%} of couples"
-        )
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,12 +76,12 @@ class DomainReport(AbstractResult):
             f"{strange:,} of {len(self.sentences):,} sentences are out of domain: less likely than {100 - STRANGE:g} % "
             f"of the held-out text ({STRANGE:g} % of ordinary ones are, too). The strangest stand above."
         )
-        yield f"The whole text: {self.drift}."
+        yield str(self.drift)
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         sentences = [dict(zip(self.header, row, strict=True)) for row in self.rows()]
-        return {"sentences": sentences, **asdict(self.drift), "drifted": self.drift.drifted}
+        return {"sentences": sentences, **asdict(self.drift), "drifted": self.drift.drifted, "refit": self.drift.refit}
 
 
 @dataclass(frozen=True)
@@ -130,6 +92,7 @@ class DomainRecord:
     unit: bool
     held_out: list[float]
     made_by: MadeBy
+    coordinates: Coordinates | None = None
 
     def __post_init__(self) -> None:
         if len(self.held_out) < FEWEST_HELD_OUT or np.any(np.diff(self.held_out) < 0):
@@ -146,6 +109,7 @@ class DomainCheck:
 
     Attributes:
         held_out_: Log-likelihoods of held-out sentences, rising.
+        coordinates_: Their mean and variances in the coordinates of the density; None in a check of an older version.
         made_by_: Identity of the encoder.
 
     Raises:
@@ -162,6 +126,7 @@ class DomainCheck:
         self.density: AbstractDensity = density
         self.unit = unit
         self.held_out_: Float64 = np.empty(0)
+        self.coordinates_: Coordinates | None = None
         self.made_by_ = Identity()
 
     @classmethod
@@ -206,7 +171,7 @@ class DomainCheck:
             raise DataError(
                 f"A domain check needs at least {FEWEST_HELD_OUT} held-out sentences, got {len(x)}. Give more text."
             )
-        self.held_out_ = np.sort(self.log_likelihood(x))
+        self.held_out_, self.coordinates_ = np.sort(self.log_likelihood(x)), Coordinates.of(self._coordinates(x))
         return self
 
     def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], held_out: Sequence[str]) -> Self:
@@ -221,6 +186,14 @@ class DomainCheck:
         with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
             return np.asarray(self.density.score_samples(self._scaled(X)), dtype=np.float64)
 
+    def _coordinates(self, X: ArrayLike) -> NDArray[np.floating]:
+        """Where raw embeddings lie in the space of the density, whose coordinates held-out text fills alike; (n, k)."""
+        with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+            z = self.density.transform(self._scaled(X))
+        with np.errstate(over="ignore"):
+            finite(np.square(z).sum(1), "Squared coordinates")
+        return z
+
     def _scaled(self, X: ArrayLike) -> ArrayLike:
         return unit_rows(np.asarray(X)) if self.unit else X
 
@@ -230,8 +203,12 @@ class DomainCheck:
         at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
-    def drift(self, log_likelihoods: ArrayLike) -> Drift:
-        """Compare the log-likelihoods (n,) of a new batch with the held-out ones.
+    def drift(self, log_likelihoods: ArrayLike, X: ArrayLike | None = None) -> Drift:
+        """Compare a new batch with the held-out text.
+
+        Args:
+            log_likelihoods: Of the batch (n,).
+            X: Its raw embeddings (n, dim); without them means and variances are not compared.
 
         Raises:
             DataError: For fewer than two sentences.
@@ -242,7 +219,12 @@ class DomainCheck:
             raise DataError(f"Drift is a matter of several sentences, got {len(batch)}. Give at least 2.")
         test = ks_2samp(kept, batch)
         shift = float((batch.mean() - kept.mean()) / kept.std())
-        return Drift(len(batch), len(kept), float(test.pvalue), float(test.statistic), shift, auroc(kept, batch))
+        outside = float((self.percentile(batch) <= STRANGE).mean())
+        means = None
+        if X is not None and self.coordinates_:
+            means = self.coordinates_.against(self._coordinates(X), len(kept))
+        p_value, ks = float(test.pvalue), float(test.statistic)
+        return Drift(len(batch), len(kept), p_value, ks, shift, auroc(kept, batch), outside, means)
 
     def report(self, encoder: SentenceEncoder, sentences: Sequence[str], progress: bool | None = None) -> DomainReport:
         """Ask about each sentence as the raw ``encoder`` embeds it, and about all of them.
@@ -250,8 +232,9 @@ class DomainCheck:
         Raises:
             DataError: For fewer than two sentences.
         """
-        values = self.log_likelihood(encoder.encode(list(sentences), progress=progress))
-        return DomainReport(sentences, values, self.percentile(values), self.drift(values))
+        x = encoder.encode(list(sentences), progress=progress)
+        values = self.log_likelihood(x)
+        return DomainReport(sentences, values, self.percentile(values), self.drift(values, x))
 
     def _require_fitted(self) -> None:
         if not len(self.held_out_):
@@ -260,7 +243,7 @@ class DomainCheck:
     def save(self, folder: str | Path) -> None:
         """Write ``domain/`` into an encoder's folder, complete or not at all."""
         self._require_fitted()
-        record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict())
+        record = DomainRecord(1, self.unit, self.held_out_.tolist(), self.made_by_.as_dict(), self.coordinates_)
         with atomic_folder(Path(folder) / DOMAIN) as aside:
             (aside / DENSITY).mkdir()
             self.density.write(aside / DENSITY)
@@ -282,8 +265,13 @@ class DomainCheck:
         record = read_record(path / RECORD, DomainRecord, "domain check", "Fit the domain check again.")
         check = cls(load_calibrator(path / DENSITY), record.unit)
         check.made_by_ = Identity.from_record(record.made_by)
-        check.held_out_ = np.array(record.held_out, dtype=np.float64)
+        check.held_out_, check.coordinates_ = np.array(record.held_out, dtype=np.float64), record.coordinates
         check._require_fitted()
+        known = record.coordinates
+        if known and not (len(known.mean) == len(known.variance) == check.density.dim_out and min(known.variance) >= 0):
+            raise DataError(
+                f"{path / RECORD}: its coordinates are not those of its density. Fit the domain check again."
+            )
         require_same_encoder(check.made_by_, encoder, path / RECORD, "fit the domain check again", force)
         return check
 

@@ -18,8 +18,9 @@ from threading import RLock
 from typing import get_args
 
 from bertflow.encoder.abstract import Role
+from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
-from bertflow.serve.protocol import Found, Limits, RequestError
+from bertflow.serve.protocol import Found, Limits, RequestError, Size
 
 logger = logging.getLogger("bertflow")
 
@@ -32,13 +33,13 @@ class _Job:
         role: What its texts are.
         texts: Its texts.
         answer: Where the answer goes; done as soon as nobody waits for it any more.
-        tokens: Number of its tokens; 0 before it was tokenized.
+        size: How large it is; None before it was tokenized.
     """
 
     role: Role
     texts: Sequence[str]
     answer: "asyncio.Future[Found]"
-    tokens: int = 0
+    size: Size | None = None
 
     def give(self, answer: Found | RequestError) -> None:
         """Answer, from any thread."""
@@ -60,10 +61,11 @@ class Batcher:
     Args:
         model: What embeds them.
         limits: Of a batch, of the requests that wait, and of how long they may.
+        metrics: Counts what is embedded.
     """
 
-    def __init__(self, model: ServedModel, limits: Limits) -> None:
-        self._model, self._limits = model, limits
+    def __init__(self, model: ServedModel, limits: Limits, metrics: Metrics) -> None:
+        self._model, self._limits, self._metrics = model, limits, metrics
         self.unanswered = 0
         """Requests that wait, or are being embedded."""
         self._jobs: OrderedDict[_Job, None] = OrderedDict()
@@ -128,20 +130,23 @@ class Batcher:
         tokens = 0
         while len(batch) < self._limits.batch and (job := self._next()):
             batch.append(job)
-            counted = job.tokens or self._model.count(job.role, job.texts)
+            counted = job.size or self._model.count(job.role, job.texts)
             if isinstance(counted, RequestError):
                 batch.remove(job)
                 job.give(counted)
                 continue
-            job.tokens, tokens = counted, tokens + counted
+            job.size, tokens = counted, tokens + counted.tokens
             if tokens > self._limits.tokens and len(batch) > 1:
                 self._put_back(batch.pop())
                 return
 
     def _answer(self, role: Role, jobs: Sequence[_Job]) -> None:
-        found = self._model.embed(role, [job.texts for job in jobs]) if jobs else []
+        found = self._model.embed(role, [job.texts for job in jobs], self._metrics.watch) if jobs else []
         for job, x in zip(jobs, found, strict=True):
-            job.give(x if isinstance(x, RequestError) else (x, job.tokens))
+            assert job.size, "it was counted"
+            if not isinstance(x, RequestError):
+                self._metrics.read(len(x), job.size)
+            job.give(x if isinstance(x, RequestError) else (x, job.size.tokens))
 
     def _next(self) -> _Job | None:
         with self._lock:

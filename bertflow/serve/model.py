@@ -1,7 +1,8 @@
 """An encoder that answers several requests in one pass; a request that it cannot answer is refused alone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
+from pathlib import Path
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
-from bertflow.serve.protocol import RequestError
+from bertflow.scoring.domain import DOMAIN, DomainCheck
+from bertflow.serve.protocol import RequestError, Size
 
 
 class ServedModel:
@@ -22,9 +24,12 @@ class ServedModel:
         device: Where it runs.
         truncate: Truncate a text that is too long, instead of refusing it.
 
+    Attributes:
+        domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
+
     Raises:
         UsageError: If it is not a transformer.
-        DataError: If the folder is missing, incomplete or damaged.
+        DataError: If the folder is missing, incomplete or damaged, or its domain check belongs to another encoder.
     """
 
     def __init__(self, model: str, device: str = "auto", truncate: bool = False) -> None:
@@ -36,9 +41,10 @@ class ServedModel:
             )
         self.encoder, self._raw, self._truncate = encoder, raw, truncate
         self.max_tokens = int(raw.describe()["max_length"])
+        self.domain = DomainCheck.load(model, raw) if (Path(model) / DOMAIN).exists() else None
 
-    def count(self, role: Role, texts: Sequence[str]) -> int | RequestError:
-        """The number of tokens of a request, special tokens included, or why it is refused."""
+    def count(self, role: Role, texts: Sequence[str]) -> Size | RequestError:
+        """How large a request is, or why it is refused."""
         try:
             tokenized = self._raw.tokenized(texts, role)
         except BertflowError as error:
@@ -52,17 +58,24 @@ class ServedModel:
                 "input",
                 code="context_length_exceeded",
             )
-        return int(tokenized.lengths.sum())
+        return Size(int(tokenized.lengths.sum()), tokenized.truncated)
 
-    def embed(self, role: Role, requests: Sequence[Sequence[str]]) -> list[Float32 | RequestError]:
-        """The embeddings of each request. If the joined pass fails, each is tried alone, to find the one at fault."""
-        encode = self.encoder.encode_query if role == "query" else self.encoder.encode
+    def embed(
+        self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
+    ) -> list[Float32 | RequestError]:
+        """The embeddings of each request; ``watch`` gets the raw ones.
+
+        If the joined pass fails, each request is tried alone, to find the one at fault.
+        """
+        encode = self._raw.encode_query if role == "query" else self._raw.encode
         try:
-            x = encode([text for request in requests for text in request], progress=False)
+            raw = encode([text for request in requests for text in request], progress=False)
+            x = self.encoder.calibrate(raw)
         except BertflowError as error:
             if len(requests) == 1:
                 return [RequestError(str(error), "input")]
-            return [self.embed(role, [one])[0] for one in requests]
+            return [self.embed(role, [one], watch)[0] for one in requests]
+        watch(role, raw)
         bounds = accumulate(map(len, requests), initial=0)
         return [x[start:stop] for start, stop in pairwise(bounds)]
 

@@ -120,6 +120,14 @@ class Wanted:
     role: Role = "document"
 
 
+@dataclass(frozen=True)
+class Size:
+    """How large a request is: its tokens, special tokens included, and how many of its texts are cut at max_length."""
+
+    tokens: int
+    truncated: int = 0
+
+
 Found = tuple[Float32, int]
 """The embeddings (n, dim) for a request, in the order of its texts, and the number of tokens that were read."""
 ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {

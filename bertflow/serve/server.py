@@ -11,7 +11,7 @@ What is served:
 
 import asyncio
 import socket
-from collections import Counter
+import time
 from collections.abc import Mapping
 from functools import partial
 from typing import Any, Self
@@ -20,6 +20,7 @@ from bertflow.errors import BertflowError, needs
 from bertflow.export.client import PATH
 from bertflow.serve import BACKLOG
 from bertflow.serve.batching import Batcher
+from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 from bertflow.serve.protocol import (
     Found,
@@ -55,9 +56,13 @@ class EmbeddingServer:
     """
 
     def __init__(self, served: Served, model: ServedModel) -> None:
-        self._served, self._batcher = served, Batcher(model, served.limits)
-        self._gate = Gate(served.limits.connections, served.limits.patience)
-        self._counts: Counter[str] = Counter()
+        self._served, self._gate = served, Gate(served.limits.connections, served.limits.patience)
+        now = {
+            "open_connections": lambda: len(self._gate.open),
+            "waiting_requests": lambda: self._batcher.unanswered,
+        }
+        self._metrics = Metrics(model.domain, now)
+        self._batcher: Batcher = Batcher(model, served.limits, self._metrics)
         self._server = uvicorn.Server(self._config())
 
     def __enter__(self) -> Self:
@@ -105,11 +110,10 @@ class EmbeddingServer:
         """``GET /health``."""
         return Response("ok", media_type="text/plain")
 
-    async def metrics(self) -> Response:
+    async def metrics(self, request: Request) -> Response:
         """``GET /metrics``, as Prometheus reads it."""
-        now = {"open_connections": len(self._gate.open), "waiting_requests": self._batcher.unanswered}
-        lines = [f"bertflow_{name} {count}\n" for name, count in {**now, **self._counts}.items()]
-        return Response("".join(lines), media_type="text/plain; version=0.0.4")
+        body, kind = self._metrics.body(request.headers.get("accept", ""))
+        return Response(body, headers={"Content-Type": kind})
 
     async def models(self) -> Response:
         """``GET /v1/models``."""
@@ -120,7 +124,6 @@ class EmbeddingServer:
         wanted = parse_request(await self._body(request), self._served)
         request.state.connection.owe()
         found, tokens = await self._answer(request, wanted)
-        self._counts.update(texts_total=len(found), tokens_total=tokens)
         return _json(answer_body(self._served, wanted, found, tokens))
 
     async def _require_key(self, request: Request) -> None:
@@ -158,12 +161,13 @@ class EmbeddingServer:
     async def _watched(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Tell the connection when it waits for its client, and count the answers."""
         connection: Connection = scope["state"]["connection"]
+        begin = time.perf_counter()
 
         async def counting(message: Message) -> None:
             if connection.transport.is_closing():
                 await connection.lost.wait()  # uvicorn has refused the rest of this request, and takes no answer
             if message["type"] == "http.response.start":
-                self._counts[f'requests_total{{status="{message["status"]}"}}'] += 1
+                self._metrics.answered(scope["path"], message["status"], time.perf_counter() - begin)
             await send(message)
 
         connection.wait(BODY)

@@ -110,7 +110,7 @@ def test_a_raw_encoder_is_scored_after_a_fit(tiny_bert, files, capsys):
 def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, capsys):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
     assert run(main, [*argv, "--output", str(files / "domain.tsv")]) == 0
-    assert "no drift to be seen: p = " in capsys.readouterr().out
+    assert "Refit now? no, " in capsys.readouterr().out
     lines = (files / "domain.tsv").read_text().splitlines()
     assert lines[0] == "sentence\tlog_likelihood\tpercentile\tin_domain"
     assert sum(line.endswith("\tyes") for line in lines[1:]) > 50
@@ -119,7 +119,7 @@ def test_text_of_the_same_kind_is_in_domain_and_does_not_drift(saved, files, cap
 def test_the_density_can_be_a_flow(saved, files, capsys):
     argv = [str(saved), "--domain", str(files / "new.txt"), "--fit_on", str(files / "text.txt"), "--device", "cpu"]
     assert run(main, [*argv, "--density", "flow"]) == 0
-    assert "no drift to be seen: p = " in capsys.readouterr().out
+    assert "Refit now? no, " in capsys.readouterr().out
     assert run(main, [*argv, "--density", "kernel"]) == 2
     assert (
         capsys.readouterr().err
@@ -134,7 +134,29 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
     )
     argv = [str(saved), "--domain", str(tmp_path / "other.txt"), "--fit_on", str(files / "text.txt")]
     assert run(main, [*argv, "--device", "cpu"]) == 0
-    assert "The whole text: drift: p = " in capsys.readouterr().out
+    assert "Refit now? yes: " in capsys.readouterr().out
+    assert run(main, [*argv, "--device", "cpu", "--fail_on_drift", "--output", str(tmp_path / "o.tsv")]) == 4
+    printed = capsys.readouterr()
+    assert "Refit now? yes: " in printed.out
+    assert printed.err.startswith("error: This is other text than the one that was fitted on. Refit now? yes: ")
+    assert printed.err.count("\n") == 1
+    assert (tmp_path / "o.tsv").exists(), "the table is there to look at"
+
+
+def test_what_is_saved_can_tell_drift_without_the_text(saved, files, capsys):
+    assert (saved / "domain" / "domain.json").exists()
+    argv = [str(saved), "--domain", str(files / "new.txt"), "--fail_on_drift", "--device", "cpu"]
+    assert run(main, argv) == 0
+    assert "Refit now? no, " in capsys.readouterr().out
+
+
+def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp_path, caplog):
+    (tmp_path / "few.txt").write_text("\n".join(sentences(60, 0)))
+    argv = [str(tiny_bert), "--fit_on", str(tmp_path / "few.txt"), "--save", str(tmp_path / "out"), "--device", "cpu"]
+    assert run(main, [*argv, "--false_match_rate", "0.1"]) == 0
+    assert (tmp_path / "out" / "scores.json").exists()
+    assert not (tmp_path / "out" / "domain").exists()
+    assert "No domain check is saved: A density of 16 dimensions needs at least 64 sentences" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -153,8 +175,10 @@ def test_other_text_drifts(saved, files, tmp_path, capsys):
          "--output holds one table, but both PAIRS and --domain were given. Call the command twice."),
         (["{files}/whitened", "{files}/pairs.tsv"], 2,
          "{files}/whitened holds no scores.json. Fit the scores to your text: add --fit_on TEXT."),
-        (["{saved}", "--domain", "{files}/new.txt"], 2,
-         "{saved} holds no domain/. Say what ordinary text is: add --fit_on TEXT."),
+        (["{saved}", "{files}/pairs.tsv", "--fail_on_drift"], 2,
+         "--fail_on_drift needs the text to look at. Give it with --domain TEXT."),
+        (["{files}/whitened", "--domain", "{files}/new.txt"], 2,
+         "{files}/whitened holds no domain/. Say what ordinary text is: add --fit_on TEXT."),
         (["{saved}", "{files}/pairs.tsv", "--columns", "a"], 2,
          "--columns takes two columns of text, as a,b or 1,2; got 'a'."),
         (["{saved}", "{files}/labels.tsv", "--columns", "a,c"], 3,

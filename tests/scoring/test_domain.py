@@ -67,13 +67,15 @@ def test_the_same_text_does_not_drift(check):
 
 
 def test_another_text_drifts(check):
-    batch = check.log_likelihood(text(200, seed=9, shift=3.0))
-    drift = check.drift(batch)
+    x = text(200, seed=9, shift=3.0)
+    batch = check.log_likelihood(x)
+    drift = check.drift(batch, x)
     theirs = ks_2samp(check.held_out_, batch)
     assert (drift.p_value, drift.ks) == pytest.approx((theirs.pvalue, theirs.statistic))
     assert drift.shift == pytest.approx((batch.mean() - check.held_out_.mean()) / check.held_out_.std())
     assert drift.drifted
-    assert str(drift).startswith("drift: p = ")
+    assert drift.refit
+    assert str(drift).startswith("Refit now? yes: ")
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_what_is_loaded_says_the_same(density, tmp_path):
     x = text(20, seed=2).astype(np.float32)
     np.testing.assert_array_equal(loaded.log_likelihood(x), check.log_likelihood(x))
     np.testing.assert_array_equal(loaded.held_out_, check.held_out_)
+    assert loaded.drift(loaded.log_likelihood(x), x) == check.drift(check.log_likelihood(x), x)
 
 
 def test_another_encoder_is_refused(tiny_bert, tmp_path):
@@ -129,6 +132,31 @@ def test_half_a_record_is_damaged(check, tmp_path):
     assert (
         str(refused.value) == f"{path} is not a complete domain check: it has no held_out. Fit the domain check again."
     )
+
+
+def test_a_check_of_an_older_version_judges_by_likelihood_alone(check, tmp_path):
+    check.save(tmp_path)
+    path = tmp_path / "domain" / "domain.json"
+    record = json.loads(path.read_text())
+    del record["coordinates"], record["record_sha256"]
+    path.write_text(json.dumps(record))
+    x = text(200, seed=9, shift=30.0)
+    drift = DomainCheck.load(tmp_path, None).drift(check.log_likelihood(x), x)
+    assert drift.means is None
+    assert drift.refit
+    assert "standard deviations apart" not in str(drift)
+
+
+@pytest.mark.parametrize("part", [{"mean": [0.0]}, {"variance": [1.0] * 7}, {"variance": [-1.0] * 6}])
+def test_coordinates_of_another_density_are_refused(check, tmp_path, part):
+    check.save(tmp_path)
+    path = tmp_path / "domain" / "domain.json"
+    record = json.loads(path.read_text())
+    record["coordinates"] |= part
+    del record["record_sha256"]
+    path.write_text(json.dumps(record))
+    with pytest.raises(DataError, match="its coordinates are not those of its density"):
+        DomainCheck.load(tmp_path, None)
 
 
 @pytest.fixture(scope="module")

@@ -84,15 +84,15 @@ def folder(tiny_bert, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def serving(folder):
-    """Serves the tiny encoder with some limits; gives the client, whose ``model`` is what answers."""
+    """Serves the tiny encoder, or a model, with some limits; gives the client, whose ``model`` is what answers."""
     pytest.importorskip("fastapi", reason="the serve extra is not installed")
     from bertflow.serve.model import ServedModel
     from bertflow.serve.server import EmbeddingServer
 
-    model = ServedModel(str(folder), "cpu")
+    opened = ServedModel(str(folder), "cpu")
 
     @contextmanager
-    def serve(key=b"", **limits):
+    def serve(key=b"", model=opened, **limits):
         served = Served("mine", 6, "", limits=Limits(**limits), key=key)
         with socket.create_server(("127.0.0.1", 0)) as listener, EmbeddingServer(served, model) as server:
             thread = Thread(target=server.run, args=[listener])

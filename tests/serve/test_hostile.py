@@ -203,10 +203,10 @@ def stuck(serving, monkeypatch):
         with serving(**LIMITS | limits) as client, monkeypatch.context() as patch:
             embed = client.model.embed
 
-            def wait(role, requests):
+            def wait(role, requests, watch):
                 asked.extend(requests)
                 assert go.wait(60)
-                return embed(role, requests)
+                return embed(role, requests, watch)
 
             patch.setattr(client.model, "embed", wait)
             client.asked, client.go = asked, go

@@ -12,6 +12,7 @@ from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.serve.batching import Batcher
+from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel, no_prefix
 from bertflow.serve.protocol import Limits, RequestError
 
@@ -35,7 +36,7 @@ def answer(model, requests, **limits):
     async def ask():
         return await asyncio.gather(*(batcher.answer(*one) for one in requests), return_exceptions=True)
 
-    batcher = Batcher(model, Limits(**limits))
+    batcher = Batcher(model, Limits(**limits), Metrics())
     try:
         return asyncio.run(ask())
     finally:
@@ -72,14 +73,14 @@ def test_with_truncate_it_is_cut(folder):
 
 def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch):
     model = opened(folder)
-    encode = model.encoder.encode
+    encode = model.encoder.raw.encode
 
     def picky(texts, progress=False):
         if "a man" in texts:
             raise DataError("No men.")
         return encode(texts)
 
-    monkeypatch.setattr(model.encoder, "encode", picky)
+    monkeypatch.setattr(model.encoder.raw, "encode", picky)
     found = answer(model, documents(REQUESTS))
     assert [type(one) for one in found] == [tuple, tuple, RequestError]
     assert found[2].message == "No men."
@@ -88,7 +89,7 @@ def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch)
 def test_a_model_that_fails_ends_its_batch_alone(folder, monkeypatch, caplog):
     model = opened(folder)
     with monkeypatch.context() as patch:
-        patch.setattr(model, "embed", lambda role, requests: 1 / 0)
+        patch.setattr(model, "embed", lambda *_: 1 / 0)
         found = answer(model, documents(REQUESTS))
     assert {(one.status, one.message) for one in found} == {(500, "The model failed; the server's log says why.")}
     assert "ZeroDivisionError" in caplog.text
@@ -99,7 +100,9 @@ def test_a_model_that_fails_ends_its_batch_alone(folder, monkeypatch, caplog):
 def test_a_batch_holds_so_many_requests_and_so_many_tokens(folder, monkeypatch):
     model, asked, first = opened(folder), [], threading.Event()
     embed, count = model.embed, model.count
-    monkeypatch.setattr(model, "embed", lambda role, requests: asked.append(len(requests)) or embed(role, requests))
+    monkeypatch.setattr(
+        model, "embed", lambda role, requests, watch: asked.append(len(requests)) or embed(role, requests, watch)
+    )
     # The first request is counted when all of them wait.
     monkeypatch.setattr(model, "count", lambda role, texts: first.wait(60) and count(role, texts))
     requests = documents([["the dog runs"]] * 7 + [["the dog runs"] * 10] + [["a cat"]] * 2)

@@ -150,21 +150,6 @@ def test_it_says_that_it_is_well_and_what_it_serves(server):
     assert [model["id"] for model in server.ask("/v1/models")[1]["data"]] == ["mine"]
 
 
-def test_it_counts_what_it_answers(serving):
-    with serving() as client:
-        client.embed(["the dog runs", "a cat"])
-        client.ask("/v1/embeddings", b"{")
-        lines = client.ask("/metrics")[1].splitlines()
-    assert set(lines) == {
-        "bertflow_open_connections 1",
-        "bertflow_waiting_requests 0",
-        "bertflow_texts_total 2",
-        "bertflow_tokens_total 9",
-        'bertflow_requests_total{status="200"} 1',
-        'bertflow_requests_total{status="400"} 1',
-    }
-
-
 @pytest.fixture(scope="module")
 def golden(folder, tmp_path_factory):
     """The golden vectors of the served encoder."""
@@ -294,9 +279,9 @@ def test_the_key_in_the_environment_counts(folder, monkeypatch):
         bertflow.serve_encoder(str(folder), port=0)
 
 
-@pytest.mark.parametrize("package", ["fastapi", "uvicorn"])
+@pytest.mark.parametrize("package", ["fastapi", "uvicorn", "prometheus_client"])
 def test_without_the_extra_the_pip_line_is_given(folder, monkeypatch, capsys, package):
-    for name in [name for name in sys.modules if name.startswith(("bertflow.serve.server", "bertflow.serve.conn"))]:
+    for name in [name for name in sys.modules if name.startswith("bertflow.serve.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["serve", str(folder), "--port", "0"]) == 2

@@ -1,0 +1,131 @@
+"""Is a batch of texts other text than the one that was fitted on? The evidence, and one line: refit now?
+
+    share outside   texts that are stranger than 99 % of those held out; of ordinary ones 1 % are
+    likelihoods     their distribution against that of those held out: Kolmogorov-Smirnov for chance, AUROC for size
+    means           squared distance in the coordinates of the density, where held-out text has variances v':
+                    D^2 = sum (m - m')^2 / v' - k (1/n + 1/N), the last part being what chance gives
+    spectrum        variance of the batch along each coordinate, divided by v'
+
+"Refit now? yes" needs a difference that is both more than chance and large, by the likelihoods or by the means; a test
+alone would call everything drift, if only enough text is compared. docs/fix.md has how often it is right.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.01
+"""The likelihoods differ by more than chance if their p-value is below this."""
+ERRORS = 5.0
+"""The means differ by more than chance if they are so many standard errors apart."""
+LARGE_AUROC = 0.8
+"""A batch is other text if its texts are the stranger ones, or the more ordinary ones, so often."""
+LARGE_DISTANCE = 2.5
+"""A batch is other text if its mean is so many standard deviations away."""
+STRANGE = 1.0
+"""Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
+
+
+@dataclass(frozen=True)
+class Means:
+    """The mean and the variances of a batch beside those of the held-out text.
+
+    Attributes:
+        distance: Between both means, in standard deviations, without what chance gives; 0 or more.
+        standard_errors: By how many standard errors the squared distance is above what chance gives.
+        spectrum: Variance of the batch along a coordinate, divided by the held-out one: 5 and 95 % of the coordinates.
+    """
+
+    distance: float
+    standard_errors: float
+    spectrum: tuple[float, float]
+
+    def __str__(self) -> str:
+        """Half a line."""
+        low, high = self.spectrum
+        return (
+            f"means {self.distance:.1f} standard deviations apart ({self.standard_errors:.0f} standard errors above "
+            f"chance), variances {low:.2g} to {high:.2g} times those of the held-out text"
+        )
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Mean and variance of held-out text along each of the k coordinates of a density."""
+
+    mean: list[float]
+    variance: list[float]
+
+    @classmethod
+    def of(cls, z: NDArray[np.floating]) -> Self:
+        """Those of rows (N, k)."""
+        return cls(z.mean(0, dtype=np.float64).tolist(), z.var(0, dtype=np.float64).tolist())
+
+    def against(self, z: NDArray[np.floating], held_out: int) -> Means:
+        """A batch (n, k), n >= 2, beside ``held_out`` rows."""
+        kept = np.array(self.variance) > 0  # a coordinate without variance has no standard deviations
+        mean, variance = np.array(self.mean)[kept], np.array(self.variance)[kept]
+        batch = Coordinates.of(z[:, kept])
+        chance, k = 1 / len(z) + 1 / held_out, len(mean)
+        squared = float((np.square(np.array(batch.mean) - mean) / variance).sum())
+        low, high = np.quantile(np.array(batch.variance) / variance, [0.05, 0.95])
+        return Means(
+            distance=max(0.0, squared - k * chance) ** 0.5,
+            standard_errors=(squared / chance - k) / (2 * k) ** 0.5,
+            spectrum=(float(low), float(high)),
+        )
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A batch against the held-out text.
+
+    Attributes:
+        n: Sentences of the batch.
+        held_out: Sentences that it is compared with.
+        p_value: P value of the two-sample Kolmogorov-Smirnov test of log-likelihoods, exact for small samples.
+        ks: Its statistic: the largest gap between both distributions, in [0, 1].
+        shift: Mean of the batch minus that of the held-out text, in its standard deviations; below 0: strange.
+        auroc: How often a sentence of the batch is less likely than one held out; 0.5 means no difference.
+        outside: Share of the batch that is out of domain; of ordinary text 0.01 is.
+        means: Means and variances; None if the domain check was saved by a version that did not keep those.
+    """
+
+    n: int
+    held_out: int
+    p_value: float
+    ks: float
+    shift: float
+    auroc: float
+    outside: float
+    means: Means | None = None
+
+    @property
+    def drifted(self) -> bool:
+        """Whether the difference is more than chance, however small."""
+        return self.p_value < LEVEL or (self.means is not None and self.means.standard_errors > ERRORS)
+
+    @property
+    def refit(self) -> bool:
+        """Whether it is more than chance and large: this is other text than the one that was fitted on."""
+        by_likelihood = self.p_value < LEVEL and abs(self.auroc - 0.5) >= LARGE_AUROC - 0.5
+        far = self.means is not None and self.means.distance >= LARGE_DISTANCE and self.means.standard_errors > ERRORS
+        return by_likelihood or far
+
+    def evidence(self) -> Mapping[str, float]:
+        """The numbers behind ``refit``, by name."""
+        means = {} if self.means is None else {"mean_distance": self.means.distance}
+        return {"outside": self.outside, "auroc": self.auroc, "p_value": self.p_value, **means}
+
+    def __str__(self) -> str:
+        """One line."""
+        small = "no, the drift is small" if self.drifted else "no, there is no drift to be seen"
+        return (
+            f"Refit now? {'yes' if self.refit else small}: {self.outside:.1%} of {self.n:,} texts are out of domain "
+            f"({STRANGE:g} % of ordinary ones are); a text is stranger than one of {self.held_out:,} held out in "
+            f"{self.auroc:.0%} of couples (Kolmogorov-Smirnov {self.ks:.3f}, p = {self.p_value:.2g})"
+            f"{f'; {self.means}' if self.means else ''}."
+        )

@@ -1,0 +1,147 @@
+"""What a server tells Prometheus: requests, texts, and whether the texts still look like the text that was fitted on.
+
+    requests   by route and status, with their time          counted in the server's loop
+    texts      their tokens, those that were cut             counted where they are embedded, a thread
+    domain     the percentile of each text, and drift        the same; only if the encoder has a domain check
+
+Drift is judged over windows: whenever so many documents were embedded, they are compared with the held-out text. The
+verdict is said in the log when it changes. Metrics hold counts alone, and no text.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+
+import numpy as np
+
+from bertflow.encoder.abstract import Float32, Role
+from bertflow.errors import needs
+from bertflow.export.client import PATH
+from bertflow.scoring.domain import DomainCheck
+from bertflow.scoring.drift import Drift
+from bertflow.serve.protocol import Size
+
+with needs("prometheus_client", "serve"):
+    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client.core import GaugeMetricFamily
+    from prometheus_client.exposition import choose_encoder
+    from prometheus_client.registry import Collector
+
+logger = logging.getLogger("bertflow")
+
+ROUTES = ("/health", "/metrics", "/v1/models", PATH)
+"""Routes that are counted by name; all others are "other", since clients can invent paths without end."""
+SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)
+WINDOW = 1000
+"""Documents over which drift is judged."""
+
+
+class Metrics:
+    """Counts of a server, in a registry of its own.
+
+    Args:
+        domain: What ordinary text is for the raw encoder; None: percentiles and drift are left out.
+        now: What is read when it is asked for: names, and functions that give the values.
+        window: Documents over which drift is judged.
+    """
+
+    def __init__(
+        self,
+        domain: DomainCheck | None = None,
+        now: Mapping[str, Callable[[], float]] | None = None,
+        window: int = WINDOW,
+    ) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = self._counter("requests", "Answers, by route and HTTP status.", ("route", "status"))
+        self._seconds = Histogram(
+            "bertflow_request_seconds",
+            "Seconds from the header of a request to the begin of its answer, by route.",
+            ("route",),
+            buckets=SECONDS,
+            registry=self._registry,
+        )
+        self._texts = self._counter("texts", "Texts that were embedded.")
+        self._tokens = self._counter("tokens", "Tokens that were read, special tokens included.")
+        self._truncated = self._counter("truncated_texts", "Texts that were cut at max_length, which needs --truncate.")
+        self._domain = None if domain is None else DomainWatch(domain, self._registry, window)
+        self._registry.register(_Now(now or {}, self._domain))
+
+    def _counter(self, name: str, said: str, labels: tuple[str, ...] = ()) -> Counter:
+        return Counter(f"bertflow_{name}", said, labels, registry=self._registry)
+
+    def answered(self, path: str, status: int, seconds: float) -> None:
+        """Count an answer."""
+        route = path if path in ROUTES else "other"
+        self._requests.labels(route, str(status)).inc()
+        self._seconds.labels(route).observe(seconds)
+
+    def read(self, texts: int, size: Size) -> None:
+        """Count the texts of a request that was embedded."""
+        self._texts.inc(texts)
+        self._tokens.inc(size.tokens)
+        self._truncated.inc(size.truncated)
+
+    def watch(self, role: Role, x: Float32) -> None:
+        """Look at the raw embeddings (n, dim) of some texts; from one thread."""
+        if self._domain:
+            self._domain.watch(role, x)
+
+    def body(self, accept: str) -> tuple[bytes, str]:
+        """All of it and its media type, by the header ``Accept`` of a request."""
+        encode, kind = choose_encoder(accept)
+        return encode(self._registry), kind
+
+
+class DomainWatch:
+    """Percentiles of texts as they come, and the drift of each window of documents.
+
+    Queries are another kind of text than documents, so they have percentiles of their own and no part in the drift.
+    """
+
+    def __init__(self, check: DomainCheck, registry: CollectorRegistry, window: int) -> None:
+        self._check, self._window = check, window
+        self._percentiles = Histogram(
+            "bertflow_domain_percentile",
+            "Percent of held-out fitting text that is as strange as a text or stranger; 1 or less is out of domain.",
+            ("input_type",),
+            buckets=PERCENTILES,
+            registry=registry,
+        )
+        self._kept: list[Float32] = []
+        self.drift: Drift | None = None
+
+    def watch(self, role: Role, x: Float32) -> None:
+        """Look at raw embeddings (n, dim)."""
+        x = x[x.any(axis=1)]  # a row of zeros has no direction, so nothing is known of it
+        percentiles = self._percentiles.labels(role)
+        for value in self._check.percentile(self._check.log_likelihood(x)) if len(x) else ():
+            percentiles.observe(value)
+        if role == "document":
+            self._kept.append(x)
+            if sum(map(len, self._kept)) >= self._window:
+                self._judge(np.concatenate(self._kept))
+                self._kept = []
+
+    def _judge(self, x: Float32) -> None:
+        before, self.drift = self.drift, self._check.drift(self._check.log_likelihood(x), x)
+        if before is None or before.refit != self.drift.refit:
+            logger.log(logging.WARNING if self.drift.refit else logging.INFO, "%s", self.drift)
+
+
+class _Now(Collector):
+    """What is read when it is asked for; drift is absent before the first window is full."""
+
+    def __init__(self, now: Mapping[str, Callable[[], float]], domain: DomainWatch | None) -> None:
+        self._now, self._domain = now, domain
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """A gauge each; the evidence of the last window stands in the help of ``bertflow_refit_now``."""
+        for name, value in self._now.items():
+            yield GaugeMetricFamily(f"bertflow_{name}", name.replace("_", " ").capitalize() + ".", value())
+        drift = self._domain and self._domain.drift
+        if drift:
+            yield GaugeMetricFamily("bertflow_refit_now", str(drift), float(drift.refit))
+            family = GaugeMetricFamily("bertflow_drift", "Evidence of the last window.", labels=["evidence"])
+            for name, number in drift.evidence().items():
+                family.add_metric([name], number)
+            yield family
