@@ -46,6 +46,9 @@ _.transfer_batch_to_device
 _.val_dataloader
 _.validation_step
 
+# Prometheus.
+_.collect
+
 # uvicorn and urllib.
 _.connection_lost
 _.connection_made
