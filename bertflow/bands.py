@@ -1,4 +1,4 @@
-"""Bands of coordinates, each scaled to unit length: after whitening, or after a flow.
+"""Unit length: of bands of coordinates, after whitening or after a flow; and of rows, before any map.
 
     y = inner(x)       z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]      u(y) = y / |y|
 
@@ -8,6 +8,11 @@ With weights 1 and sqrt(c), the cosine of two rows is the mean of the cosines of
 
 So the tail of small variances counts as much as it is told to, whatever its number of directions and their noise.
 Blocks of several layers are such maps side by side.
+
+    z = inner(u(x))
+
+A map that was fitted on rows of unit length, as the collections of vector databases hold them, brings every row to unit
+length first. So it takes what the encoder makes, and what the database has, and gives the same.
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,11 +60,7 @@ class BandMap(nn.Module):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "BandMap":
         """An empty map of the right shape, for ``load_state_dict``."""
-        inner = spec["inner"]
-        kind = AffineMap
-        if inner["class"] != "AffineMap":  # needs nflows, which closed forms do not
-            kind = import_module("bertflow.flow.glow").FlowMap
-        return cls(kind.from_spec(inner), spec["bands"], np.zeros(len(spec["bands"])))
+        return cls(_empty(spec["inner"]), spec["bands"], np.zeros(len(spec["bands"])))
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON."""
@@ -78,7 +79,7 @@ class BandMap(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
         bands = self.inner(x).split(self.bands, 1)
-        return torch.cat([_unit(band) * self.weights[at].to(band.dtype) for at, band in enumerate(bands)], 1)
+        return torch.cat([unit(band) * self.weights[at].to(band.dtype) for at, band in enumerate(bands)], 1)
 
     def inverse(self, z: Tensor) -> NoReturn:
         """Refused.
@@ -92,7 +93,68 @@ class BandMap(nn.Module):
         )
 
 
-def _unit(rows: Tensor) -> Tensor:
+class UnitMap(nn.Module):
+    """Rows are scaled to unit length before another map, row by row.
+
+    * Forward: (n, dim_in) -> (n, dim_out), in the precision of ``x`` (float32 for anything shorter). A row of zeros
+      stays zero, and is mapped as such.
+    * Log-det: that of the inner map, at the row of unit length.
+    * Inverse: that of the inner map, scaled to unit length; the lengths before are lost.
+    * Valid when: the inner map is.
+
+    Args:
+        inner: Maps rows of unit length.
+    """
+
+    def __init__(self, inner: "AffineMap | BandMap | FlowMap") -> None:
+        super().__init__()
+        self.inner = inner
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> "UnitMap":
+        """An empty map of the right shape, for ``load_state_dict``."""
+        inner = spec["inner"]
+        return cls(BandMap.from_spec(inner) if inner["class"] == "BandMap" else _empty(inner))
+
+    def spec(self) -> dict[str, Any]:
+        """What ``from_spec`` needs, ready for JSON."""
+        return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}}
+
+    @property
+    def dim_in(self) -> int:
+        """Width of the embeddings."""
+        return self.inner.dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Width of the result."""
+        return self.inner.dim_out
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, dim_in) -> (n, dim_out)."""
+        mapped: Tensor = self.inner(unit(x))
+        return mapped
+
+    def inverse(self, z: Tensor) -> Tensor:
+        """(n, dim_out) -> (n, dim_in), of unit length."""
+        return unit(self.inner.inverse(z))
+
+
+def of_unit_rows(module: "AffineMap | BandMap | FlowMap | UnitMap") -> "AffineMap | BandMap | FlowMap":
+    """The map that was fitted, without the scaling of rows before it."""
+    return module.inner if isinstance(module, UnitMap) else module
+
+
+def _empty(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
+    if spec["class"] == "AffineMap":
+        return AffineMap.from_spec(spec)
+    made: FlowMap = import_module("bertflow.flow.glow").FlowMap.from_spec(spec)  # needs nflows, closed forms do not
+    return made
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Rows (n, dim) of unit length, those of zeros as they are; float32 for anything shorter."""
+    rows = rows if rows.dtype == torch.float64 else rows.float()
     # The largest entry becomes 1 first: squares of large or small numbers leave the range of a float.
     rows = rows / rows.abs().amax(1, keepdim=True).clamp_min(torch.finfo(rows.dtype).tiny)
     return rows / rows.square().sum(1, keepdim=True).sqrt().clamp_min(1)

@@ -8,7 +8,8 @@ Two clouds merge exactly (Chan, Golub & LeVeque 1979): with d = mean_b - mean_a,
 
     mean = mean_a + d n_b/n,   scatter = scatter_a + scatter_b + d d^T n_a n_b / n
 
-so moments stream over batches and add up over machines.
+so moments stream over batches and add up over machines. The shortest and the longest row are kept beside them: whether
+all rows have unit length is a fact that merging keeps.
 """
 
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,10 @@ BLOCK = 8192
 """Rows that are turned into float64 at a time."""
 SCALE = (1e-100, 1e100)
 """Between which the largest number of embeddings lies: its square neither vanishes nor overflows."""
+
+
+UNIT = 5e-3
+"""How far from 1 the length of a row may be that is said to have unit length: cut to bfloat16 it is off by 2^-8."""
 
 
 def require_scale(what: str, value: float, scale: tuple[float, float] = SCALE) -> None:
@@ -61,6 +66,10 @@ def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
 class Moments:
     """Count, mean (dim,) and scatter matrix (dim, dim) of the rows seen.
 
+    Attributes:
+        lengths: Length of the shortest row that is not all zeros, and of the longest; both 0 where all are. None where
+            they are not known, as in what earlier versions wrote.
+
     Raises:
         DataError: If the shapes do not fit together, a number is not finite, or a variance is below 0.
     """
@@ -68,6 +77,7 @@ class Moments:
     n: int
     mean: Float64
     scatter: Float64
+    lengths: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         fits = self.n >= 0 and self.scatter.shape == (self.mean.size, self.mean.size) == 2 * self.mean.shape
@@ -100,7 +110,9 @@ class Moments:
         require_finite(block, first_row)
         mean = block.mean(0)
         centered = block - mean
-        return cls(len(block), mean, centered.T @ centered)
+        lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
+        found = float(lengths.min(where=lengths > 0, initial=np.inf)), float(lengths.max())
+        return cls(len(block), mean, centered.T @ centered, found if found[1] else (0.0, 0.0))
 
     @classmethod
     def merged(cls, parts: Iterable["Moments"]) -> "Moments":
@@ -123,7 +135,15 @@ class Moments:
             n,
             self.mean + gap * (other.n / n),
             self.scatter + other.scatter + np.outer(gap, gap) * (self.n * other.n / n),
+            self._lengths_with(other),
         )
+
+    def _lengths_with(self, other: "Moments") -> tuple[float, float] | None:
+        sides = [side.lengths for side in (self, other) if side.n]
+        known = [side for side in sides if side is not None]
+        if not known or len(known) < len(sides):
+            return None
+        return min((shortest for shortest, _ in known if shortest), default=0.0), max(longest for _, longest in known)
 
     @property
     def dim(self) -> int:
@@ -140,20 +160,29 @@ class Moments:
         """Mean of |x|^2."""
         return float(np.trace(self.scatter) / self.n + self.mean @ self.mean)
 
+    @property
+    def unit(self) -> bool:
+        """Whether all rows have unit length, as exactly as half precision can say; rows of zeros do not count."""
+        return self.lengths is not None and all(abs(length - 1) <= UNIT for length in self.lengths)
+
     def part(self, start: int, stop: int) -> "Moments":
         """The moments of the columns from ``start`` to before ``stop``."""
         return Moments(self.n, self.mean[start:stop], self.scatter[start:stop, start:stop])
 
     def arrays(self) -> dict[str, NDArray[np.float64] | NDArray[np.int64]]:
         """What is written to disk."""
-        return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter}
+        lengths = {} if self.lengths is None else {"lengths": np.array(self.lengths)}
+        return {"n": np.array([self.n], dtype=np.int64), "mean": self.mean, "scatter": self.scatter, **lengths}
 
     ARRAYS: ClassVar[Mapping[str, tuple[str, int]]] = {
         "n": ("int64", 1),
         "mean": ("float64", 1),
         "scatter": ("float64", 2),
+        "lengths": ("float64", 1),
     }
     """Type and number of dimensions of each array that is written to disk."""
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("lengths",)
+    """Those that earlier versions did not write."""
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Moments":
@@ -162,10 +191,12 @@ class Moments:
         Raises:
             DataError: If their shapes do not belong together, or ``n`` is negative.
         """
-        n, mean, scatter = (arrays[name] for name in cls.ARRAYS)
-        if n.shape != (1,) or n[0] < 0 or scatter.shape != 2 * mean.shape or not len(mean):
+        n, mean, scatter = (arrays[name] for name in cls.ARRAYS if name not in cls.OPTIONAL)
+        lengths = arrays.get("lengths")
+        odd = lengths is not None and (lengths.shape != (2,) or not 0 <= lengths[0] <= lengths[1])
+        if odd or n.shape != (1,) or n[0] < 0 or scatter.shape != 2 * mean.shape or not len(mean):
             raise DataError(
                 f"Moments need a count, a mean (dim,) and a scatter matrix (dim, dim), got {n}, {mean.shape} and "
-                f"{scatter.shape}. Fit again."
+                f"{scatter.shape}{f', and lengths of {lengths}' if odd else ''}. Fit again."
             )
-        return cls(int(n[0]), mean, scatter)
+        return cls(int(n[0]), mean, scatter, None if lengths is None else (float(lengths[0]), float(lengths[1])))

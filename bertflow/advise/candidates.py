@@ -13,6 +13,7 @@ import numpy as np
 
 from bertflow.advise.reading import SplitText
 from bertflow.advise.verdict import Evidence
+from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
@@ -126,10 +127,12 @@ def fit_candidates(
 
 def _first(flow: FlowCalibrator, k: int) -> FlowCalibrator:
     """The same flow; the embedding keeps the first k of its coordinates."""
-    assert isinstance(flow.map, FlowMap), "embeddings of one dimension have no candidates"
+    module = of_unit_rows(flow.map)
+    assert isinstance(module, FlowMap), "embeddings of one dimension have no candidates"
     reduced = copy.copy(flow)
-    k = min(k, flow.map.glow.dim)
-    reduced.n_components, reduced.map_ = k, FlowMap(flow.map.affine, flow.map.glow, k).eval()
+    k = min(k, module.glow.dim)
+    reduced.n_components = k
+    reduced._keep(FlowMap(module.affine, module.glow, k).eval())
     reduced.facts_ = {**flow.facts_, "dim_out": k}
     return reduced
 

@@ -5,6 +5,9 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
     fit:        raw embeddings (n, dim_in) -> moments_ and map_
     transform:  (n, dim_in) -> (n, dim_out), by the map
 
+If all rows of the fit had unit length, as in a cosine collection of a vector database, the map brings every row to unit
+length first (``bertflow.bands.UnitMap``): rows of the database and embeddings by the encoder then give the same.
+
 Every calibrator keeps the moments of what it was fitted on, so that each closed form can be refitted later, exactly,
 without the text; and, where the text is known, its provenance. As a folder it is JSON and safetensors, never pickle:
 
@@ -35,20 +38,13 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
 from typing_extensions import TypedDict
 
-from bertflow.calibration.maps import SAVE, MapSpec, RowMap, filled_map
+from bertflow.bands import UnitMap
+from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
 from bertflow.files import atomic_folder
 from bertflow.moments import Moments, require_finite
-from bertflow.records import (
-    Checksums,
-    Size,
-    checksums,
-    read_arrays,
-    read_record,
-    require_whole,
-    write_record,
-)
+from bertflow.records import Checksums, Size, checksums, read_arrays, read_record, require_whole, write_record
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
 
@@ -111,7 +107,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     facts_: dict[str, Any]
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> RowMap:
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> FittedMap:
         """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
     @classmethod
@@ -166,7 +162,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if made_by:
             encoder, sentences = made_by
             self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences))
-        self.map_ = self._fit_map(x, *made_by)
+        self._keep(self._fit_map(x, *made_by))
+
+    def _keep(self, fitted: FittedMap) -> None:
+        """Take the map that was fitted; if its rows had unit length, it brings all rows to unit length first."""
+        self.map_ = UnitMap(fitted).eval() if self.moments_.unit else fitted
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
         """The parameters; of a fitted calibrator also the sizes, and what it was fitted on."""
@@ -175,7 +175,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             return shown
         known = self.provenance_.encoder if self.provenance_ else {}
         by = f" by {known.get('encoder')}, {known.get('pooling')}" if known else ""
-        return f"<{shown}: {self.dim_in} -> {self.dim_out}, fitted on {self.moments_.n:,} embeddings{by}>"
+        rows = f"{self.moments_.n:,} embeddings{by}{' of unit length' if self.moments_.unit else ''}"
+        return f"<{shown}: {self.dim_in} -> {self.dim_out}, fitted on {rows}>"
 
     @property
     def map(self) -> RowMap:
@@ -211,6 +212,8 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.
+
+        Where the rows of the fit had unit length, those that come back have it, too: other lengths are not kept.
 
         Raises:
             DataError: If the width is not ``dim_out``.
@@ -329,7 +332,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     try:
         calibrator = lookup("calibrator class", by_class, record["class"]).from_record(record["parameters"])
         calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
-        calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, do=SAVE))
+        calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, Moments.OPTIONAL, SAVE))
     except (TypeError, RuntimeError, UsageError) as error:
         raise DataError(f"The calibrator folder {folder} is damaged ({reason_of(error)}). {SAVE}") from None
     widths = record["dim_in"], calibrator.map_.dim_in, calibrator.moments_.dim

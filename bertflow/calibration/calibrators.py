@@ -17,7 +17,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, ridge_map, standardize_map, whitening_map
-from bertflow.bands import BandMap, two_bands
+from bertflow.bands import BandMap, UnitMap, of_unit_rows, two_bands, unit
 from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
@@ -25,7 +25,7 @@ from bertflow.training.purpose import Purpose
 from bertflow.training.recipe import DEFAULT, FIRST, Recipe, preset_for, recipe_changes, resolve
 
 if TYPE_CHECKING:
-    from bertflow.calibration.maps import RowMap
+    from bertflow.calibration.maps import FittedMap, RowMap
     from bertflow.flow.glow import FlowMap
     from bertflow.training.fitting import FittedFlow
 
@@ -38,10 +38,15 @@ class AbstractDensity(AbstractCalibrator):
         """The map that turns the density into a standard normal one."""
 
     def score_samples(self, X: ArrayLike) -> NDArray[np.floating]:
-        """Log density of each row (n,), in nats, within the span of the directions that are not null."""
+        """Log density of each row (n,), in nats, within the span of the directions that are not null.
+
+        Where the rows of the fit had unit length, it is the density in the space around the sphere, at the row of unit
+        length: right to compare rows, but not a density on the sphere.
+        """
         x = self._validated(X, reset=False)
         self.map  # noqa: B018 - not fitted is said here, before the moments are missed
-        return self._mapped(self._density().log_prob, x)
+        density = self._density()
+        return self._mapped(lambda rows: density.log_prob(unit(rows) if self.moments_.unit else rows), x)
 
     def score(self, X: ArrayLike, y: None = None) -> float:
         """Mean log density of the rows, in nats."""
@@ -66,7 +71,7 @@ class AbstractClosedForm(AbstractCalibrator):
         self._require_parameters()
         self.moments_, self.provenance_, self.facts_ = moments, provenance, {}
         self.n_features_in_ = moments.dim
-        self.map_ = self._closed_form()
+        self._keep(self._closed_form())
         return self
 
     def partial_fit(self, X: ArrayLike, y: None = None) -> Self:
@@ -83,7 +88,7 @@ class AbstractClosedForm(AbstractCalibrator):
     def map(self) -> "RowMap":
         """The fitted row-wise torch module, (n, dim_in) -> (n, dim_out)."""
         if hasattr(self, "moments_") and not hasattr(self, "map_"):
-            self.map_ = self._closed_form()
+            self._keep(self._closed_form())
         return super().map
 
 
@@ -288,8 +293,8 @@ class FlowCalibrator(AbstractDensity):
         n_components = changes.pop("n_components", "auto")
         calibrator = cls(recipe.preset, n_components, fitted.record.seed, changes or None)
         calibrator.n_features_in_ = moments.dim
-        calibrator.moments_, calibrator.map_ = moments, fitted.map
-        calibrator.provenance_, calibrator.facts_ = provenance, asdict(fitted.record)
+        calibrator.moments_, calibrator.provenance_, calibrator.facts_ = moments, provenance, asdict(fitted.record)
+        calibrator._keep(fitted.map)
         return calibrator
 
     @property
@@ -305,7 +310,7 @@ class FlowCalibrator(AbstractDensity):
         _seed(self.random_state)
         self.recipe  # noqa: B018 - checks each of its fields
 
-    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "RowMap":
+    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> "FittedMap":
         if 1 in (x.shape[1], self.n_components):
             # A single coordinate has no other to move it: what is left of a flow is its start.
             return whitening_map(self.moments_, 1)
@@ -317,15 +322,17 @@ class FlowCalibrator(AbstractDensity):
         return fitted.map
 
     def sample(self, n: int = 1, random_state: int = 0) -> NDArray[np.floating]:
-        """``n`` raw embeddings (n, dim_in) drawn from the density."""
+        """``n`` raw embeddings (n, dim_in) drawn from the density, of unit length if those of the fit were."""
         if not isinstance(n, numbers.Integral) or isinstance(n, bool) or n < 1:
             raise UsageError(f"sample(n) draws a whole number of rows, 1 or more, got {n!r}.")
         density, generator = self._density(), torch.Generator().manual_seed(_seed(random_state))
         rank = density.dim_out if isinstance(density, AffineMap) else density.rank
-        return self._mapped(density.inverse, torch.randn(int(n), rank, generator=generator).numpy())
+        drawn = torch.randn(int(n), rank, generator=generator).numpy()
+        return self._mapped((UnitMap(density) if self.moments_.unit else density).inverse, drawn)
 
     def _density(self) -> "AffineMap | FlowMap":
-        module = self.map.inner if isinstance(self.map, BandMap) else self.map
+        module = of_unit_rows(self.map)
+        module = module.inner if isinstance(module, BandMap) else module
         return whitening_map(self.moments_) if isinstance(module, AffineMap) else module
 
 

@@ -19,11 +19,13 @@ from bertflow.registry import flat_options
 
 if TYPE_CHECKING:
     from bertflow.affine import AffineMap
-    from bertflow.bands import BandMap
+    from bertflow.bands import BandMap, UnitMap
     from bertflow.flow.glow import FlowMap
 
-RowMap: TypeAlias = "AffineMap | BandMap | FlowMap"
-"""What a calibrator does: a row-wise torch module."""
+FittedMap: TypeAlias = "AffineMap | BandMap | FlowMap"
+"""What is fitted to rows: a row-wise torch module."""
+RowMap: TypeAlias = "FittedMap | UnitMap"
+"""What a calibrator does: that, of rows as they were fitted on."""
 SAVE = "Save the calibrator again."
 
 
@@ -47,7 +49,11 @@ FlowRecord = TypedDict(
 )
 InnerRecord = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
 BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "inner": InnerRecord, "bands": list[Size]})
-MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]
+UnitRecord = TypedDict(
+    "UnitRecord",
+    {"class": Literal["UnitMap"], "inner": Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]},
+)
+MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord | UnitRecord, KnownBy("class")]
 """Class and ``spec()`` of a map."""
 
 
@@ -61,6 +67,7 @@ MAPS: Mapping[str, str] = {
     "AffineMap": "bertflow.affine",
     "BandMap": "bertflow.bands",
     "FlowMap": "bertflow.flow.glow",
+    "UnitMap": "bertflow.bands",
 }
 """Where each class of map lives: those of closed forms need no nflows."""
 

@@ -29,6 +29,7 @@ import numpy as np
 from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
+from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.calibrators import FlowCalibrator
@@ -236,7 +237,7 @@ def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[
             f"flow{'s' if found else ''}. Only a flow depends on a seed; give one, as the folder of a train.py run."
         )
     at, calibrator = found[0]
-    if isinstance(calibrator.map, AffineMap):
+    if isinstance(of_unit_rows(calibrator.map), AffineMap):
         raise UsageError(f"The flow of {systems[at][0]} is an affine map, so it has no seeds. Leave seeds out.")
     if calibrator.facts_["interrupted"]:
         raise UsageError(f"The fit of {systems[at][0]} was interrupted. Finish it with --resume auto.")

@@ -12,10 +12,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from bertflow.affine import NULL_SHARE, AffineMap
+from bertflow.bands import of_unit_rows, unit
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.calibrators import AbstractLinearCalibrator
@@ -68,7 +70,7 @@ def require_flow(calibrator: AbstractCalibrator | None) -> AbstractCalibrator:
     what = "--linearize is for a flow, but"
     if calibrator is None:
         raise UsageError(f"{what} this is a raw encoder. Leave it out.")
-    if isinstance(calibrator.map, AffineMap):
+    if isinstance(of_unit_rows(calibrator.map), AffineMap):
         raise UsageError(f"{what} {type(calibrator).__name__} is affine already. Leave it out.")
     return calibrator
 
@@ -96,15 +98,17 @@ def linearize(
     sentences = load_sentences(text) if text else _docstrings(STAND_IN_SENTENCES)
     if len(sentences) < LEAST_ROWS:
         raise DataError(f"A stand-in needs at least {LEAST_ROWS} sentences, got {len(sentences)}. Give more text.")
-    x = system.raw.encode(sentences, progress=progress)
-    z = system.calibrate(x).astype(np.float64)
+    embeddings = system.raw.encode(sentences, progress=progress)
+    z, rows = system.calibrate(embeddings).astype(np.float64), torch.from_numpy(embeddings.astype(np.float64))
+    x = (unit(rows) if calibrator.moments_.unit else rows).numpy()
     order = np.random.default_rng(0).permutation(len(x))
     held, fitted = np.split(order, [max(1, int(HELD_OUT * len(x)))])
-    affine = least_squares(x[fitted].astype(np.float64), z[fitted])
+    affine = least_squares(x[fitted], z[fitted])
     explained = (x[held] - affine.shift.numpy()) @ affine.weight.numpy()
     r2 = float(r2_score(z[held], explained, multioutput="variance_weighted"))
     stand_in = LinearStandIn(str(system.describe()["calibrator"]), r2)
-    stand_in.map_, stand_in.moments_, stand_in.provenance_ = affine, calibrator.moments_, calibrator.provenance
+    stand_in.moments_, stand_in.provenance_ = calibrator.moments_, calibrator.provenance
+    stand_in._keep(affine)
     stand_in.n_features_in_, stand_in.facts_ = calibrator.dim_in, {"held_out": len(held), "rows": len(fitted)}
     linear = CalibratedEncoder(system.raw, stand_in)
     cost = [

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from copy import deepcopy
 from dataclasses import replace
 from functools import cached_property
-from importlib.resources import files as package_files
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.bands import UnitMap
+from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.folders import open_model
@@ -37,10 +38,6 @@ from bertflow.records import read_record
 
 FORMAT = 1
 """Version of the config.json of our own modules in a sentence-transformers folder."""
-PLAIN: tuple[str, ...] = tuple(
-    json.loads((package_files("bertflow.export") / "golden_sentences.json").read_text(encoding="utf-8"))
-)
-"""Plain and awkward sentences. They never change: a golden file of today can be compared with one of next year."""
 LONG = (2, 4, 8, 12, 18, 26)
 """How many of them are joined into a long one: some 25, 50, 100, 150, 220 and 330 tokens of BERT."""
 GOLDEN_SENTENCES = (*PLAIN, *(" ".join(PLAIN[:n]) for n in LONG))
@@ -219,6 +216,10 @@ def make_golden(parts: Parts) -> Golden:
     raw = encoder.encode(sentences)
     vectors, rows, some = system.calibrate(raw), list(SUSPECT_ROWS), [sentences[row] for row in SUSPECT_ROWS]
     suspects = {} if system.calibrator is None else {"it leaves the calibrator out": raw[rows]}
+    if isinstance(parts.map, UnitMap):  # as servers that run a Dense, but no Normalize before it
+        with torch.inference_mode():
+            scaled = parts.map.inner(torch.from_numpy(raw[rows])).numpy()
+        suspects["it does not scale vectors to unit length before the calibrator"] = scaled
     depth = max(parts.pooling.layers)
     for spelling, x in encoder.encode_poolings(some, [f"{name}({depth})" for name in POOLINGS]).items():
         if parse_pooling(spelling) == parts.pooling:

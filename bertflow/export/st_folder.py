@@ -10,7 +10,8 @@ Built-in modules load anywhere and need no flag. They are used wherever they are
     tokens mean, cls, last-token of one layer, or of the mean of layers     (WeightedLayerPooling,) Pooling
     max of one layer                                                        Pooling
     pooler                                                                  Pooling(cls), Dense with Tanh
-    any closed form                                                         Dense with Identity
+    any closed form that is affine                                          Dense with Identity
+    one that was fitted on rows of unit length                              Normalize before it
 
 For everything else, and after a transformer in half precision (whose dtype built-in modules would follow), the modules
 are bertflow's: ``LayerPooling`` and ``Calibration``. sentence-transformers loads a folder that names a class of another
@@ -36,6 +37,7 @@ from torch import Tensor
 from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
+from bertflow.bands import of_unit_rows
 from bertflow.encoder.folders import RECORD_FILE, recorded_prompts
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.learned import COUNTS_FILE
@@ -60,11 +62,14 @@ LEGACY_MODES = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens"
 """Ends of the keys of the legacy ``1_Pooling/config.json``."""
 LEGACY, MODERN = "sentence_transformers.models.", "sentence_transformers.sentence_transformer.modules."
 TYPES: Mapping[str, Mapping[str, str]] = {
-    "legacy": {name: LEGACY + name for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Dense")},
+    "legacy": {
+        name: LEGACY + name for name in ("Transformer", "WeightedLayerPooling", "Pooling", "Normalize", "Dense")
+    },
     "modern": {
         "Transformer": "sentence_transformers.base.modules.transformer.Transformer",
         "WeightedLayerPooling": MODERN + "weighted_layer_pooling.WeightedLayerPooling",
         "Pooling": MODERN + "pooling.Pooling",
+        "Normalize": "sentence_transformers.base.modules.normalize.Normalize",
         "Dense": "sentence_transformers.base.modules.dense.Dense",
     },
 }
@@ -216,11 +221,13 @@ def _dense(layout: str, weight: Tensor, bias: Tensor, activation: str) -> StModu
 def _calibration(parts: Parts, layout: str) -> list[StModule]:
     if parts.map is None:
         return []
-    if isinstance(parts.map, AffineMap) and parts.dtype == "float32":
+    affine = of_unit_rows(parts.map)
+    if isinstance(affine, AffineMap) and parts.dtype == "float32":
         # (x - shift) @ weight, written as weight^T x + bias; the product in float64, since it cancels.
-        weight = parts.map.weight.double().T
-        bias = -(weight @ parts.map.shift.double()).float()
-        return [_dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")]
+        weight = affine.weight.double().T
+        bias = -(weight @ affine.shift.double()).float()
+        dense = _dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")
+        return [dense] if affine is parts.map else [("Normalize", {}, None), dense]
     config = {"map": {"class": type(parts.map).__name__, **parts.map.spec()}, "format": FORMAT}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
     return [("Calibration", json.loads(to_json(config)), tensors)]

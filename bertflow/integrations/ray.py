@@ -175,7 +175,7 @@ def embed_with_ray(
         )
         for _ in embedded.iter_rows():
             pass  # a worker returns the name of the file that it has written
-    parts = [Moments.from_arrays(read_arrays(_done(output, each), Moments.ARRAYS)) for each in pieces]
+    parts = [Moments.from_arrays(_moments(output, each)) for each in pieces]
     if not any(part.n for part in parts):
         raise DataError(f"{', '.join(map(str, files))} should hold text, but all rows are blank. Give text.")
     moments = Moments.merged(part for part in parts if part.n)
@@ -296,6 +296,10 @@ def _done(output: Path, piece: Piece) -> Path:
     return output / "done" / f"{piece.name}.safetensors"
 
 
+def _moments(output: Path, piece: Piece) -> dict[str, NDArray[Any]]:
+    return read_arrays(_done(output, piece), Moments.ARRAYS, Moments.OPTIONAL)
+
+
 def _facts(output: Path, piece: Piece) -> dict[str, str]:
     """What is known of the vectors of a piece; nothing where they are missing or damaged."""
     vectors, done = _vectors(output, piece), _done(output, piece)
@@ -304,7 +308,7 @@ def _facts(output: Path, piece: Piece) -> dict[str, str]:
     try:
         with safe_open(done, "numpy") as file:
             facts = {"name": piece.name, **(file.metadata() or {})}
-        found = {"bytes": str(vectors.stat().st_size), "moments": _sum(read_arrays(done, Moments.ARRAYS))}
+        found = {"bytes": str(vectors.stat().st_size), "moments": _sum(_moments(output, piece))}
     except (SafetensorError, OSError, DataError):
         return {}
     return facts if all(facts.get(name, value) == value for name, value in found.items()) else {}

@@ -88,7 +88,7 @@ class Fitted(AbstractResult):
         n, given = self.calibrator.moments_.n, "store" if self.known else "vectors"
         known = f"text and encoder of {self.source}" if self.known else "plain vectors: text and encoder unknown"
         yield f"calibrator  {self.output}: {self.spelling}, {self.calibrator.dim_in} -> {self.calibrator.dim_out}"
-        yield f"fitted on   {n:,} rows, {known}"
+        yield f"fitted on   {n:,} rows{' of unit length' if self.calibrator.moments_.unit else ''}, {known}"
         yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
         options = f"--calibrator {self.output} --{given} {self.source} --output calibrated.npy"
         yield f"\nnext: bertflow transform {options}"

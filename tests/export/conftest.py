@@ -13,8 +13,8 @@ import pytest
 
 import bertflow
 from bertflow.data.docstrings import is_sentence, paragraphs, read_docstrings, sentences
+from bertflow.data.plain import PLAIN
 from bertflow.errors import NullDirectionWarning
-from bertflow.export.parts import PLAIN
 
 WORDS = ["the", "a", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "red", "in", "."]
 MODULES = """argparse ast asyncio/tasks calendar cmd codecs collections/__init__ configparser contextlib csv ctypes/util
