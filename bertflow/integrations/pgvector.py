@@ -22,7 +22,15 @@ from numpy.typing import NDArray
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.integrations.postgres import GRANTS, INTEGERS, VECTORS, Table, VectorIndex, told
 from bertflow.integrations.postgres_renames import swapped_columns, swapped_tables
-from bertflow.retrieval.collections import AbstractCollection, Address, CollectionFacts, Id, Part, Rows, Switch
+from bertflow.retrieval.collections import (
+    AbstractCollection,
+    Address,
+    CollectionFacts,
+    CollectionRows,
+    Id,
+    Part,
+    Switch,
+)
 
 with needs("psycopg, pgvector", "pgvector"):
     from pgvector import HalfVector, Vector
@@ -97,7 +105,7 @@ class PostgresCollection(AbstractCollection):
         ends = [end for (end,) in found]
         return [{"after": after, "to": to} for after, to in zip([None, *ends], [*ends, None], strict=True)]
 
-    def read(self, part: Part) -> Rows:
+    def read(self, part: Part) -> CollectionRows:
         """Ids and vectors of a part, by key."""
         within, values = self.table.within(part)
         rows = self.table.run(
@@ -115,7 +123,7 @@ class PostgresCollection(AbstractCollection):
                 bad[at] = f"{self.table.vector.name} has {vector.dimensions()} dimensions, not {self.table.dim}."
             else:
                 vectors[at] = vector.to_numpy()
-        return Rows([key for key, _ in rows], vectors, Origin(self.table.place, self.table.vector.name), bad)
+        return CollectionRows([key for key, _ in rows], vectors, Origin(self.table.place, self.table.vector.name), bad)
 
     def create_like(self, source: AbstractCollection, dim: int, calibrator: str) -> None:
         """Make the table as that of ``source`` is, or add the column to it.
@@ -134,25 +142,30 @@ class PostgresCollection(AbstractCollection):
             raise DataError(
                 f"{self.address} is there already. Name a new table, or a new column of {source.table.name}."
             )
-        width = sql.SQL(f"{source.table.vector.kind}({dim:d})")
-        with told(self.address), self.table.connection.transaction():
-            if same:
+        try:
+            with told(self.address), self.table.connection.transaction():
+                self._make(source, dim, same)
                 self.table.run(
-                    "ALTER TABLE {table} ADD COLUMN {new} {width}",
-                    table=self.table.place,
-                    new=self.address.vector or "",
-                    width=width,
+                    "COMMENT ON COLUMN {table}.{vector} IS {mark}",
+                    **self.table.names,
+                    mark=sql.Literal(MARK + calibrator),
                 )
-            else:
-                self._make_table(source, width)
+        finally:
             self.table.forget()
-            if self.table.id != source.table.id or not (same or self.table.vector.name == source.table.vector.name):
-                raise UsageError(
-                    f"{self.address} should name the columns as its source does: "
-                    f"?vector={source.table.vector.name}&id={source.table.id.name}. Add them."
-                )
-            self.table.run(
-                "COMMENT ON COLUMN {table}.{vector} IS {mark}", **self.table.names, mark=sql.Literal(MARK + calibrator)
+
+    def _make(self, source: "PostgresCollection", dim: int, same: bool) -> None:
+        width, wanted = sql.SQL(f"{source.table.vector.kind}({dim:d})"), source.table.vector.name
+        if same:
+            wanted = self.address.vector or ""
+            add = "ALTER TABLE {table} ADD COLUMN {new} {width}"
+            self.table.run(add, table=self.table.place, new=wanted, width=width)
+        else:
+            self._make_table(source, width)
+        self.table.forget()
+        if self.table.id != source.table.id or self.table.vector.name != wanted:
+            raise UsageError(
+                f"{self.address} should name the columns as its source does: "
+                f"?vector={wanted}&id={source.table.id.name}. Add them."
             )
 
     def _make_table(self, source: "PostgresCollection", width: sql.Composable) -> None:
@@ -187,7 +200,7 @@ class PostgresCollection(AbstractCollection):
             grant = sql.SQL(f"GRANT {privilege} ON {{table}} TO {role}{more}")
             self.table.run("{grant}", grant=grant.format(table=sql.Identifier(*new)))
 
-    def write(self, part: Part, rows: Rows) -> None:
+    def write(self, part: Part, rows: CollectionRows) -> None:
         """Write the rows of a part in one transaction, in which the server copies what else they hold."""
         origin, (within, values) = rows.payload, self.table.within(part)
         form = "int8" if self.table.id.type in INTEGERS else "text"

@@ -190,36 +190,44 @@ class Table:
         ((oid,),) = self.run(statement, self.schema, self.name)
         return oid
 
-    @cached_property
-    def place(self) -> tuple[str, str]:
-        """Its schema and name."""
+    def require(self) -> None:
+        """Refuse a table that is missing.
+
+        Raises:
+            DataError: If it is.
+        """
         if self.oid is None:
             known = [name for (name,) in self.run("SELECT relname::text FROM pg_class WHERE relkind IN ('r', 'p')")]
             raise DataError(
                 f"{self.address} does not exist: the database has no such table, or this user may not see it."
                 f"{did_you_mean(self.name, known)}"
             )
-        statement = (
-            "SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-        )
-        ((schema, name),) = self.run(f"{statement} WHERE c.oid = $1", self.oid)
-        return schema, name
 
     @cached_property
+    def place(self) -> tuple[str, str]:
+        """Its schema and name."""
+        self.require()
+        of = "FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = $1"
+        ((schema, name),) = self.run(f"SELECT n.nspname::text, c.relname::text {of}", self.oid)
+        return schema, name
+
+    @property
     def columns(self) -> list[Column]:
-        """Its columns, in order."""
+        """Its columns as they are now, in order."""
         return [Column(*row) for row in self.run(COLUMNS, self.oid)]
 
     @cached_property
     def vector(self) -> Column:
         """The column of vectors that the address names, or the only one."""
-        dense = {one.name: one for one in self.columns if self.place and one.kind in VECTORS}
+        self.require()
+        dense = {one.name: one for one in self.columns if one.kind in VECTORS}
         return self._chosen("vector", dense, "a column of type vector or halfvec")
 
     @cached_property
     def id(self) -> Column:
         """The column of ids that the address names, or the primary key, or the only one."""
-        keys = self.place and self.run(KEYS, self.oid)
+        self.require()
+        keys = self.run(KEYS, self.oid)
         single = {names[0]: primary for names, width, primary in keys if width == len(names) == 1}
         possible = {one.name: one for one in self.columns if one.name in single}
         main = [one for one in possible.values() if single[one.name]]
@@ -282,5 +290,5 @@ class Table:
 
     def forget(self) -> None:
         """Ask the catalog again: the table was made or changed."""
-        for name in ("oid", "place", "columns", "vector", "id"):
+        for name in ("oid", "place", "vector", "id"):
             self.__dict__.pop(name, None)

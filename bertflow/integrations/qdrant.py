@@ -17,15 +17,24 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import BertflowError, DataError, UsageError, needs, reason_of
+from bertflow.integrations.qdrant_settings import MARK, dense_vectors, settings_like
 from bertflow.registry import did_you_mean
-from bertflow.retrieval.collections import AbstractCollection, Address, CollectionFacts, Id, Part, Rows, Switch
-from bertflow.similarity import cosine
+from bertflow.retrieval.collections import (
+    AbstractCollection,
+    Address,
+    CollectionFacts,
+    CollectionRows,
+    Id,
+    Part,
+    Switch,
+)
+from bertflow.similarity import unit_rows
 
 with needs("qdrant-client", "qdrant"):
     from qdrant_client import QdrantClient, models
@@ -40,8 +49,6 @@ BATCH = 100
 QUERIES = 100
 """Queries in one request."""
 METRICS = {models.Distance.COSINE: "cosine", models.Distance.DOT: "dot", models.Distance.EUCLID: "euclidean"}
-MARK = "bertflow"
-"""The key of what is kept in the metadata of a calibrated collection."""
 
 
 class QdrantCollection(AbstractCollection):
@@ -102,7 +109,7 @@ class QdrantCollection(AbstractCollection):
             UsageError: If a vector has to be chosen.
         """
         info, vector = self._info(), self._vector
-        params = self._dense(info)[vector]
+        params = dense_vectors(info)[vector]
         kept = (info.config.metadata or {}).get(MARK, {}).get("calibrator")
         with self._told():
             points = self._open.count(self._name, exact=True).count
@@ -122,7 +129,7 @@ class QdrantCollection(AbstractCollection):
             begins.append(_plain(after))
         return [{"begin": one, "end": end, "rows": rows} for one, end in zip(begins, [*begins[1:], None], strict=True)]
 
-    def read(self, part: Part) -> Rows:
+    def read(self, part: Part) -> CollectionRows:
         """The points of a part, by id; payload is what Qdrant calls so, with their other vectors."""
         found: list[models.Record] = []
         after, end = part["begin"], part["end"]
@@ -134,7 +141,7 @@ class QdrantCollection(AbstractCollection):
             found += [one for one in page if end is None or _order(_plain(one.id)) < _order(end)]
             if after is None or (end is not None and _order(_plain(after)) >= _order(end)):
                 break
-        facts_dim, name = self._dense(self._info())[self._vector].size, self._vector
+        facts_dim, name = dense_vectors(self._info())[self._vector].size, self._vector
         vectors, bad, payload = np.zeros((len(found), facts_dim), np.float32), {}, []
         for at, point in enumerate(found):
             held = _vectors(point)
@@ -144,7 +151,7 @@ class QdrantCollection(AbstractCollection):
                 bad[at] = f"It has no vector {name!r}."
             else:
                 vectors[at] = vector
-        return Rows([_plain(one.id) for one in found], vectors, payload, bad)
+        return CollectionRows([_plain(one.id) for one in found], vectors, payload, bad)
 
     def create_like(self, source: AbstractCollection, dim: int, calibrator: str) -> None:
         """Make a collection with the settings of ``source``, and its indexes of payload.
@@ -157,43 +164,20 @@ class QdrantCollection(AbstractCollection):
         if self.address.vector not in (None, source._vector):
             raise UsageError(f"{self.address} should name the vector as its source does: {source._vector!r}.")
         info = source._info()
-        config, params = info.config, info.config.params
-        if params.sharding_method == models.ShardingMethod.CUSTOM:
+        if info.config.params.sharding_method == models.ShardingMethod.CUSTOM:
             raise UsageError(
-                f"{source.address} has shards of its own keys, which are not copied. Copy it without them."
+                f"{source.address} has shards by keys of its own, which cannot be copied. Copy it without."
             )
-        changed: dict[str, Any] = {"size": dim, "distance": models.Distance.COSINE}
-        calibrated = source._dense(info)[source._vector].model_copy(update=changed)
-        if calibrated.datatype == models.Datatype.UINT8:
-            logger.info("%s holds bytes; calibrated vectors are no bytes, and are kept as float32", source.address)
-            calibrated.datatype = None
         if self._client is None:
             self._connect()
         if self.exists():
             raise DataError(f"{self.address} is there already. Name a new collection.")
-        named = params.vectors if isinstance(params.vectors, dict) else None
         with self._told():
-            self._open.create_collection(
-                self._name,
-                vectors_config=calibrated if named is None else {**named, source._vector: calibrated},
-                sparse_vectors_config=params.sparse_vectors,
-                shard_number=params.shard_number,
-                replication_factor=params.replication_factor,
-                write_consistency_factor=params.write_consistency_factor,
-                on_disk_payload=params.on_disk_payload,
-                hnsw_config=models.HnswConfigDiff(**config.hnsw_config.model_dump()),
-                optimizers_config=models.OptimizersConfigDiff(**config.optimizer_config.model_dump()),
-                wal_config=models.WalConfigDiff(**config.wal_config.model_dump()) if config.wal_config else None,
-                quantization_config=config.quantization_config,
-                strict_mode_config=models.StrictModeConfig(**config.strict_mode_config.model_dump())
-                if config.strict_mode_config
-                else None,
-                metadata={**(config.metadata or {}), MARK: {"calibrator": calibrator}},
-            )
+            self._open.create_collection(self._name, **settings_like(info, source._vector, dim, calibrator))
             for field, index in info.payload_schema.items():
                 self._open.create_payload_index(self._name, field, field_schema=index.params or index.data_type)
 
-    def write(self, part: Part, rows: Rows) -> None:
+    def write(self, part: Part, rows: CollectionRows) -> None:
         """Put the points of a part there; those of equal ids are replaced."""
         points = [
             models.PointStruct(id=key, vector=_joined(vector, self._vector, held["vectors"]), payload=held["payload"])
@@ -237,7 +221,7 @@ class QdrantCollection(AbstractCollection):
         if metric == "cosine":
             return ids, np.array([row[:fewest] for row in scores], np.float32).reshape(len(ids), fewest)
         found = [self.vectors_of(row) for row in ids]
-        cosines = [cosine(np.broadcast_to(one, rows.shape), rows) for one, rows in zip(queries, found, strict=True)]
+        cosines = [unit_rows(rows) @ one for one, rows in zip(unit_rows(queries), found, strict=True)]
         return ids, np.array(cosines, np.float32).reshape(len(ids), fewest)
 
     def fetch(self, ids: Sequence[Id]) -> list[dict[str, Any]]:
@@ -267,44 +251,33 @@ class QdrantCollection(AbstractCollection):
                 one.alias_name for one in self._open.get_aliases().aliases if one.collection_name == self._name
             )
         asked = unquote(self.address.name)
-        aliases = [asked] if asked in aliases else aliases
+        aliases = [asked] if asked in aliases else aliases  # another one may be kept on purpose
         if not aliases or self.address.place != target.address.place:
-            return Switch(
-                (
-                    f"# Qdrant renames no collection, and no alias leads to {self._name}: name {target._name} in your",
-                    f"# application. With an alias in the place of {self._name} there, the next switch needs no change.",
-                ),
-                (f"# Name {self._name} again.",),
-                None,
-                str(target.address),
-            )
+            words = f"# Qdrant renames no collection, and no alias leads to {self._name}: name {target._name} instead."
+            return Switch((words,), (f"# Name {self._name} again.",), None, str(target.address))
         moves = [
-            [
-                models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias)),
-                models.CreateAliasOperation(create_alias=models.CreateAlias(collection_name=name, alias_name=alias)),
-            ]
-            for name in (target._name, self._name)
+            operation
             for alias in aliases
+            for operation in (
+                models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name=alias)),
+                models.CreateAliasOperation(
+                    create_alias=models.CreateAlias(collection_name=target._name, alias_name=alias)
+                ),
+            )
         ]
-        forward, back = (sum(half, []) for half in (moves[: len(aliases)], moves[len(aliases) :]))
 
         def apply() -> None:
             with self._told():
-                self._open.update_collection_aliases(forward)
+                self._open.update_collection_aliases(moves)
 
-        named = replace(self.address, name=aliases[0]) if asked not in aliases else self.address
-        return Switch(self._typed(forward), self._typed(back), apply, str(named))
-
-    def _typed(self, operations: list[Any]) -> tuple[str, ...]:
-        """The lines of Python that do some operations."""
-        where = f"url={self.address.place!r}, api_key=os.environ.get('QDRANT_API_KEY')"
-        steps = ", ".join(f"models.{one!r}".replace("=DeleteAlias(", "=models.DeleteAlias(") for one in operations)
-        return (
+        place = f"url={self.address.place!r}, api_key=os.environ.get('QDRANT_API_KEY')"
+        opening = (
             "import os",
             "from qdrant_client import QdrantClient, models",
-            f"client = QdrantClient({where if self.several else f'path={self.address.place!r}'})",
-            f"client.update_collection_aliases([{steps.replace('=CreateAlias(', '=models.CreateAlias(')}])",
+            f"client = QdrantClient({place if self.several else f'path={self.address.place!r}'})",
         )
+        done, undone = ((*opening, _typed(aliases, name)) for name in (target._name, self._name))
+        return Switch(done, undone, apply, str(replace(self.address, name=quote(aliases[0], safe=""))))
 
     @property
     def _open(self) -> QdrantClient:
@@ -324,16 +297,9 @@ class QdrantCollection(AbstractCollection):
         with self._told():
             return self._open.get_collection(self._name)
 
-    @staticmethod
-    def _dense(info: models.CollectionInfo) -> dict[str, models.VectorParams]:
-        """Its dense vectors by name; the one without a name is ''."""
-        given = info.config.params.vectors or {}
-        every = given if isinstance(given, dict) else {"": given}
-        return {name: one for name, one in every.items() if one.multivector_config is None}
-
     @property
     def _vector(self) -> str:
-        wanted, known = self.address.vector, self._dense(self._info())
+        wanted, known = self.address.vector, dense_vectors(self._info())
         if not known:
             raise DataError(f"{self.address} has no dense vectors. Name a collection with vectors.")
         if wanted is None and len(known) == 1:
@@ -371,3 +337,13 @@ def _vectors(point: models.Record) -> dict[str, Any]:
 
 def _joined(vector: list[float], name: str, others: dict[str, Any]) -> Any:
     return {**others, name: vector} if name or others else vector
+
+
+def _typed(aliases: Sequence[str], to: str) -> str:
+    """The line of Python that makes aliases lead to a collection, in one step."""
+    moves = (
+        f"models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name={alias!r})), "
+        f"models.CreateAliasOperation(create_alias=models.CreateAlias(collection_name={to!r}, alias_name={alias!r}))"
+        for alias in aliases
+    )
+    return f"client.update_collection_aliases([{', '.join(moves)}])"

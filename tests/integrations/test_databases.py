@@ -1,0 +1,103 @@
+"""What every collection of a database does: the same checks for each kind, on real databases."""
+
+import numpy as np
+import pytest
+
+from bertflow.errors import DataError
+
+MAP = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
+"""Stands for a calibrator."""
+
+
+def unit(rows):
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def copied(source, target, rows=4, parts=None):
+    """Send rows through ``MAP`` as the job does, part by part."""
+    for part in source.parts(rows) if parts is None else parts:
+        held = source.read(part)
+        good = [at for at in range(len(held)) if at not in held.bad]
+        target.write(part, held.kept(good, held.vectors[good] @ MAP))
+
+
+@pytest.fixture
+def both(database, opened, embeddings):
+    """A collection, the new one that is made like it, and the ids."""
+    address, ids = database.make("docs", embeddings)
+    source, target = opened(address), opened(database.address("docs2"))
+    assert not target.exists()
+    target.create_like(source, MAP.shape[1], "digest")
+    return source, target, ids
+
+
+def test_parts_hold_every_row_once_and_stay_the_same(both, embeddings):
+    source, _, ids = both
+    parts = source.parts(4)
+    rows = [source.read(part) for part in parts]
+    assert len(parts) == 6
+    assert sorted(str(key) for one in rows for key in one.ids) == sorted(map(str, ids))
+    at = {key: row for one in rows for key, row in zip(one.ids, one.vectors, strict=True)}
+    np.testing.assert_allclose(unit(np.array([at[key] for key in ids])), unit(embeddings), atol=1e-6)
+    assert [source.read(part).ids for part in parts] == [one.ids for one in rows]
+
+
+def test_a_new_collection_has_the_ids_and_the_rest_of_its_source(both):
+    source, target, ids = both
+    assert (target.facts.n, target.facts.dim, target.facts.calibrator) == (0, 4, "digest")
+    copied(source, target)
+    target.finish(source)
+    assert target.facts.n == source.facts.n == len(ids)
+    assert target.facts.metric == "cosine"
+    assert target.fetch(ids[::-1]) == source.fetch(ids[::-1])
+    wanted = source.vectors_of(ids) @ MAP
+    np.testing.assert_allclose(unit(target.vectors_of(ids)), unit(wanted), atol=1e-6)
+
+
+def test_a_part_that_is_written_twice_is_there_once(both):
+    source, target, ids = both
+    copied(source, target)
+    copied(source, target, parts=source.parts(4)[2:4])
+    assert target.facts.n == len(ids)
+
+
+def test_its_search_finds_what_a_comparison_with_all_finds(both):
+    source, target, ids = both
+    copied(source, target)
+    target.finish(source)
+    rows, queries = unit(target.vectors_of(ids)), np.random.default_rng(2).normal(size=(5, 4)).astype(np.float32)
+    cosines = unit(queries) @ rows.T
+    best = np.argsort(-cosines, axis=1)[:, :6]
+    for exact in (True, False):
+        found, scores = target.search(queries, 6, exact=exact)
+        assert found == [[ids[at] for at in row] for row in best]
+        np.testing.assert_allclose(scores, np.take_along_axis(cosines, best, 1), atol=1e-6)
+    assert scores.dtype == np.float32
+    found, scores = target.search(queries, 100, exact=True)
+    assert (len(found[0]), scores.shape) == (23, (5, 23))
+
+
+def test_one_that_is_there_is_not_made_again(both):
+    source, target, _ = both
+    with pytest.raises(DataError, match=r"docs2.* is there already\."):
+        target.create_like(source, 4, "digest")
+    with pytest.raises(DataError, match=r"is there already\."):
+        source.create_like(source, 4, "digest")
+
+
+def test_rows_that_are_not_there_are_an_error(both):
+    source, _, ids = both
+    missing = {int: 999, str: "00000000-0000-0000-0000-00000000ffff"}[type(ids[1])]
+    for asked in (source.fetch, source.vectors_of):
+        with pytest.raises(DataError, match=str(missing)):
+            asked([ids[0], missing])
+    assert source.fetch([]) == []
+
+
+def test_a_collection_that_is_missing_is_an_error_in_one_line(database, opened):
+    database.make("docs", np.eye(8, dtype=np.float32))
+    missing = opened(database.address("doc"))
+    assert not missing.exists()
+    with pytest.raises(DataError, match=r"doc\b.* does not exist") as refused:
+        _ = missing.facts
+    assert "\n" not in str(refused.value)
