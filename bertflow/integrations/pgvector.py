@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.integrations.postgres import GRANTS, INTEGERS, VECTORS, Table, VectorIndex, told
+from bertflow.integrations.postgres import GRANTS, INTEGERS, VECTORS, PostgresTable, VectorIndex, postgres_errors
 from bertflow.integrations.postgres_renames import swapped_columns, swapped_tables
 from bertflow.retrieval.collections import (
     AbstractCollection,
@@ -64,7 +64,7 @@ class PostgresCollection(AbstractCollection):
 
     def __init__(self, address: Address) -> None:
         super().__init__(address)
-        self.table = Table(address)
+        self.table = PostgresTable(address)
 
     def close(self) -> None:
         """Close the connection."""
@@ -143,7 +143,7 @@ class PostgresCollection(AbstractCollection):
                 f"{self.address} is there already. Name a new table, or a new column of {source.table.name}."
             )
         try:
-            with told(self.address), self.table.connection.transaction():
+            with postgres_errors(self.address), self.table.connection.transaction():
                 self._make(source, dim, same)
                 self.table.run(
                     "COMMENT ON COLUMN {table}.{vector} IS {mark}",
@@ -206,7 +206,7 @@ class PostgresCollection(AbstractCollection):
         form = "int8" if self.table.id.type in INTEGERS else "text"
         vector_class = CLASSES[self.table.vector.kind]
         names = {**self.table.names, "source": origin.table, "within": within, "type": sql.SQL(self.table.id.type)}
-        with told(self.address), self.table.connection.transaction():
+        with postgres_errors(self.address), self.table.connection.transaction():
             self.table.run(
                 "CREATE TEMP TABLE bertflow_part (key {form}, value {kind}) ON COMMIT DROP",
                 form=sql.SQL(form),
@@ -281,7 +281,7 @@ class PostgresCollection(AbstractCollection):
         self, queries: NDArray[np.float32], k: int, exact: bool = False
     ) -> tuple[list[list[Id]], NDArray[np.float32]]:
         """The nearest rows by ``<=>``; ``hnsw.ef_search`` is raised to ``k`` where it is less."""
-        with told(self.address), self.table.connection.transaction():
+        with postgres_errors(self.address), self.table.connection.transaction():
             self.table.run("SELECT set_config('enable_indexscan', $1, true)", "off" if exact else "on")
             self.table.run(
                 "SELECT set_config('hnsw.ef_search', least(1000, greatest($1::int, "
@@ -298,13 +298,14 @@ class PostgresCollection(AbstractCollection):
                 )
                 for query in queries
             ]
-        fewest = min(map(len, found), default=0)
-        cosines = np.array([[cosine for _, cosine in rows[:fewest]] for rows in found], np.float32)
-        return [[key for key, _ in rows[:fewest]] for rows in found], cosines.reshape(len(found), fewest)
+        cosines = np.full((len(found), k), np.nan, np.float32)
+        for row, answers in zip(cosines, found, strict=True):
+            row[: len(answers)] = [cosine for _, cosine in answers]
+        return [[key for key, _ in answers] for answers in found], cosines
 
     def fetch(self, ids: Sequence[Id]) -> list[dict[str, Any]]:
         """The other columns of some rows, as JSON has them."""
-        left_out = [one.name for one in self.table.columns if one.kind in VECTORS]
+        left_out = [self.table.id.name, *(one.name for one in self.table.columns if one.kind in VECTORS)]
         return self._of(ids, "to_jsonb(s) - $2::text[]", left_out)
 
     def vectors_of(self, ids: Sequence[Id]) -> NDArray[np.float32]:
@@ -333,7 +334,7 @@ class PostgresCollection(AbstractCollection):
             steps = swapped_tables(self.table.connection, self.table.place, target.table.place)
 
         def apply() -> None:
-            with told(self.address), self.table.connection.transaction():
+            with postgres_errors(self.address), self.table.connection.transaction():
                 for statement in steps.forward:
                     self.table.connection.execute(statement)
 

@@ -62,7 +62,7 @@ FROM pg_class, aclexplode(relacl) WHERE oid = $1 AND grantee <> relowner
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A column: its name, what kind and type it has, its width (-1: not said), and whether Postgres computes it."""
 
     name: str
@@ -110,7 +110,7 @@ def connect(address: Address) -> Connection:
         raise UsageError(
             f"{address} should hold postgresql://USER@HOST:PORT/DATABASE and options of libpq: {reason_of(error)}."
         ) from None
-    with told(address):
+    with postgres_errors(address):
         # Poolers between us and the server know no prepared statements.
         opened = psycopg.connect(place, autocommit=True, cursor_factory=psycopg.RawCursor, prepare_threshold=None)
         home = opened.execute(
@@ -129,7 +129,7 @@ def connect(address: Address) -> Connection:
 
 
 @contextmanager
-def told(address: Address) -> Iterator[None]:
+def postgres_errors(address: Address) -> Iterator[None]:
     """What the database says against something, as one line with the address.
 
     Raises:
@@ -150,7 +150,7 @@ def composed(template: str, **parts: str | tuple[str, ...] | sql.Composable) -> 
     return sql.SQL(template).format(**made)
 
 
-def rows_of(
+def execute_statement(
     opened: Connection, statement: str, *values: Any, **parts: str | tuple[str, ...] | sql.Composable
 ) -> list[tuple[Any, ...]]:
     """Run one statement; what it gives, in Postgres' binary form where there is one."""
@@ -158,7 +158,7 @@ def rows_of(
     return done.fetchall() if done.description else []
 
 
-class Table:
+class PostgresTable:
     """A table with vectors, or the name of one, as the catalog describes it.
 
     Args:
@@ -175,8 +175,8 @@ class Table:
         self, statement: str, *values: Any, **parts: str | tuple[str, ...] | sql.Composable
     ) -> list[tuple[Any, ...]]:
         """Run one statement; see ``composed``."""
-        with told(self.address):
-            return rows_of(self.connection, statement, *values, **parts)
+        with postgres_errors(self.address):
+            return execute_statement(self.connection, statement, *values, **parts)
 
     @cached_property
     def server(self) -> tuple[Any, ...]:
@@ -212,19 +212,19 @@ class Table:
         return schema, name
 
     @property
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[TableColumn]:
         """Its columns as they are now, in order."""
-        return [Column(*row) for row in self.run(COLUMNS, self.oid)]
+        return [TableColumn(*row) for row in self.run(COLUMNS, self.oid)]
 
     @cached_property
-    def vector(self) -> Column:
+    def vector(self) -> TableColumn:
         """The column of vectors that the address names, or the only one."""
         self.require()
         dense = {one.name: one for one in self.columns if one.kind in VECTORS}
         return self._chosen("vector", dense, "a column of type vector or halfvec")
 
     @cached_property
-    def id(self) -> Column:
+    def id(self) -> TableColumn:
         """The column of ids that the address names, or the primary key, or the only one."""
         self.require()
         keys = self.run(KEYS, self.oid)
@@ -235,7 +235,7 @@ class Table:
             return main[0]
         return self._chosen("id", possible, "a primary key of one column, or a column that is unique and not null")
 
-    def _chosen(self, option: str, possible: Mapping[str, Column], what: str) -> Column:
+    def _chosen(self, option: str, possible: Mapping[str, TableColumn], what: str) -> TableColumn:
         wanted = getattr(self.address, option)
         if wanted is None and len(possible) == 1:
             return next(iter(possible.values()))

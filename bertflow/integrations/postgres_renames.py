@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from bertflow.errors import needs
-from bertflow.integrations.postgres import Connection, composed, rows_of
+from bertflow.integrations.postgres import Connection, composed, execute_statement
 
 with needs("psycopg, pgvector", "pgvector"):
     from psycopg import sql
@@ -40,13 +40,13 @@ class Swap:
 def swapped_columns(opened: Connection, table: tuple[str, str], old: str, new: str) -> Swap:
     """Give a new column the name of the old one, which is renamed."""
     columns = "SELECT attname::text FROM pg_attribute WHERE attrelid = $1"
-    before = _free(old, {name for (name,) in rows_of(opened, columns, _oid(opened, table))})
+    before = _free(old, {name for (name,) in execute_statement(opened, columns, _oid(opened, table))})
     rename = "ALTER TABLE {table} RENAME COLUMN {one} TO {other}"
 
     def renames(*pairs: tuple[str, str]) -> list[sql.Composed]:
         return [composed(LOCK), *(composed(rename, table=table, one=one, other=other) for one, other in pairs)]
 
-    left = [name for (name,) in rows_of(opened, VIEWS, _oid(opened, table))]
+    left = [name for (name,) in execute_statement(opened, VIEWS, _oid(opened, table))]
     return Swap(renames((old, before), (new, old)), renames((old, new), (before, old)), _lines(left))
 
 
@@ -55,14 +55,17 @@ def swapped_tables(opened: Connection, old: tuple[str, str], new: tuple[str, str
     schema, name = old
     tables = "SELECT relname::text FROM pg_class WHERE relnamespace = $1::text::regnamespace"
     quoted = composed("{schema}", schema=schema).as_string(opened)
-    before = (schema, _free(name, {one for (one,) in rows_of(opened, tables, quoted)}))
+    before = (schema, _free(name, {one for (one,) in execute_statement(opened, tables, quoted)}))
     oids = _oid(opened, old), _oid(opened, new)
-    owners = [rows_of(opened, "SELECT relowner::regrole::text FROM pg_class WHERE oid = $1", oid)[0][0] for oid in oids]
+    owners = [
+        execute_statement(opened, "SELECT relowner::regrole::text FROM pg_class WHERE oid = $1", oid)[0][0]
+        for oid in oids
+    ]
     forward, back = [composed(LOCK)], [composed(LOCK)]
     if owners[0] != owners[1]:
         forward.append(composed("ALTER TABLE {new} OWNER TO {owner}", new=new, owner=sql.SQL(owners[0])))
-    own = {column: sequence for column, sequence, identity in rows_of(opened, SEQUENCES, oids[1]) if identity}
-    for column, sequence, identity in rows_of(opened, SEQUENCES, oids[0]):
+    own = {column: sequence for column, sequence, identity in execute_statement(opened, SEQUENCES, oids[1]) if identity}
+    for column, sequence, identity in execute_statement(opened, SEQUENCES, oids[0]):
         if identity and column in own:
             pair = sql.Literal(own[column]), sql.Literal(sequence)
             forward.append(composed("SELECT setval({to}, nextval({of}))", to=pair[0], of=pair[1]))
@@ -74,13 +77,13 @@ def swapped_tables(opened: Connection, old: tuple[str, str], new: tuple[str, str
     rename = "ALTER TABLE {one} RENAME TO {other}"
     forward += [composed(rename, one=old, other=before[1]), composed(rename, one=new, other=name)]
     back += [composed(rename, one=old, other=new[1]), composed(rename, one=before, other=name)]
-    left = [name for query in (VIEWS, OTHERS) for (name,) in rows_of(opened, query, oids[0])]
+    left = [name for query in (VIEWS, OTHERS) for (name,) in execute_statement(opened, query, oids[0])]
     return Swap(forward, back, _lines(left))
 
 
 def _oid(opened: Connection, table: tuple[str, str]) -> int:
     quoted = composed("{table}", table=table).as_string(opened)
-    ((oid,),) = rows_of(opened, "SELECT $1::text::regclass::oid", quoted)
+    ((oid,),) = execute_statement(opened, "SELECT $1::text::regclass::oid", quoted)
     return int(oid)
 
 

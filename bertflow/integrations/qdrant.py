@@ -204,7 +204,7 @@ class QdrantCollection(AbstractCollection):
     ) -> tuple[list[list[Id]], NDArray[np.float32]]:
         """The nearest points; local mode is always exact."""
         ids: list[list[Id]] = []
-        scores: list[list[float]] = []
+        cosines = np.full((len(queries), k), np.nan, np.float32)
         params = models.SearchParams(exact=True) if exact and self.several else None
         vector, metric = self._vector, self.facts.metric
         for start in range(0, len(queries), QUERIES):
@@ -214,15 +214,14 @@ class QdrantCollection(AbstractCollection):
             ]
             with self._told():
                 answers = self._open.query_batch_points(self._name, requests)
-            ids += [[_plain(point.id) for point in answer.points] for answer in answers]
-            scores += [[point.score for point in answer.points] for answer in answers]
-        fewest = min(map(len, ids), default=0)
-        ids = [row[:fewest] for row in ids]
-        if metric == "cosine":
-            return ids, np.array([row[:fewest] for row in scores], np.float32).reshape(len(ids), fewest)
-        found = [self.vectors_of(row) for row in ids]
-        cosines = [unit_rows(rows) @ one for one, rows in zip(unit_rows(queries), found, strict=True)]
-        return ids, np.array(cosines, np.float32).reshape(len(ids), fewest)
+            for row, answer in enumerate(answers, start):
+                found = [_plain(point.id) for point in answer.points]
+                scores = np.array([point.score for point in answer.points])
+                if metric != "cosine" and found:
+                    scores = unit_rows(self.vectors_of(found)) @ unit_rows(queries[row])
+                cosines[row, : len(found)] = scores
+                ids.append(found)
+        return ids, cosines
 
     def fetch(self, ids: Sequence[Id]) -> list[dict[str, Any]]:
         """The payload of some points."""

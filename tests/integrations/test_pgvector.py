@@ -103,7 +103,7 @@ def test_a_new_column_of_the_same_table(postgres_rows, opened):
     assert target.facts.n == 9
     copied(source, target)
     assert (target.facts.metric, target.facts.index) == ("cosine", "hnsw (vector_cosine_ops, m=7)")
-    assert target.fetch([3]) == source.fetch([3]) == [{"id": 3, "text": "text 2"}]
+    assert target.fetch([3]) == source.fetch([3]) == [{"text": "text 2"}]
     raw, white = source.vectors_of([1, 9]), target.vectors_of([1, 9])
     np.testing.assert_array_equal(white, raw[:, :4])
     with pytest.raises(UsageError, match=r"Add \?vector=NAME to it: embedding, white\."):
