@@ -112,12 +112,13 @@ def mixture(data_dir: Path, each: int = 6_000, seed: int = 0) -> list[str]:
     seen = evaluation_keys(data_dir)
     chosen: list[str] = []
     for files in MIXTURE.values():
-        kept = list(_new(_read(data_dir, files), seen))
+        kept = list(_new(texts_of(data_dir, files), seen))
         chosen += [kept[row] for row in sorted(generator.permutation(len(kept))[:each])]
     return chosen
 
 
-def _read(data_dir: Path, files: Sequence[str]) -> Iterable[str]:
+def texts_of(data_dir: Path, files: Sequence[str]) -> Iterable[str]:
+    """The sentences of some files of ``MIXTURE``."""
     for file in files:
         columns = ["1"] if file in FIRST_OF_EACH_LINE else None
         for text in load_sentences(data_dir / file, columns):

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 RECORD, QUERY_ENCODER, CALIBRATOR = "reindex.json", "query-encoder", "calibrator"
 
 
-class ReindexRecord(TypedDict):
+class OriginRecord(TypedDict):
     """What is read of ``reindex.json``; ``source`` is None where the raw rows are not known any more."""
 
     source: str | None
@@ -54,7 +54,7 @@ class Origin:
         """
         if not (Path(place) / RECORD).exists():
             return cls(str(place))
-        record = read_record(Path(place) / RECORD, ReindexRecord, "reindex job", "Run `bertflow reindex` again.")
+        record = read_record(Path(place) / RECORD, OriginRecord, "reindex job", "Run `bertflow reindex` again.")
         if not record["finished"]:
             raise DataError(
                 f"The job in {place} is not finished. Run the same `bertflow reindex` again to continue it."
