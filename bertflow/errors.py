@@ -54,12 +54,12 @@ class RowError(DataError):
 
     Args:
         file: The file, as messages call it.
-        number: Number of the row.
+        number: Number of the row, or its id in a database.
         reason: What was wanted, what was got, and what to do.
-        unit: What the number counts: lines of the file, or rows.
+        unit: What the number counts: lines of the file, or rows; or "id".
     """
 
-    def __init__(self, file: str, number: int, reason: str, unit: str = "line") -> None:
+    def __init__(self, file: str, number: int | str, reason: str, unit: str = "line") -> None:
         super().__init__(file, number, reason, unit)
         self.file, self.number, self.reason, self.unit = file, number, reason, unit
 

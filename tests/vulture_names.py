@@ -111,20 +111,3 @@ _.transport
 # tokenizers: the parts of a tokenizer.
 _.post_processor
 _.pre_tokenizer
-
-# Collections in databases: what their adapters and the job call.
-_.apply
-_.back
-_.bad
-_.close
-_.create_like
-_.exists
-_.fetch
-_.forward
-_.kept
-_.parts
-_.require_options
-_.several
-_.switch
-_.vectors_of
-open_collection

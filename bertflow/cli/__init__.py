@@ -31,6 +31,7 @@ COMMANDS: Mapping[str, str] = {
     "embed": "embed a corpus once, into a store that can be resumed",
     "fit": "fit a calibrator to a store, or to a file of vectors",
     "transform": "calibrate a store, or a file of vectors",
+    "reindex": "calibrate a collection of a database into a new one, without its text",
     "evaluate": "score encoders and calibrated encoders on the STS tasks",
     "sweep": "find the best layer and pooling for an encoder and your data",
     "verify-paper": "reproduce the published figures of bert-base-uncased",

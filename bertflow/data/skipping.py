@@ -38,7 +38,7 @@ class SkippedRows:
     """The rows that were left out so far; one that is read twice counts once."""
 
     def __init__(self) -> None:
-        self._errors: dict[tuple[str, int], RowError] = {}
+        self._errors: dict[tuple[str, int | str], RowError] = {}
 
     def __len__(self) -> int:
         return len(self._errors)

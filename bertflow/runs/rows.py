@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
+from bertflow.calibration.calibrators import AbstractClosedForm
 from bertflow.data.corpus import placed_sentences
 from bertflow.data.skipping import leave_out, skipping, usable_rows
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
@@ -24,6 +25,8 @@ from bertflow.progress import Advance, place
 from bertflow.runs.matrix import Source, write_matrix
 from bertflow.store.build import counted
 from bertflow.store.store import EmbeddingStore
+from bertflow.training.purpose import Purpose
+from bertflow.training.recipe import Recipe, preset_for, resolve
 
 logger = logging.getLogger("bertflow")
 
@@ -104,6 +107,23 @@ def moments_over_ranks(source: Source, rank: int, world: int, advance: Advance) 
     if world > 1:
         dist.all_gather_object(parts, mine)
     return Moments.merged(chain.from_iterable(parts))
+
+
+def flow_recipe(
+    made: AbstractCalibrator, spelling: str, preset: str | None, purpose: Purpose | None, seed: int | None
+) -> Recipe | None:
+    """The recipe of a flow that is to be fitted; None for a closed form.
+
+    Raises:
+        UsageError: If an option of a flow is given for a closed form.
+    """
+    if not isinstance(made, AbstractClosedForm):
+        n_components = getattr(made, "n_components", "auto")
+        return resolve(preset_for(preset, purpose), {} if n_components == "auto" else {"n_components": n_components})
+    for name, value in {"preset": preset, "purpose": purpose, "seed": seed}.items():
+        if value is not None:
+            raise UsageError(f"{name} is for a flow, but {spelling} has none. Leave it out.")
+    return None
 
 
 def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, bare: bool) -> None:

@@ -249,20 +249,14 @@ def fit(
     from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
-    from bertflow.training.recipe import preset_for, resolve
 
     made, output = parse_calibrator(calibrator), Path(output)
-    closed = isinstance(made, AbstractClosedForm)
     if output.exists() and not (output.is_dir() and not any(output.iterdir())):
         raise DataError(f"{output} should not exist or be an empty folder, but it is there. Name another.")
-    for name, value in {"preset": preset, "purpose": purpose, "seed": seed}.items():
-        if closed and value is not None:
-            raise UsageError(f"{name} is for a flow, but {calibrator} has none. Leave it out.")
     require_place(output, folder=True)
     require_seed(seed)
-    changes = {"n_components": made.n_components} if getattr(made, "n_components", "auto") != "auto" else {}
-    recipe = resolve(preset_for(preset, purpose), {} if closed else changes)
-    if not closed and place()[1] > 1:
+    recipe = rows.flow_recipe(made, calibrator, preset, purpose, seed)
+    if recipe and place()[1] > 1:
         raise UsageError("A flow is trained over several processes by `bertflow train`. Use it, or one process.")
     source = rows.open_source(store, vectors, column)
     provenance = rows.provenance_of(source)
@@ -276,7 +270,7 @@ def fit(
         else:
             from bertflow.training.fitting import fit_flow
 
-            assert isinstance(made, FlowCalibrator), "a calibrator is a closed form, or a flow"
+            assert recipe, "a calibrator is a closed form, or a flow"
             options = {"enable_progress_bar": watched() if progress is None else progress}
             with rows.any_order(source, output) as x:
                 made = FlowCalibrator.of(fit_flow(x, recipe, seed or 0, options), recipe, moments, provenance)

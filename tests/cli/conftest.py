@@ -5,7 +5,9 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 
+import lancedb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from bertflow.cli import main
@@ -37,6 +39,8 @@ def inputs(tmp_path_factory, tiny_bert):
     graded = [f"{one}\t{other}\t{k % 6}\n" for k, (one, other) in enumerate(pairwise(SENTENCES[:40]))]
     (folder / "data" / "mine.tsv").write_text("sentence1\tsentence2\tscore\n" + "".join(graded))
     np.save(folder / "x.npy", np.random.default_rng(0).normal(size=(300, 8)).astype("float32"))
+    lists = pa.array(np.load(folder / "x.npy").tolist(), pa.list_(pa.float32(), 8))
+    lancedb.connect(folder / "db").create_table("docs", pa.table({"id": range(300), "vector": lists}))
     shutil.copytree(tiny_bert, folder / "BERT")
     before = Path.cwd()
     os.chdir(folder)

@@ -16,6 +16,7 @@ CALLS = {
     "embed": "embed text.txt --model BERT --store out/new",
     "fit": "fit --vectors x.npy --calibrator abtt(1) --output out/new",
     "transform": "transform --vectors x.npy --calibrator fitted",
+    "reindex": "reindex lancedb:db/docs lancedb:db/new --calibrator center --model BERT --output out/new",
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
     "sweep": "sweep BERT --tasks mine --data_dir data",
     "verify-paper": "verify-paper BERT --data_dir data",
@@ -120,6 +121,16 @@ EARLY = {
         "--preset default": "preset is for a flow",
     },
     "transform": {"--output out/z.txt": "Plain vectors are written to .npy or .parquet"},
+    "reindex": ENCODER
+    | {
+        "--calibrator nonsense": "Unknown calibrator 'nonsense'",
+        "--calibrator fitted --fit_rows 9": "fit_rows is for a fit, but fitted is fitted already",
+        "--preset default": "preset is for a flow",
+        "--calibrator flow --seed -1": "seed should be from 0",
+        "--fit_rows 1": "fit_rows should be 2 or more, got 1",
+        "--part_rows 0": "part_rows should be 1 or more, got 0",
+        "--output db": "db should become the folder of the job, but holds docs.lance",
+    },
     "evaluate": ENCODER
     | SEED
     | RESAMPLES

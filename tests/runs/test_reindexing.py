@@ -1,0 +1,290 @@
+"""``reindex``: a collection in LanceDB becomes a calibrated one, whatever happens in between."""
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.testing import assert_allclose
+
+import bertflow
+from bertflow.encoder.identity import map_digest
+from bertflow.errors import DataError, UsageError
+from bertflow.files import write_json
+from bertflow.retrieval.collections import open_collection
+from bertflow.runs import collected
+
+lancedb = pytest.importorskip("lancedb", reason="needs the extra lancedb")
+X = (
+    np.random.default_rng(0).normal(size=(200, 6)).astype(np.float32) @ np.diag(np.arange(1.0, 7)).astype(np.float32)
+    + 3
+)
+
+
+def made(folder, vectors=X, name="docs"):
+    """The address of a table with these vectors, and a text for each."""
+    rows = list(vectors)
+    width = next(len(row) for row in rows if row is not None)
+    table = pa.table(
+        {
+            "id": [f"k{number}" for number in range(len(rows))],
+            "vector": pa.array(rows, pa.list_(pa.float32(), width)),
+            "text": [f"text {number}" for number in range(len(rows))],
+            "score": np.full(len(rows), np.nan),
+        }
+    )
+    lancedb.connect(folder).create_table(name, table, on_bad_vectors="null")
+    return f"lancedb:{folder}/{name}"
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Source, target and options of a job."""
+    source = made(tmp_path / "db")
+    return (source, f"{source}2"), {"output": tmp_path / "job", "part_rows": 30, "progress": False}
+
+
+def rows_of(address):
+    """Vectors and text of every row, by its id."""
+    table = open_collection(address)
+    found = [table.read(part) for part in table.parts(1000)]
+    ids = [name for rows in found for name in rows.ids]
+    assert len(set(ids)) == len(ids)
+    vectors = np.concatenate([rows.vectors for rows in found])
+    return {name: (row, one["text"]) for name, row, one in zip(ids, vectors, table.fetch(ids), strict=True)}
+
+
+def require_calibrated(target, calibrator, vectors=X):
+    """The target holds every row once, with its text, calibrated."""
+    found = rows_of(target)
+    assert sorted(found) == sorted(f"k{number}" for number in range(len(vectors)))
+    names = [f"k{number}" for number in range(len(vectors))]
+    assert_allclose(np.stack([found[name][0] for name in names]), calibrator.transform(vectors), atol=1e-5)
+    assert [found[name][1] for name in names] == [f"text {number}" for number in range(len(vectors))]
+
+
+def test_a_collection_is_whitened_by_its_own_rows(job):
+    (source, target), options = job
+    done = bertflow.reindex(source, target, calibrator="whitening(4)", **options)
+    assert (done.facts.n, done.dim_in, done.facts.dim, done.fitted_rows, done.kept, done.verified) == (
+        200,
+        6,
+        4,
+        200,
+        0,
+        200,
+    )
+    assert done.distance < 1e-6
+    fitted = bertflow.load_calibrator(options["output"] / "calibrator")
+    require_calibrated(target, fitted)
+    assert_allclose(fitted.transform(X), bertflow.Whitening(4).fit(X).transform(X), atol=1e-4)
+    again = bertflow.reindex(source, target, calibrator="whitening(4)", **options)
+    assert (again.kept, again.verified, again.facts) == (200, 200, done.facts)
+    assert json.loads(again.to_json())["switch"]["forward"] == list(done.switch.forward)
+
+
+def test_a_given_calibrator_is_taken_as_it_is(job, tmp_path):
+    (source, target), options = job
+    fitted = bertflow.Standardize().fit(X[:50])
+    fitted.save(tmp_path / "mine")
+    bertflow.reindex(source, target, calibrator=tmp_path / "mine", **options)
+    require_calibrated(target, fitted)
+    with pytest.raises(UsageError, match=r"seed is for a fit, but .*mine is fitted already. Leave it out."):
+        bertflow.reindex(source, f"{target}3", calibrator=tmp_path / "mine", seed=3, output=tmp_path / "other")
+
+
+def test_a_flow_is_fitted_to_a_sample(job):
+    (source, target), options = job
+    preset = {"preset": "default", "fit_rows": 100, "seed": 1}
+    done = bertflow.reindex(source, target, calibrator="flow", **preset, **options)
+    assert 70 < done.fitted_rows < 130
+    require_calibrated(target, bertflow.load_calibrator(options["output"] / "calibrator"))
+
+
+def test_the_query_encoder_searches_the_target(tmp_path, tiny_bert):
+    encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
+    texts = ["the dog runs", "a cat sleeps", "a big dog sings", "the red bird", "the garden", "a bird runs", "the cat"]
+    x = encoder.encode(texts)
+    source = made(tmp_path / "db", x)
+    options = {"output": tmp_path / "job", "progress": False}
+    bertflow.reindex(source, f"{source}2", calibrator="standardize", model=tiny_bert, device="cpu", **options)
+    ours = bertflow.load(tmp_path / "job" / "query-encoder", device="cpu")
+    queries = bertflow.load_sentence_transformer(tmp_path / "job" / "query-encoder", device="cpu").encode(texts)
+    assert_allclose(queries, ours.encode(texts), atol=1e-5)
+    with open_collection(f"{source}2") as target:
+        assert target.facts.calibrator == map_digest(ours.calibrator.map)
+        ids, cosines = target.search(queries, 1, exact=True)
+    assert [found[0] for found in ids] == [f"k{number}" for number in range(len(texts))]
+    assert_allclose(cosines, 1, atol=1e-5)
+
+
+def test_the_query_encoder_can_come_later(tiny_bert, tmp_path):
+    source = made(
+        tmp_path / "wide", bertflow.TransformerEncoder(tiny_bert, device="cpu").encode(["a dog", "a cat", "the"])
+    )
+    options = {"output": tmp_path / "later", "progress": False, "calibrator": "center"}
+    assert not bertflow.reindex(source, f"{source}2", **options).encoder
+    assert bertflow.reindex(source, f"{source}2", model=tiny_bert, device="cpu", **options).encoder
+
+
+def test_a_killed_part_is_there_once(job, monkeypatch):
+    (source, target), options = job
+    write, calls = type(open_collection(target)).write, []
+
+    def killed(self, part, rows):
+        write(self, part, rows)
+        calls.append(part)
+        if len(calls) == 3:
+            raise KeyboardInterrupt  # as a kill between the write and its note
+
+    monkeypatch.setattr(type(open_collection(target)), "write", killed)
+    with pytest.raises(KeyboardInterrupt):
+        bertflow.reindex(source, target, calibrator="whitening", **options)
+    done = bertflow.reindex(source, target, calibrator="whitening", **options)
+    assert (done.kept, done.facts.n) == (60, 200)
+    require_calibrated(target, bertflow.load_calibrator(options["output"] / "calibrator"))
+
+
+def test_rows_that_cannot_be_used_are_refused_by_id_or_left_out(tmp_path):
+    rows = [*X]
+    rows[5] = None
+    source = made(tmp_path / "db", rows)
+    options = {"output": tmp_path / "job", "calibrator": "whitening", "part_rows": 30, "progress": False}
+    reason = "a vector is wanted, but there is none. Leave the row out."
+    with pytest.raises(DataError) as refused:
+        bertflow.reindex(source, f"{source}2", **options)
+    assert str(refused.value) == f"{source}, id k5: {reason}"
+    with bertflow.skip_bad(tmp_path / "bad.jsonl") as skipped:
+        done = bertflow.reindex(source, f"{source}2", **options)
+    assert (done.facts.n, done.left_out, done.fitted_rows) == (199, 1, 199)
+    assert [(row, why) for _, row, _, why in skipped.rows] == [("k5", reason)]
+
+
+def test_a_source_that_grew_is_said(job, monkeypatch):
+    (source, target), options = job
+    table = lancedb.connect(Path(source.removeprefix("lancedb:")).parent).open_table("docs")
+    row = pa.table(
+        {"id": ["new"], "vector": pa.array([X[0]], pa.list_(pa.float32(), 6)), "text": ["new"], "score": [0.0]}
+    )
+    finish = type(open_collection(target)).finish
+    monkeypatch.setattr(type(open_collection(target)), "finish", lambda *both: (table.add(row), finish(*both)))
+    with pytest.raises(DataError, match=r"docs has 201 rows, but had 200 when the job began, and .*docs2 holds those"):
+        bertflow.reindex(source, target, calibrator="whitening", switch=True, **options)
+    assert open_collection(target).exists()
+
+
+def test_a_target_with_another_vector_or_payload_is_found(job, monkeypatch):
+    (source, target), options = job
+    monkeypatch.setattr(collected, "SAMPLE", 10**6)
+    finish = type(open_collection(target)).finish
+    changes = iter([{"vector": [0.0] * 6}, {"text": "another"}])
+
+    def changed(self, source):
+        finish(self, source)
+        self._table().update("id = 'k7'", next(changes))
+
+    monkeypatch.setattr(type(open_collection(target)), "finish", changed)
+    for what in ("vector", "payload"):
+        with pytest.raises(DataError, match=f"the {what} of the row 'k7' is not that of the source"):
+            bertflow.reindex(
+                source, f"{target}{what}", calibrator="center", **options | {"output": options["output"] / what}
+            )
+
+
+def test_the_switch_is_done_when_it_is_asked_for(job):
+    (source, target), options = job
+    bertflow.reindex(source, target, calibrator="whitening", **options)
+    done = bertflow.reindex(source, target, calibrator="whitening", switch=True, **options)
+    assert (done.target, done.switched, done.facts.calibrator is not None) == (source, True, True)
+    require_calibrated(source, bertflow.load_calibrator(options["output"] / "calibrator"))
+    assert rows_of(f"{source}-before-docs2").keys() == rows_of(source).keys()
+    record = json.loads((options["output"] / "reindex.json").read_text())
+    assert (record["source"], record["target"], record["finished"]) == (None, source, True)
+    with pytest.raises(UsageError, match=r"The job of .* is finished and switched"):
+        bertflow.reindex(source, target, calibrator="whitening", **options)
+
+
+def test_another_job_is_refused(job, tmp_path):
+    (source, target), options = job
+    bertflow.reindex(source, target, calibrator="whitening", **options)
+    with pytest.raises(DataError, match=r"holds a job of something else: calibrator 'whitening' \(now 'center'\)"):
+        bertflow.reindex(source, target, calibrator="center", **options)
+    with pytest.raises(DataError, match=r"docs2 is there already, and not by the job of .*other"):
+        bertflow.reindex(source, target, calibrator="center", output=tmp_path / "other")
+    with pytest.raises(DataError, match="In place, a killed job would leave vectors of two spaces in it"):
+        bertflow.reindex(source, source, calibrator="center", output=tmp_path / "other")
+    lancedb.connect(tmp_path / "db").drop_table("docs2")
+    write_json(tmp_path / "notes.json", {})
+    with pytest.raises(UsageError, match=r"should become the folder of the job, but holds .*\. Name another"):
+        bertflow.reindex(source, target, calibrator="center", output=tmp_path)
+
+
+def test_what_does_not_fit_is_refused_before_a_row_is_moved(job, tmp_path, tiny_bert):
+    (source, target), options = job
+    bertflow.Center().fit(X[:, :4]).save(tmp_path / "narrow")
+    with pytest.raises(DataError, match=r"narrow expects embeddings of size 4, but .*docs holds 6"):
+        bertflow.reindex(source, target, calibrator=tmp_path / "narrow", **options)
+    with pytest.raises(DataError, match=r"docs holds vectors of size 6, but the encoder makes 16"):
+        bertflow.reindex(source, target, calibrator="center", model=tiny_bert, device="cpu", **options)
+    with pytest.raises(UsageError, match="n_components should be from 1 to 6, got 7"):
+        bertflow.reindex(source, target, calibrator="whitening(7)", **options)
+    with pytest.raises(UsageError, match="Unknown calibrator 'sif'"):
+        bertflow.reindex(source, target, calibrator="sif", **options)
+    with pytest.raises(UsageError, match="should be of one kind of database, got lancedb and qdrant"):
+        bertflow.reindex(source, "qdrant:db/docs", calibrator="center", **options)
+    lancedb.connect(tmp_path / "db").create_table(
+        "empty", schema=lancedb.connect(tmp_path / "db").open_table("docs").schema
+    )
+    with pytest.raises(DataError, match="empty holds no vectors: 0 rows of width 6"):
+        bertflow.reindex(f"lancedb:{tmp_path}/db/empty", target, calibrator="center", **options)
+    assert not open_collection(target).exists()
+
+
+COMMAND = "from bertflow.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
+
+
+def start(source, target, output):
+    words = ["reindex", source, target, "--calibrator", "whitening", "--output", str(output), "--part_rows", "100"]
+    return subprocess.Popen([sys.executable, "-c", COMMAND, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_it_is_resumed_and_the_same(tmp_path):
+    x = np.random.default_rng(1).normal(size=(20_000, 32)).astype(np.float32)
+    source, output = made(tmp_path / "db", x), tmp_path / "job"
+    draw, kills = random.Random(0), 0
+    # Moments of the job itself, not of the imports before it: a part is noted, or an index of the target is there.
+    while kills < 10:
+        process, noted = start(source, f"{source}2", output), len(list(output.glob("done/*.json")))
+        more = draw.randint(0, 20)
+        while process.poll() is None and len(list(output.glob("done/*.json"))) < noted + more:
+            time.sleep(0.001)
+        time.sleep(draw.random() / 50)
+        process.send_signal(signal.SIGKILL)
+        kills += process.wait() == -signal.SIGKILL
+        process.communicate()
+        if not (output / "reindex.json").exists():
+            continue
+        assert process.returncode == -signal.SIGKILL, "the job was done before it was killed ten times"
+    last = start(source, f"{source}2", output)
+    out, errors = last.communicate(timeout=60)
+    assert last.returncode == 0, errors
+    assert b"of them there already" in out
+    require_calibrated(f"{source}2", bertflow.load_calibrator(output / "calibrator"), x)
+
+
+@pytest.mark.slow
+def test_several_processes_share_the_parts(tmp_path):
+    x = np.random.default_rng(1).normal(size=(20_000, 32)).astype(np.float32)
+    source, output = made(tmp_path / "db", x), tmp_path / "job"
+    processes = [start(source, f"{source}2", output) for _ in range(2)]
+    ends = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], ends
+    assert not list(output.glob(".lock*"))
+    require_calibrated(f"{source}2", bertflow.load_calibrator(output / "calibrator"), x)
