@@ -16,11 +16,12 @@ from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.skipping import leave_out, usable_rows
-from bertflow.errors import DataError, RowError, UsageError, require_directions
+from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
 from bertflow.moments import Moments
 from bertflow.progress import Advance, bar, watched
 from bertflow.retrieval.collections import AbstractCollection, CollectionRows, Id, Part
 from bertflow.runs.rows import flow_recipe
+from bertflow.similarity import unit_rows
 from bertflow.training.fitting import fit_flow
 from bertflow.training.purpose import Purpose
 
@@ -29,7 +30,7 @@ FLOW_ROWS = 50_000
 SAMPLE, SAMPLED_PARTS = 1000, 16
 """Rows that are read back in the end, of at most so many parts."""
 NEAR = 1e-5
-"""How far a vector that is read back may be from what it should be, as a share of its length."""
+"""How far a vector that is read back may be from what it should be, both as unit vectors."""
 Bad = list[tuple[Id, str]]
 """Ids of rows that cannot be used, each with the reason."""
 
@@ -128,11 +129,17 @@ def calibrated(
         RowError: For the first row that cannot be used, unless bad rows are left out.
     """
     places, bad = _usable(rows)
-    z, refused = usable_rows(fitted.transform, rows.vectors[places], fitted.dim_out)
+    z, refused = usable_rows(lambda x: _with_directions(fitted.transform(x)), rows.vectors[places], fitted.dim_out)
     bad = [*bad, *_listed(rows, ((places[at], reason) for at, reason in refused.items()))]
     refuse(source, bad)
     kept = [place for at, place in enumerate(places) if at not in refused]
     return rows.kept(kept, z.astype(np.float32, copy=False)), bad
+
+
+def _with_directions(z: NDArray[np.floating]) -> NDArray[np.floating]:
+    if zeros := np.flatnonzero(~z.any(1)).tolist():
+        raise BadRowsError(dict.fromkeys(zeros, "comes out as zeros, which have no direction. Leave the row out."))
+    return z
 
 
 def verify(
@@ -152,8 +159,7 @@ def verify(
         fitted: The calibrator.
 
     Returns:
-        How many rows were read back, and the largest distance of a vector from what it should be, as a share of its
-        length.
+        How many rows were read back, and the largest distance of a vector from what it should be, both as unit vectors.
 
     Raises:
         DataError: If it holds more or fewer rows, or the vector or the payload of a row is another.
@@ -176,9 +182,8 @@ def verify(
 
 
 def _distances(source: AbstractCollection, target: AbstractCollection, rows: CollectionRows) -> NDArray[np.floating]:
-    """How far the vectors of some rows (n,) are from what they should be, as a share of their length."""
-    lengths = np.linalg.norm(rows.vectors, axis=1)
-    apart = np.linalg.norm(target.vectors_of(rows.ids) - rows.vectors, axis=1) / np.where(lengths, lengths, 1)
+    """How far the vectors of some rows (n,) are from what they should be, as unit vectors: Qdrant keeps no lengths."""
+    apart = np.linalg.norm(unit_rows(target.vectors_of(rows.ids)) - unit_rows(rows.vectors), axis=1)
     payloads = zip(source.fetch(rows.ids), target.fetch(rows.ids), strict=True)
     same = np.array([one == other or repr(one) == repr(other) for one, other in payloads])  # a NaN differs from itself
     if (wrong := np.flatnonzero((apart > NEAR) | ~same)).size:

@@ -46,7 +46,7 @@ class ReindexRecord:
         calibrator: Digest of its map.
         finished: Whether the target is complete, indexed and verified.
         verified: How many rows were read back.
-        distance: Their largest distance from what they should be, as a share of their length.
+        distance: Largest distance of their directions, as unit vectors, from what they should be.
         format: Version of the form.
     """
 

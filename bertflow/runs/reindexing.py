@@ -39,7 +39,7 @@ class Reindexed(AbstractResult):
         kept: How many rows an interrupted run had written already.
         left_out: How many rows were left out.
         verified: How many rows were read back and compared.
-        distance: Their largest distance from what they should be, as a share of their length.
+        distance: Largest distance of their directions, as unit vectors, from what they should be.
         encoder: Whether the query encoder was written.
         switch: How the target takes the place of the source, and how to go back.
         switched: Whether it was done in this call.
@@ -68,7 +68,7 @@ class Reindexed(AbstractResult):
         yield f"calibrated  {self.target}: {facts.n:,} rows{kept}{out}, {self.dim_in} -> {facts.dim}"
         yield f"by          {self.folder / CALIBRATOR}: {self.calibrator}, fitted on {self.fitted_rows:,} rows"
         yield f"index       {facts.index or 'none, as in the source: every search is exact'}, cosine"
-        yield f"verified    {self.verified:,} random rows: ids, payload, vectors within {self.distance:.0e} of their length"
+        yield f"verified    {self.verified:,} random rows: ids, payload, directions within {self.distance:.0e}"
         yield f"took        {self.seconds:.1f} s"
         if self.encoder:
             yield f"queries     {self.folder / ENCODER}, a sentence-transformers folder"

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from numpy.testing import assert_allclose
 
 import bertflow
@@ -111,7 +112,7 @@ def test_the_query_encoder_searches_the_target(tmp_path, tiny_bert):
     encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
     texts = ["the dog runs", "a cat sleeps", "a big dog sings", "the red bird", "the garden", "a bird runs", "the cat"]
     x = encoder.encode(texts)
-    source = made(tmp_path / "db", x)
+    source = made(tmp_path / "db", x / np.linalg.norm(x, axis=1, keepdims=True))
     options = {"output": tmp_path / "job", "progress": False}
     bertflow.reindex(source, f"{source}2", calibrator="standardize", model=tiny_bert, device="cpu", **options)
     ours = bertflow.load(tmp_path / "job" / "query-encoder", device="cpu")
@@ -166,6 +167,15 @@ def test_rows_that_cannot_be_used_are_refused_by_id_or_left_out(tmp_path):
     assert [(row, why) for _, row, _, why in skipped.rows] == [("k5", reason)]
 
 
+def test_a_row_without_a_direction_is_refused(job, tmp_path):
+    (source, target), options = job
+    calibrator = bertflow.Center().fit(X)
+    calibrator.map.shift[:] = torch.from_numpy(X[9])
+    calibrator.save(tmp_path / "mine")
+    with pytest.raises(DataError, match="docs, id k9: comes out as zeros, which have no direction"):
+        bertflow.reindex(source, target, calibrator=tmp_path / "mine", **options)
+
+
 def test_a_source_that_grew_is_said(job, monkeypatch):
     (source, target), options = job
     table = lancedb.connect(Path(source.removeprefix("lancedb:")).parent).open_table("docs")
@@ -183,7 +193,7 @@ def test_a_target_with_another_vector_or_payload_is_found(job, monkeypatch):
     (source, target), options = job
     monkeypatch.setattr(collected, "SAMPLE", 10**6)
     finish = type(open_collection(target)).finish
-    changes = iter([{"vector": [0.0] * 6}, {"text": "another"}])
+    changes = iter([{"vector": [1.0] * 6}, {"text": "another"}])
 
     def changed(self, source):
         finish(self, source)
