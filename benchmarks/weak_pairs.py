@@ -33,7 +33,7 @@ import numpy as np
 from material import FIRST_OF_EACH_LINE, STAND_INS, TUNED, StandIn, evaluation_keys
 
 from bertflow.advise.candidates import fit_candidates, parse_candidates
-from bertflow.advise.verdict import MINED, Evidence, Judgement, proven
+from bertflow.advise.evidence import MINED, Evidence, Judgement, proven
 from bertflow.calibration.spelling import RAW
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus

@@ -11,8 +11,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from bertflow.advise.evidence import Evidence
 from bertflow.advise.reading import SplitText
-from bertflow.advise.verdict import Evidence
 from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
@@ -25,6 +25,7 @@ from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.training.purpose import Purpose
 from bertflow.training.recipe import resolve
 
 DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
@@ -47,7 +48,7 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
-        if row.calibrator is None or row.value == "auto" or row.pooling in STATIC:
+        if row.calibrator is None or row.pooling in STATIC:
             raise UsageError(
                 f"A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got "
                 f"{row.spelling!r}."
@@ -82,8 +83,13 @@ def select_candidates(
 
 
 def add_likely(
-    tried: dict[SystemSpec, str], source: SharedPass, dim: int, n: int, rows: Mapping[bool, Sequence[SystemSpec]]
-) -> dict[bool, str]:
+    tried: dict[SystemSpec, str],
+    source: SharedPass,
+    dim: int,
+    n: int,
+    rows: Mapping[bool, Sequence[Sequence[SystemSpec]]],
+    keep: bool = False,
+) -> dict[bool, list[str]]:
     """Add the recipes that are used without proof: which of two, the spectrum of the embeddings will tell.
 
     Args:
@@ -91,30 +97,42 @@ def add_likely(
         source: The encoder.
         dim: Its width.
         n: Number of sentences.
-        rows: By whether few directions hold the variance, what is likely best, in this order.
+        rows: By whether few directions hold the variance, what is likely best, in this order (``likely.recipes``).
+        keep: Whether to add what is likely best for the encoder's own pooling, too.
 
     Returns:
-        By the same, the candidate; none where nothing can be fitted.
+        By the same, the candidates, the first one by default; none where nothing can be fitted.
     """
-    found = {}
+    found: dict[bool, list[str]] = {}
     for steep, ladder in rows.items():
-        for row, pooling in list(select_candidates(ladder, source, dim, n)[0].items())[:1]:
-            tried.setdefault(row, pooling)
-            found[steep] = row.spelling
+        own = [[row for row in rung if row.pooling is None] for rung in ladder]
+        names: dict[str, None] = {}
+        for rungs in (ladder, own) if keep else (ladder,):
+            usable = (select_candidates(rung, source, dim, n)[0] for rung in rungs)
+            first = next(filter(None, usable), {})
+            tried.update((row, pooling) for row, pooling in first.items() if row not in tried)
+            names |= dict.fromkeys(row.spelling for row in first)
+        found[steep] = list(names)
     return found
 
 
 def fit_candidates(
-    source: SharedPass, rows: Mapping[SystemSpec, str], sentences: list[str], seed: int
+    source: SharedPass, rows: Mapping[SystemSpec, str], sentences: list[str], seed: int, purpose: Purpose = "similarity"
 ) -> dict[str, SentenceEncoder]:
-    """Raw, and all candidates fitted to the sentences, which are embedded already; by name."""
+    """Raw, and all candidates fitted to the sentences, which are embedded already; by name.
+
+    "flow(auto)" is the preset of the purpose; the other flows are of one fit, and keep so many of its directions.
+    """
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullDirectionWarning)  # the report says how many directions are left
         for row, pooling in rows.items():
             encoder = source.pooled(pooling, sentences)
-            if row.calibrator == "flow":
+            if row.calibrator == "flow" and row.value == "auto":
+                preset = FlowCalibrator(random_state=seed, purpose=purpose)
+                systems[row.spelling] = CalibratedEncoder(encoder, preset.fit_sentences(encoder, sentences))
+            elif row.calibrator == "flow":
                 if pooling not in flows:
                     flow = FlowCalibrator(n_components="all", random_state=seed)
                     flows[pooling] = flow.fit_sentences(encoder, sentences)

@@ -1,213 +1,34 @@
 """``bertflow.fix``: all cosines are 0.9, what can be done? Read, measure, try, judge, decide.
 
-    text --> documents --> fitted | put aside (reference, mined pairs)
-    encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined pairs --> verdict --> Advice
-
-``Advice`` is the result, and the folder that it writes, whole or not at all:
-
-    encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
-    sentence-transformers/   where a calibrator is advised: the same for other tools
-    calibrator/ or scores/   instead of both, where vectors were given without their encoder
-    geometry/                the report of `bertflow inspect`, before and after
-    fix.json   fix.md        the verdict and every number behind it
+text --> documents --> fitted | put aside (reference, mined pairs)
+encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined pairs --> verdict --> Advice
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from typing import TYPE_CHECKING, get_args
 
 from typing_extensions import Unpack
 
+from bertflow.advise.advice import Advice, require_new
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
-from bertflow.files import atomic_folder, require_files, require_place, write_json, write_text
+from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
-from bertflow.results import AbstractResult
-from bertflow.tables import Section, Table
 from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
-    from bertflow.advise.likely import Geometry, Shape
-    from bertflow.advise.reading import SplitText
-    from bertflow.advise.verdict import Judgement
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.encoder.cutting import Cut
-    from bertflow.scoring.domain import DomainCheck
-    from bertflow.scoring.scores import ScoreCalibrator
 
 logger = logging.getLogger("bertflow")
 
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
-EXPORTED = "sentence-transformers"
-"""The folder for other tools, and what ``bertflow export`` calls it."""
 VECTORS_ALONE = "vectors without their text make no pairs."
-SHOWN: Mapping[str, tuple[str, str]] = {
-    "dim": ("dim", "d"),
-    "mean cosine": ("mean", ".3f"),
-    "5 %": ("p5", ".3f"),
-    "median": ("median", ".3f"),
-    "95 %": ("p95", ".3f"),
-    "participation ratio": ("participation", ".0f"),
-    "length": ("norm", ".3g"),
-}
-"""Column of the table of geometry -> what it shows of a ``Geometry``, and how."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class Advice(AbstractResult):
-    """What to do with an encoder, and every number behind it.
-
-    Attributes:
-        of: Name of the encoder.
-        verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
-        system: The candidate to use; "raw" for none.
-        standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
-        reasons: Plain sentences with the numbers behind the verdict.
-        shape: What the geometry of the plain mean of the layers says of the encoder.
-        cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
-        geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
-            "reference_advised": of other text.
-        evidence: What each kind of evidence measured; the first one decided.
-        scores: What a cosine of the advised encoder means.
-        domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
-        notes: Thresholds, and what else there is to say.
-        text: The text that was fitted on, and the text that was not.
-        systems: All encoders that were compared, by name: "raw", then the candidates by their spelling.
-        not_tried: Spelling of a candidate -> why it was not tried.
-        encoder: The encoder to use: calibrated if that is advised.
-        seed: Random seed for the samples and fits.
-        folder: Where the advice was saved; None if it was not.
-        exported: How other tools open the encoder in that folder, in one line.
-    """
-
-    of: str
-    verdict: str
-    system: str
-    standing: str
-    reasons: tuple[str, ...]
-    shape: "Shape"
-    cut: "Cut | None"
-    geometry: "Mapping[str, Geometry]"
-    evidence: "tuple[Judgement, ...]"
-    scores: "ScoreCalibrator"
-    domain: "DomainCheck | None"
-    notes: tuple[str, ...]
-    text: "SplitText"
-    systems: "Mapping[str, SentenceEncoder]"
-    not_tried: Mapping[str, str]
-    encoder: "SentenceEncoder"
-    seed: int
-    folder: Path | None = None
-    exported: tuple[str, ...] = ()
-
-    format: ClassVar[int] = 1
-    not_in_json: ClassVar[tuple[str, ...]] = ("scores", "domain", "notes", "systems", "encoder", "folder", "exported")
-
-    def parts(self) -> Iterator[Table | Section | str]:
-        """What to do; why; the geometry before and after and the evidence as tables; what else there is to say."""
-        yield f"VERDICT: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
-        if self.standing:
-            yield f"STANDING: {self.standing}"
-        if self.folder:
-            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
-        yield from self.exported
-        yield from self.reasons
-        rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
-        lines = [
-            (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
-        ]
-        of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
-        yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
-        yield from (one.section() for one in self.evidence)
-        yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
-        yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
-        yield from self.notes
-
-    def headline(self) -> str:
-        """The verdict in one line."""
-        return f"{self.of}: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
-
-    def as_dict(self) -> dict[str, Any]:
-        """Every number, ready for JSON."""
-        return {**super().as_dict(), "said": [*self.notes, *self.exported]}
-
-    def to_markdown(self) -> str:
-        """The parts as a document."""
-        return f"# {self.of}: {self.verdict}\n\n{super().to_markdown()}"
-
-    def save(self, folder: str | Path) -> Path:
-        """Write the folder, whole or not at all; returns it.
-
-        Args:
-            folder: New or empty.
-
-        Raises:
-            UsageError: If there is something in the folder.
-        """
-        self.saved(folder)
-        return Path(folder)
-
-    def saved(self, folder: str | Path) -> "Advice":
-        """Write the folder as ``save`` does; returns the advice that knows where it is."""
-        from bertflow.geometry.inspecting import write_report
-
-        folder = Path(folder)
-        require_new(folder)
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_folder(folder) as aside:
-            place = aside / self._place
-            kept: Any = self.encoder if place.name == "encoder" else self.encoder.calibrator
-            if kept is None:
-                place.mkdir()
-            else:
-                kept.save(place)
-            self.scores.save(place)
-            if self.domain:
-                self.domain.save(place)
-            advice = replace(self, folder=folder, exported=self._export(aside, folder))
-            pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
-            systems = {name: self.systems[name] for name in ("raw", self.system)}
-            title = f"Geometry of {self.of}"
-            write_report(aside / "geometry", title, systems, self.text.reference, pairs[0] if pairs else None)
-            write_json(aside / "fix.json", advice.as_dict())
-            write_text(aside / "fix.md", advice.to_markdown())
-        return advice
-
-    @property
-    def _place(self) -> str:
-        """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
-        from bertflow.encoder.transformer import TransformerEncoder
-
-        if isinstance(self.encoder.raw, TransformerEncoder):
-            return "encoder"
-        return "scores" if self.system == "raw" else "calibrator"
-
-    def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
-        """Write the folder for other tools, if the encoder was changed; returns how to open it."""
-        from bertflow.calibrated import CalibratedEncoder
-        from bertflow.export.targets import write_export
-
-        if self._place != "encoder" or self.system == "raw":
-            return ()
-        name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        encoder = CalibratedEncoder.load(aside / "encoder")
-        written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
-        flag = f", with trust_remote_code=True for {', '.join(written.ours)}" if written.ours else ""
-        return (f"others    SentenceTransformer({str(folder / EXPORTED)!r}){flag}",)
-
-
-def require_new(folder: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        UsageError: If it does.
-    """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"The folder {folder} must be new or empty, but something is there. Choose another output.")
 
 
 def fix(
@@ -217,6 +38,8 @@ def fix(
     *,
     purpose: Purpose = "similarity",
     vectors: str | Path | None = None,
+    keep_vectors: bool = False,
+    ask: int | None = None,
     output: str | Path | None = None,
     candidates: str | None = None,
     max_sentences: int = 8000,
@@ -240,10 +63,15 @@ def fix(
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
         text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors``: their text, one line a
             vector, if there is one.
-        labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text.
+        labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text; or what
+            ``ask`` wrote, filled in.
         purpose: What the encoder is used for: similarity, search, or both. For search, pairs of a query and its
             text decide, labelled or mined, before other labels.
-        vectors: File of embeddings (n, dim), .npy or .parquet, instead of an encoder.
+        vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
+        keep_vectors: Advise only what maps the encoder's own embeddings, so that vectors that exist can be kept; the
+            best overall, which may need to encode again, is named beside it, each with its gain and its cost.
+        ask: Number of pairs, as 100, to write into ask.csv for you to judge: those whose judgement would tell the
+            candidates apart best. Fill in the column score, all or some, and give the file as ``labels``.
         output: Folder to write, new or empty (default on the command line: fixed).
         candidates: What to try, as whitening,sif+whitening(128),flow; everything by default. Without any pairs, the
             first of them is what is used where the geometry is that of raw encoders.
@@ -264,16 +92,21 @@ def fix(
         DataError: If a file is missing or damaged, or there is too little text.
     """
     from bertflow.advise import candidates as trying
+    from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED, choose_pairs
+    from bertflow.advise.evidence import MINED, Evidence, announced, docstring_evidence, load_evidence
+    from bertflow.advise.keeping import AGAIN, KEEP, choose
     from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
     from bertflow.advise.reading import read_all, split_text
-    from bertflow.advise.verdict import MINED, Evidence, announced, decide, load_evidence
+    from bertflow.advise.verdict import decide, looks_raw
     from bertflow.calibrated import CalibratedEncoder
+    from bertflow.calibration.spelling import RAW
     from bertflow.encoder.cutting import measure_cut
     from bertflow.evaluation.systems import SharedPass
 
     say, rows = say or logger.info, trying.parse_candidates(candidates)
     require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=resamples)
     require_between(1, max_sentences=max_sentences, max_pairs=max_pairs)
+    require_between(FEWEST_ASKED, MOST_ASKED, ask=ask)
     require_seed(seed)
     lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
     require_files(text, labels, vectors)
@@ -283,9 +116,12 @@ def fix(
     if encoder is not None:
         require_openable(encoder, **options)
     labelled = [] if labels is None else [load_evidence(labels, seed)]
-    name, opened, text_name, documents = read_all(encoder, text, vectors, options)
-    if labelled and not text_name:
-        raise UsageError("labels are about sentences, and vectors alone have none. Give the text of the vectors.")
+    name, opened, text_name, documents = read_all(
+        encoder, text, vectors, options, max_sentences + 2 * max_pairs + 1, seed
+    )
+    if (labelled or ask) and not text_name:
+        given = "labels are" if labelled else "ask is"
+        raise UsageError(f"{given} about sentences, and vectors alone have none. Give the text of the vectors.")
     known = [sentence for one in labelled for sentence in one.sentences]
     split = split_text(documents, text_name or name, known, max_sentences, max_pairs, seed)
     mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
@@ -295,13 +131,18 @@ def fix(
     own = source.pooled(source.own_pooling)
     # Without pairs nothing can be chosen, so only what is likely is fitted.
     n, missing = len(split.fitted), split.without_pairs if text_name else VECTORS_ALONE
-    tried, not_tried = trying.select_candidates(rows if evidence or candidates else [], source, own.dim, n)
+    tried, not_tried = trying.select_candidates(rows if evidence or candidates or ask else [], source, own.dim, n)
     free = isinstance(encoder, str | Path) and layers_are_open(source, options.get("pooling"))
-    ladders = recipes(purpose, own.dim, free) if candidates is None else dict.fromkeys((True, False), rows)
-    likely = trying.add_likely(tried, source, own.dim, n, ladders)
+    ladders = (
+        recipes(purpose, own.dim, free)
+        if candidates is None
+        else {key: [[row] for row in rows] for key in (True, False)}
+    )
+    keep = keep_vectors or vectors is not None
+    likely = trying.add_likely(tried, source, own.dim, n, ladders, keep)
     say(f"encoder   {name}, {opened.describe().get('pooling', 'as given')}, width {own.dim}")
     say(f"text      {n:,} sentences to fit on; put aside: {len(split.reference):,} for random pairs")
-    say(f"evidence  {announced(evidence, missing)}")
+    say(f"evidence  {announced(evidence, missing, bare=vectors is not None)}")
     for row_pooling in (plain_pooling(source), *tried.values()):  # all poolings share one pass if known before it
         source.pooled(row_pooling, split.fitted)
     everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
@@ -309,12 +150,28 @@ def fix(
         say(f"cut       {cut}")
     flows = {row_pooling for row, row_pooling in tried.items() if row.calibrator == "flow"}
     say(f"time      {trying.estimate_time(own, everything, n, len(flows))}")
+    begin = time.perf_counter()
     raw = Geometry.of(own.encode(everything, progress=progress)[:n], seed)
+    encoding = (time.perf_counter() - begin) / len(everything) * 1000
     say(f"geometry  {raw}")
     shape = Shape.of(source, split.fitted)
-    systems = trying.fit_candidates(source, tried, split.fitted, seed)
+    systems = trying.fit_candidates(source, tried, split.fitted, seed, purpose)
     judged = tuple(one.judge(systems, resamples, seed) for one in evidence)
-    verdict, system, standing, reasons = decide(raw, judged, missing, purpose, shape, likely.get(shape.steep, ""))
+    kept = {row.spelling for row in tried if not (keep and row.pooling)}
+    alike = likely.get(shape.steep, []) if looks_raw(raw, shape) else []
+    unproven = not any(one.limited(kept).proves for one in judged[:1])
+    stand_in = docstring_evidence(opened) if alike and unproven and not shape.bare else None
+    if stand_in:
+        say("evidence  pairs of docstrings choose between what is likely: the geometry is that of raw encoders")
+    likely_systems = {name: systems[name] for name in (RAW, *alike)}
+    weak = stand_in.judge(likely_systems, resamples, seed) if stand_in else None
+    decided = partial(decide, raw, judged, missing, purpose, shape, alike, weak)
+    decision = decided(kept)
+    system = decision.system
+    choices = [choose(KEEP, decision, systems[system], split.fitted, None)] if keep else []
+    if keep_vectors and (overall := decided({*systems})).system not in (*kept, RAW):
+        choices.append(choose(AGAIN, overall, systems[overall.system], split.fitted, encoding))
+    asked = choose_pairs(systems, split.reference, ask, seed) if ask else None
     advised = systems[system]
     scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
     domain, note = trying.fit_domain(advised.raw, split)
@@ -330,14 +187,17 @@ def fix(
         best.forget_text()
     advice = Advice(
         of=name,
-        verdict=verdict,
+        verdict=decision.verdict,
         system=system,
-        standing=standing,
-        reasons=reasons,
+        standing=decision.standing,
+        reasons=decision.reasons,
         shape=shape,
         cut=cut,
         geometry=geometry,
-        evidence=judged,
+        evidence=tuple(one.limited(kept) for one in judged),
+        stand_in=weak,
+        choices=tuple(choices),
+        asked=asked,
         scores=scores,
         domain=domain,
         notes=(*thresholds, *note),

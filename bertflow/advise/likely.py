@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.reading import VectorEncoder
-from bertflow.calibration.spelling import SystemSpec, parse_systems
+from bertflow.bands import head_of
+from bertflow.calibration.spelling import SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
@@ -26,22 +27,35 @@ from bertflow.evaluation.systems import SharedPass
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs
+from bertflow.training.recipe import PRESETS, PURPOSES
 from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
-FIRST_LAST = "sif(1,-1)+whitening"
-"""Reads the first and the last block, as BERT-flow does: only where the layers may be chosen."""
-UNCUT = (FIRST_LAST, "sif+whitening", "whitening")
-RECIPES: Mapping[str, tuple[str, ...]] = {
-    "similarity": ("soft-sif+whitening({k})", "whitening({k})"),
-    "search": ("sif+two-band(1)", "two-band(1)"),
-    "both": ("soft-sif+two-band(0.5)", "two-band(0.5)"),
+TOKENS: Mapping[str, tuple[str, str]] = {
+    "similarity": ("soft-sif", "sif"),
+    "search": ("sif", "soft-sif"),
+    "both": ("soft-sif", "sif"),
 }
-"""By purpose, what is best where the spectrum is spread, k a quarter of the width; where it is steep, ``UNCUT``."""
-SHORT = ("sif+whitening(128)", "whitening(128)", "sif+whitening(64)", "whitening(64)", "sif+abtt(3)", "abtt(3)")
+"""By purpose, the pooling that goes with its preset, and the other one; of a steep spectrum ``STEEP_TOKENS``."""
+STEEP_TOKENS = ("sif", "soft-sif")
+FIRST_LAST = "(1,-1)"
+"""The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
+SHORT = (
+    ("sif+whitening(128)",),
+    ("whitening(128)",),
+    ("sif+whitening(64)",),
+    ("whitening(64)",),
+    ("sif+abtt(3)",),
+    ("abtt(3)",),
+)
 """What comes next, where there are too few sentences, or the tokens are not at hand."""
+WIDEST = 2000
+"""Most dimensions that the index of pgvector takes (HNSW, of 32-bit vectors)."""
+PART = 4
+"""Vectors whose encoder is not known look raw where the variance is spread over a part of this size of their
+directions, or less: the bound is one number for wide vectors, and says nothing of narrow ones."""
 
 
 @dataclass(frozen=True)
@@ -108,25 +122,29 @@ class Shape:
         dim: Width.
         spread: Participation ratio, from 1 to ``dim``.
         rank: Effective rank, from 1 to ``dim``.
-        made: What says that it was made for sentences already, or that this cannot be known; empty for nothing.
+        made: What says that it was made for sentences already; empty for nothing.
+        bare: Whether there are only vectors, and how their encoder was made cannot be known.
     """
 
     dim: int
     spread: float
     rank: float
     made: str = ""
+    bare: bool = False
 
     @classmethod
     def of(cls, source: SharedPass, fitted: Sequence[str]) -> "Shape":
         """The shape of an encoder on the sentences of a text."""
         plain = source.pooled(plain_pooling(source))
         moments = Moments.of(plain.encode(fitted[:LOOKED_AT]))
-        return cls(plain.dim, participation_ratio(moments), effective_rank(moments), made_for_sentences(source.own))
+        bare = isinstance(source.own, VectorEncoder)
+        made = made_for_sentences(source.own)
+        return cls(plain.dim, participation_ratio(moments), effective_rank(moments), made, bare)
 
     @property
     def raw(self) -> bool:
         """Whether it is that of the layers that calibration helped."""
-        return not self.made and self.spread <= CALIBRATED
+        return not self.made and self.spread <= (min(CALIBRATED, self.dim / PART) if self.bare else CALIBRATED)
 
     @property
     def steep(self) -> bool:
@@ -144,8 +162,6 @@ class Shape:
 
 def made_for_sentences(encoder: SentenceEncoder) -> str:
     """What says so, whatever the geometry; empty for nothing."""
-    if isinstance(encoder, VectorEncoder):
-        return "how the encoder of the vectors was made is not known"
     if not isinstance(encoder, TransformerEncoder):
         return ""
     if encoder.supervision is not None:
@@ -173,14 +189,35 @@ def layers_are_open(source: SharedPass, pooling: str | None) -> bool:
     return source.recipe is not None and pooling is None and parse_pooling(source.own_pooling) == Pooling()
 
 
-def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[SystemSpec]]:
-    """By whether few directions hold the variance, what is likely best, in this order.
+def linear_form(purpose: str, dim: int, steep: bool) -> str:
+    """What the preset of a purpose is without its flow: a closed form, fitted in seconds.
 
     Args:
-        purpose: What the encoder is used for: a row of ``RECIPES``.
+        purpose: What the encoder is used for.
+        dim: Width of the embeddings.
+        steep: Whether few directions hold the variance: then all are kept, or as many as an index takes.
+    """
+    tail = PRESETS[PURPOSES[purpose]].tail
+    if steep:
+        return "whitening" if dim <= WIDEST else f"whitening({WIDEST})"
+    return f"two-band({tail:g})" if tail else f"whitening({head_of(dim)})"
+
+
+def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSpec]]]:
+    """By whether few directions hold the variance, what is likely best: the first that can be fitted, in this order.
+
+    Each is one or several: between several, pairs decide, and without any it is the first.
+
+    Args:
+        purpose: What the encoder is used for.
         dim: Width of the embeddings.
         free: Whether the layers may be chosen.
     """
-    spread = [spelling.format(k=max(1, dim // 4)) for spelling in RECIPES[purpose]]
-    steep = [spelling for spelling in UNCUT if free or spelling != FIRST_LAST]
-    return {True: parse_systems(",".join((*steep, *SHORT))), False: parse_systems(",".join((*spread, *SHORT)))}
+    found = {}
+    for steep in (True, False):
+        form = linear_form(purpose, dim, steep)
+        tokens = STEEP_TOKENS if steep else TOKENS[purpose]
+        layers = [FIRST_LAST, ""] if steep and free else [""]
+        rungs = [*([f"{one}{places}+{form}" for one in tokens] for places in layers), (form,), *SHORT]
+        found[steep] = [[parse_system(spelling) for spelling in rung] for rung in rungs]
+    return found

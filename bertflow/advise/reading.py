@@ -10,23 +10,27 @@ Lines that stand alone make no pairs. The documents that pairs are mined from ar
 is fitted on.
 """
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from bertflow.calibration.base import Provenance
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix
-from bertflow.data.vectors import open_vectors
+from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.files import file_sha256
 from bertflow.opening import LoadOptions, load
+from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import text_key
 
 LEAST_WORDS = 3
@@ -43,22 +47,36 @@ class VectorEncoder(AbstractEncoder):
     """Vectors that another encoder made, by their sentences.
 
     Args:
-        path: A .npy or .parquet file (n, dim).
+        path: A .npy or .parquet file (n, dim), or the folder of a store.
         sentences: The sentences of the vectors, in their order; None numbers them.
+        most: Without sentences, so many of the rows are read, at random.
+        seed: Random seed for that.
+
+    Attributes:
+        provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
 
     Raises:
         DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
     """
 
-    def __init__(self, path: Path, sentences: Sequence[str] | None) -> None:
+    def __init__(self, path: Path, sentences: Sequence[str] | None, most: int, seed: int) -> None:
         self._path = path
-        self._x = np.concatenate([block.astype(np.float32) for block in open_vectors(path).blocks()])
-        if sentences is not None and len(sentences) != len(self._x):
+        source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
+        self.provenance: Provenance | None = None
+        places = np.arange(source.n)
+        if isinstance(source, EmbeddingStore):
+            self.provenance = Provenance.of(source.recipe, source.text_hashes)
+            places = source.row_ids if sentences is not None else places
+        if sentences is not None and len(sentences) != len(places):
             raise DataError(
-                f"{path} holds {len(self._x):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
+                f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
                 "Give the text that was embedded, one line a vector."
             )
-        self.sentences = [f"row {row}" for row in range(len(self._x))] if sentences is None else list(sentences)
+        if sentences is None:
+            places = np.sort(np.random.default_rng(seed).permutation(source.n)[:most])
+            sentences = [f"row {row}" for row in places]
+        self.sentences = list(sentences)
+        self._x = _rows_of(source, places)
         self._row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
         self.dim = self._x.shape[1]
 
@@ -72,8 +90,27 @@ class VectorEncoder(AbstractEncoder):
         return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
 
     def describe(self) -> dict[str, Any]:
-        """The file and its checksum."""
-        return {"encoder": self._path.name, "weights": file_sha256(self._path), "pooling": "as given"}
+        """The file and a checksum of what was read of it; of a store, its encoder."""
+        if self.provenance is not None:
+            return dict(self.provenance.encoder)
+        return {"encoder": self._path.name, "weights": self._digest, "pooling": "as given"}
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(self._x.tobytes()).hexdigest()
+
+
+def _rows_of(source: EmbeddingStore | Vectors, places: NDArray[np.integer[Any]]) -> Float32:
+    """Rows by their numbers, which may repeat, in that order; a file is read a block at a time."""
+    if isinstance(source, EmbeddingStore):
+        return np.asarray(source.rows(places), dtype=np.float32)
+    found, first = [], 0
+    wanted, back = np.unique(places, return_inverse=True)
+    for block in source.blocks():
+        inside = wanted[slice(*np.searchsorted(wanted, (first, first + len(block))))]
+        found.append(block[inside - first].astype(np.float32))
+        first += len(block)
+    return np.concatenate(found)[back]
 
 
 @dataclass(frozen=True)
@@ -96,9 +133,9 @@ class Document:
 
 
 def read_all(
-    encoder: "str | Path | SentenceEncoder | None", text: Any, vectors: Any, options: LoadOptions
+    encoder: "str | Path | SentenceEncoder | None", text: Any, vectors: Any, options: LoadOptions, most: int, seed: int
 ) -> tuple[str, SentenceEncoder, str, list[Document]]:
-    """Open and read everything before anything is computed.
+    """Open and read everything before anything is computed; of vectors without text, ``most`` at random.
 
     Returns:
         Name of the encoder, the encoder, name of the text (empty where vectors have no text), and its documents.
@@ -107,14 +144,15 @@ def read_all(
         encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
     given = [name for name, value in options.items() if value is not None and name != "device"]
     if vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
-        raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. Leave it out.")
+        do = "Leave it out." if given else "Leave it out, or give keep_vectors in place of vectors."
+        raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
     documents = [] if text is None else read_documents(text, whole_lines=vectors is not None)
     opened: SentenceEncoder
     if vectors is not None:
         lines = None if text is None else [line for document in documents for line in document.sentences]
-        name, opened = str(vectors), (rows := VectorEncoder(Path(vectors), lines))
+        name, opened = str(vectors), (rows := VectorEncoder(Path(vectors), lines, most, seed))
         documents = documents or [Document((sentence,)) for sentence in rows.sentences]
     elif isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)

@@ -97,11 +97,15 @@ def docstring_sentences() -> list[str]:
     return list(dict.fromkeys(chain.from_iterable(found)))
 
 
-def docstring_pairs() -> Pairs:
-    """Summary lines and the paragraphs that follow them; no query and no text occurs twice."""
+def docstring_pairs(files: int | None = None) -> Pairs:
+    """Summary lines and the paragraphs that follow them; no query and no text occurs twice.
+
+    Args:
+        files: Read only so many files, drawn at random with a fixed seed: a tenth of them takes a tenth of the time.
+    """
     pairs = unique_pairs(
         (prose[0], prose[1])
-        for prose in _read_prose()
+        for prose in _read_prose(files)
         if len(prose) > 1 and is_summary(prose[0]) and sentences(prose[1])
     )
     packages = dict.fromkeys(package for module, package in PACKAGES.items() if find_spec(module))
@@ -143,15 +147,17 @@ def _draw(generator: np.random.Generator, n: int, wanted: int, noun: str) -> lis
 
 
 @cache
-def _read_prose() -> tuple[tuple[str, ...], ...]:
-    """The prose paragraphs of every docstring that has any; read once a process."""
+def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
+    """The prose paragraphs of every docstring that has any, of some files or of all; read once a process."""
     prose: list[tuple[str, ...]] = []
     skipped = 0
     collecting = gc.isenabled()
     gc.disable()  # trees hold no cycles: a third faster
     try:
         with warnings.catch_warnings(action="ignore"):
-            for path in _source_files():
+            paths = list(_source_files())
+            drawn = range(len(paths)) if files is None else np.random.default_rng(0).permutation(len(paths))[:files]
+            for path in (paths[k] for k in sorted(drawn)):
                 try:
                     prose += [found for text in read_docstrings(path) if (found := tuple(paragraphs(text)))]
                 except (SyntaxError, ValueError, RecursionError, OSError):  # ValueError: not decodable, or zero bytes

@@ -9,8 +9,9 @@ from sentence_transformers import SentenceTransformer
 
 import bertflow
 from bertflow.advise import candidates as fix_candidates
+from bertflow.advise.evidence import LABELLED, load_evidence
 from bertflow.advise.reading import read_documents, split_text
-from bertflow.advise.verdict import LABELLED, LIKELY, load_evidence
+from bertflow.advise.verdict import LIKELY
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import run

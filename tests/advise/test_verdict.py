@@ -2,23 +2,20 @@
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
+import torch
 
-from bertflow.advise.likely import CENTERED, FIRST_LAST, RECIPES, Geometry, Shape, recipes
-from bertflow.advise.verdict import (
-    LABELLED,
-    LIKELY,
-    MINED,
-    MINED_ONLY,
-    PROOF,
-    PROVEN,
-    RESCALED,
-    Evidence,
-    Judgement,
-    announced,
-    decide,
-)
+from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
+from bertflow.advise.likely import CENTERED, WIDEST, Geometry, Shape, linear_form, recipes
+from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALED, UNKNOWN, decide
+from bertflow.affine import whitening_map
+from bertflow.bands import BandMap, two_bands
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
+from bertflow.moments import Moments
+from bertflow.training.recipe import PRESETS, PURPOSES
+from bertflow.training.rows import kept_directions
 
 CANDIDATES = ("whitening", "whitening(8)", "flow", "flow(8)")
 NOISE = (-0.1, 0.1)
@@ -166,7 +163,7 @@ WITHOUT_PROOF = {
 @pytest.mark.parametrize("row", WITHOUT_PROOF)
 def test_what_is_likely_is_used_where_nothing_is_proven(row):
     median, shape, evidence, system, standing = WITHOUT_PROOF[row]
-    decision = decide(geometry(median), evidence, "there are no pairs.", shape=shape, likely="whitening(8)")
+    decision = decide(geometry(median), evidence, "there are no pairs.", shape=shape, likely=("whitening(8)",))
     assert (decision.system, decision.standing) == (system, standing)
     assert (decision.verdict == "whiten") == bool(standing)
     assert (PROOF in decision.reasons) == (standing == LIKELY or not evidence)
@@ -176,13 +173,86 @@ def test_without_a_recipe_nothing_is_likely():
     assert decide(geometry(CONE), [], "there are no pairs.", shape=RAW_SHAPE).system == "raw"
 
 
+@pytest.mark.parametrize(
+    ("gains", "system", "standing"),
+    [(BETTER, "whitening", LIKELY), (NOISE, "raw", ""), (WORSE, "raw", "")],
+    ids=["docstrings agree", "it may be chance", "docstrings speak against it"],
+)
+def test_docstrings_choose_between_likely_recipes_and_have_to_agree(gains, system, standing):
+    said = figures(STAND_IN, gains=gains, candidates=("whitening", "whitening(8)"))
+    decision = decide(
+        geometry(CONE), [], "no pairs.", shape=RAW_SHAPE, likely=("whitening(8)", "whitening"), stand_in=said
+    )
+    assert (decision.system, decision.standing) == (system, standing)
+    assert any("pairs of docstrings of this machine" in reason for reason in decision.reasons)
+
+
+def test_only_some_candidates_may_be_advised():
+    evidence = [figures(gains=BETTER)]
+    assert decide(geometry(CONE), evidence, among={"whitening(8)", "flow"}).system == "whitening(8)"
+    assert decide(geometry(CONE), evidence, among=set()).system == "raw"
+    said = figures(STAND_IN, gains=BETTER)
+    how = {"shape": RAW_SHAPE, "likely": CANDIDATES, "stand_in": said}
+    assert decide(geometry(CONE), [], among={"whitening(8)"}, **how).system == "whitening(8)"
+
+
+def test_the_gain_is_of_the_pairs_that_judged():
+    labels, said = figures(gains=BETTER), figures(STAND_IN, gains=BETTER)
+    assert decide(geometry(CONE), [labels]).gain.metric == "cosine_spearman"
+    likely = decide(geometry(CONE), [], shape=RAW_SHAPE, likely=CANDIDATES, stand_in=said)
+    assert likely.gain.metric == "mrr"
+    assert decide(geometry(CONE), [], shape=RAW_SHAPE, likely=CANDIDATES).gain is None
+    assert decide(geometry(CONE), [figures()]).gain is None
+
+
+def test_vectors_of_an_unknown_encoder_are_likely_raw_only_where_a_quarter_of_their_directions_hold_the_variance():
+    assert Shape(384, 70.0, 80.0, bare=True).raw
+    assert not Shape(384, 76.0, 80.0, bare=True).raw
+    assert Shape(64, 16.0, 20.0, bare=True).raw
+    assert not Shape(64, 17.0, 20.0, bare=True).raw
+    decision = decide(geometry(CONE), [], shape=Shape(384, 25.0, 60.0, bare=True), likely=("whitening(96)",))
+    assert (decision.system, decision.standing) == ("whitening(96)", LIKELY)
+    assert UNKNOWN in " ".join(decision.reasons)
+
+
+@pytest.mark.parametrize("purpose", PURPOSES)
+def test_a_likely_recipe_is_the_preset_of_the_purpose_without_its_flow(purpose):
+    rng = np.random.default_rng(0)
+    for scales in (np.linspace(2, 1, 16), 0.5 ** np.arange(16.0)):
+        x = rng.normal(size=(800, 16)) * scales
+        moments = Moments.of(x)
+        # The bound is one of wide embeddings: here, both kinds are made.
+        recipe, spread = PRESETS[PURPOSES[purpose]], bool(scales[-1] > 0.5)
+        width = kept_directions(recipe, 16, spread)
+        made = parse_calibrator(linear_form(purpose, 16, steep=not spread)).fit(x)
+        assert made.dim_out == width
+        assert isinstance(made.map, BandMap) == bool(spread and recipe.tail)
+        whitened = whitening_map(moments)(torch.from_numpy(x)).numpy()
+        if isinstance(made.map, BandMap):
+            expected = two_bands(whitening_map(moments), recipe.tail)(torch.from_numpy(x)).numpy()
+        else:
+            expected = whitened[:, :width]
+        np.testing.assert_allclose(made.transform(x), expected, atol=1e-9)
+
+
 def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
-    first = {purpose: recipes(purpose, dim=384, free=False)[False][0].spelling for purpose in RECIPES}
-    expected = ("soft-sif+whitening(96)", "sif+two-band(1)", "soft-sif+two-band(0.5)")
-    assert tuple(first.values()) == expected
-    assert {recipes(purpose, 384, free=True)[True][0].spelling for purpose in RECIPES} == {FIRST_LAST}
-    assert {recipes(purpose, 384, free=False)[True][0].spelling for purpose in RECIPES} == {"sif+whitening"}
-    assert all(row.calibrator for purpose in RECIPES for rows in recipes(purpose, 768, True).values() for row in rows)
+    def first(free, steep):
+        return {purpose: [row.spelling for row in recipes(purpose, 384, free)[steep][0]] for purpose in PURPOSES}
+
+    assert first(free=False, steep=False) == {
+        "similarity": ["soft-sif+whitening(96)", "sif+whitening(96)"],
+        "search": ["sif+two-band(1)", "soft-sif+two-band(1)"],
+        "both": ["soft-sif+two-band(0.5)", "sif+two-band(0.5)"],
+    }
+    assert list(first(free=True, steep=True).values()) == [["sif(1,-1)+whitening", "soft-sif(1,-1)+whitening"]] * 3
+    assert list(first(free=False, steep=True).values()) == [["sif+whitening", "soft-sif+whitening"]] * 3
+    rungs = [rung for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for rung in ladder]
+    assert all(row.calibrator for rung in rungs for row in rung)
+
+
+def test_wide_vectors_are_made_narrow_enough_for_an_index():
+    assert linear_form("similarity", WIDEST, steep=True) == "whitening"
+    assert linear_form("similarity", WIDEST + 1, steep=True) == f"whitening({WIDEST})"
 
 
 def test_what_can_be_said_is_announced():
@@ -212,7 +282,7 @@ def test_what_can_be_said_is_announced():
     ],
 )
 def test_what_was_not_tried_is_not_chosen(candidates, word):
-    verdict, system, _, reasons = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
+    verdict, system, _, reasons, _ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
     assert (verdict, system) == (word, next(iter(candidates), "raw"))
     if not candidates:
         assert "Nothing could be fitted, so the graded labels have nothing to judge." in reasons

@@ -1,0 +1,226 @@
+"""What ``bertflow.fix`` gives back, and the folder that it writes, whole or not at all.
+
+encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
+sentence-transformers/   where a calibrator is advised: the same for other tools
+calibrator/ or scores/   instead of both, where vectors were given without their encoder
+geometry/                the report of `bertflow inspect`, before and after
+fix.json   fix.md        the verdict and every number behind it
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bertflow.errors import UsageError
+from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.results import AbstractResult
+from bertflow.tables import Section, Table
+
+if TYPE_CHECKING:
+    from bertflow.advise.evidence import Judgement
+    from bertflow.advise.keeping import Choice
+    from bertflow.advise.likely import Geometry, Shape
+    from bertflow.advise.reading import SplitText
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.encoder.cutting import Cut
+    from bertflow.scoring.domain import DomainCheck
+    from bertflow.scoring.scores import ScoreCalibrator
+
+EXPORTED = "sentence-transformers"
+"""The folder for other tools, and what ``bertflow export`` calls it."""
+ASKED = "ask.csv"
+SHOWN: Mapping[str, tuple[str, str]] = {
+    "dim": ("dim", "d"),
+    "mean cosine": ("mean", ".3f"),
+    "5 %": ("p5", ".3f"),
+    "median": ("median", ".3f"),
+    "95 %": ("p95", ".3f"),
+    "participation ratio": ("participation", ".0f"),
+    "length": ("norm", ".3g"),
+}
+"""Column of the table of geometry -> what it shows of a ``Geometry``, and how."""
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Advice(AbstractResult):
+    """What to do with an encoder, and every number behind it.
+
+    Attributes:
+        of: Name of the encoder.
+        verdict: What to do: "leave it", "rescale the scores", "whiten", "use the flow" or "you need labels".
+        system: The candidate to use; "raw" for none.
+        standing: Whether the change is proven on the text or likely (``bertflow.advise.verdict``); empty for none.
+        reasons: Plain sentences with the numbers behind the verdict.
+        shape: What the geometry of the plain mean of the layers says of the encoder.
+        cut: How many sentences are longer than the encoder reads; None for one that reads them whole.
+        geometry: "fitted_raw": of raw embeddings of the text that was fitted on; "reference_raw" and
+            "reference_advised": of other text.
+        evidence: What each kind of evidence measured; the first one decided.
+        stand_in: What pairs of other text said of what is likely; None where they were not asked.
+        asked: Pairs to judge, if they were asked for; they have no score yet.
+        choices: Where vectors are kept: the best map for them, and the best overall if it is known.
+        scores: What a cosine of the advised encoder means.
+        domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
+        notes: Thresholds, and what else there is to say.
+        text: The text that was fitted on, and the text that was not.
+        systems: All encoders that were compared, by name: "raw", then the candidates by their spelling.
+        not_tried: Spelling of a candidate -> why it was not tried.
+        encoder: The encoder to use: calibrated if that is advised.
+        seed: Random seed for the samples and fits.
+        folder: Where the advice was saved; None if it was not.
+        exported: How other tools open the encoder in that folder, in one line.
+    """
+
+    of: str
+    verdict: str
+    system: str
+    standing: str
+    reasons: tuple[str, ...]
+    shape: "Shape"
+    cut: "Cut | None"
+    geometry: "Mapping[str, Geometry]"
+    evidence: "tuple[Judgement, ...]"
+    stand_in: "Judgement | None"
+    asked: "Pairs | None"
+    choices: "tuple[Choice, ...]"
+    scores: "ScoreCalibrator"
+    domain: "DomainCheck | None"
+    notes: tuple[str, ...]
+    text: "SplitText"
+    systems: "Mapping[str, SentenceEncoder]"
+    not_tried: Mapping[str, str]
+    encoder: "SentenceEncoder"
+    seed: int
+    folder: Path | None = None
+    exported: tuple[str, ...] = ()
+
+    format: ClassVar[int] = 1
+    not_in_json: ClassVar[tuple[str, ...]] = (
+        "asked",
+        "scores",
+        "domain",
+        "notes",
+        "systems",
+        "encoder",
+        "folder",
+        "exported",
+    )
+
+    def parts(self) -> Iterator[Table | Section | str]:
+        """What to do; why; the geometry before and after and the evidence as tables; what else there is to say."""
+        yield f"VERDICT: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+        if self.standing:
+            yield f"STANDING: {self.standing}"
+        if self.folder:
+            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
+        yield from self.exported
+        if self.asked is not None:
+            where = f"{self.folder / ASKED}: " if self.folder else ""
+            yield f"asked     {where}{len(self.asked)} pairs: fill in the score, and give the table as --labels"
+        yield from self.reasons
+        if self.choices:
+            from bertflow.advise.keeping import choices_section
+
+            yield choices_section(self.choices)
+        rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
+        lines = [
+            (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()
+        ]
+        of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
+        yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
+        yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
+        yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
+        yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
+        yield from self.notes
+
+    def headline(self) -> str:
+        """The verdict in one line."""
+        return f"{self.of}: {self.verdict}" + (f" ({self.system})" if self.system != "raw" else "")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Every number, ready for JSON."""
+        return {**super().as_dict(), "said": [*self.notes, *self.exported]}
+
+    def to_markdown(self) -> str:
+        """The parts as a document."""
+        return f"# {self.of}: {self.verdict}\n\n{super().to_markdown()}"
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the folder, whole or not at all; returns it.
+
+        Args:
+            folder: New or empty.
+
+        Raises:
+            UsageError: If there is something in the folder.
+        """
+        self.saved(folder)
+        return Path(folder)
+
+    def saved(self, folder: str | Path) -> "Advice":
+        """Write the folder as ``save`` does; returns the advice that knows where it is."""
+        from bertflow.advise.asking import write_asked
+        from bertflow.advise.reading import VectorEncoder
+        from bertflow.geometry.inspecting import write_report
+
+        folder = Path(folder)
+        require_new(folder)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_folder(folder) as aside:
+            place = aside / self._place
+            kept: Any = self.encoder if place.name == "encoder" else self.encoder.calibrator
+            if isinstance(self.encoder.raw, VectorEncoder) and kept is not None:
+                kept = copy.copy(kept)  # the file is no encoder: whoever made its vectors makes the queries, too
+                kept.provenance_ = self.encoder.raw.provenance
+            if kept is None:
+                place.mkdir()
+            else:
+                kept.save(place)
+            self.scores.save(place)
+            if self.domain:
+                self.domain.save(place)
+            if self.asked is not None:
+                write_asked(aside / ASKED, self.asked)
+            advice = replace(self, folder=folder, exported=self._export(aside, folder))
+            pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
+            systems = {name: self.systems[name] for name in ("raw", self.system)}
+            title = f"Geometry of {self.of}"
+            write_report(aside / "geometry", title, systems, self.text.reference, pairs[0] if pairs else None)
+            write_json(aside / "fix.json", advice.as_dict())
+            write_text(aside / "fix.md", advice.to_markdown())
+        return advice
+
+    @property
+    def _place(self) -> str:
+        """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
+        from bertflow.encoder.transformer import TransformerEncoder
+
+        if isinstance(self.encoder.raw, TransformerEncoder):
+            return "encoder"
+        return "scores" if self.system == "raw" else "calibrator"
+
+    def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
+        """Write the folder for other tools, if the encoder was changed; returns how to open it."""
+        from bertflow.calibrated import CalibratedEncoder
+        from bertflow.export.targets import write_export
+
+        if self._place != "encoder" or self.system == "raw":
+            return ()
+        name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
+        encoder = CalibratedEncoder.load(aside / "encoder")
+        written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
+        flag = f", with trust_remote_code=True for {', '.join(written.ours)}" if written.ours else ""
+        return (f"others    SentenceTransformer({str(folder / EXPORTED)!r}){flag}",)
+
+
+def require_new(folder: Path) -> None:
+    """Refuse a folder that holds something.
+
+    Raises:
+        UsageError: If it does.
+    """
+    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
+        raise UsageError(f"The folder {folder} must be new or empty, but something is there. Choose another output.")

@@ -1,0 +1,282 @@
+"""What candidates are judged by: pairs in two halves.
+
+    asked labels       the table of fix --ask         Spearman
+    graded labels      sentence1, sentence2, score    Spearman
+    binary labels      a, b, label                    area under the ROC curve
+    retrieval labels   query, text                    mean reciprocal rank
+    mined pairs        from the text's structure      mean reciprocal rank
+    docstring pairs    not of the user's text         mean reciprocal rank
+
+One half of the pairs chooses among the candidates, the other half judges the chosen one: on the pairs that chose it,
+the best of ten looks better than it is. Docstring pairs prove nothing on the user's text; they decide between what is
+likely (``bertflow.advise.verdict``).
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bertflow.advise.asking import read_asked
+from bertflow.calibration.spelling import RAW, parse_system
+from bertflow.data.docstrings import docstring_pairs
+from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.report import Report, score_sets
+from bertflow.evaluation.rows import Column
+from bertflow.evaluation.significance import LEVEL, Difference
+from bertflow.tables import Section
+
+FEWEST_LABELS = 100
+"""Fewest labelled pairs: with fewer, no interval can tell systems apart."""
+FLOW = "use the flow"
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
+"""Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
+STAND_INS = 400
+"""Docstring pairs: half of them choose, half judge."""
+UNKNOWN_WORDS = 0.1
+"""Largest share of the tokens of a docstring, that of this file, that the encoder does not know."""
+STAND_IN_FILES = 400
+"""Source files that they are read from, drawn at random: some 700 pairs, in 2 s on one core (AMD EPYC); all files
+take ten times as long."""
+
+
+@dataclass(frozen=True)
+class EvidenceKind:
+    """A kind of evidence.
+
+    Attributes:
+        title: Its name.
+        metric: What decides.
+        shown: The metrics that its table shows -> their titles.
+    """
+
+    title: str
+    metric: str
+    shown: Mapping[str, str]
+
+
+RANKING = {"hit@1": "hit@1", "mrr": "MRR", "random_median_cosine": "median cosine", "random_p95_cosine": "95 % cosine"}
+LABELLED: Mapping[str, EvidenceKind] = {
+    "graded": EvidenceKind("graded labels", "cosine_spearman", {"cosine_spearman": "Spearman"}),
+    "binary": EvidenceKind("binary labels", "cosine_auc", {"cosine_auc": "ROC AUC"}),
+    "retrieval": EvidenceKind("retrieval labels", "mrr", RANKING),
+}
+"""By the kind of the labelled pairs, how they are scored."""
+ASKED = replace(LABELLED["graded"], title="asked labels")
+"""Judgements of pairs on which the candidates differ."""
+MINED = replace(LABELLED["retrieval"], title="mined pairs")
+"""Evidence from the text itself."""
+STAND_IN = replace(MINED, title="pairs of docstrings of this machine")
+"""Evidence from other text."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Pairs in two halves.
+
+    Attributes:
+        kind: How they are scored.
+        choosing: The half that chooses among the candidates.
+        judging: The half that judges the chosen one; the same pairs where they were asked for, since they are few.
+        asked: How many pairs were asked for, judged or not; 0 for other evidence.
+    """
+
+    kind: EvidenceKind
+    choosing: Pairs
+    judging: Pairs
+    asked: int = 0
+
+    @property
+    def sentences(self) -> list[str]:
+        """All distinct sentences of both halves."""
+        return unique_sentences([self.choosing, self.judging])
+
+    def judge(self, systems: Mapping[str, SentenceEncoder], resamples: int, seed: int) -> "Judgement":
+        """Score raw and all candidates on both halves."""
+        halves = (self.choosing,) if self.asked else (self.choosing, self.judging)
+        reports = [score_sets(systems, [half], resamples=resamples, seed=seed) for half in halves]
+        return Judgement(self, reports[0], reports[-1])
+
+
+def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
+    """Labelled pairs in two halves, split at random; all of those that ``fix --ask`` asked for, in both.
+
+    Args:
+        labels: Pairs, or a file; its columns tell their kind.
+        seed: Random seed for the halves.
+
+    Raises:
+        DataError: If the columns are of no kind, or there are too few pairs.
+        UsageError: If the pairs have no labels.
+    """
+    if not isinstance(labels, Pairs) and (found := read_asked(labels)):
+        return Evidence(ASKED, found[0], found[0], asked=found[1])
+    pairs = labels if isinstance(labels, Pairs) else load_pairs(labels, tuple(LABELLED))
+    if pairs.kind not in LABELLED:
+        raise UsageError(f"Labels must be of the kinds {', '.join(LABELLED)}, got {pairs.kind}. Give other pairs.")
+    if len(pairs) < FEWEST_LABELS:
+        raise DataError(
+            f"A verdict needs at least {FEWEST_LABELS} labelled pairs, half to choose by and half to judge by, got "
+            f"{len(pairs)}. Label more pairs, or leave labels out."
+        )
+    rows = np.random.default_rng(seed).permutation(len(pairs))
+    return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
+
+
+def docstring_evidence(encoder: SentenceEncoder) -> Evidence | None:
+    """Pairs of the docstrings that are installed, which stand in where the user's text has none.
+
+    Returns:
+        None for an encoder that does not know their words.
+    """
+    if isinstance(encoder, TransformerEncoder):
+        tokenizer = encoder._folder.tokenizer
+        ids = tokenizer(__doc__, add_special_tokens=False, verbose=False)["input_ids"]
+        if np.mean([token == tokenizer.unk_token_id for token in ids]) > UNKNOWN_WORDS:
+            return None
+    pairs = docstring_pairs(STAND_IN_FILES).sample(STAND_INS, seed=0)
+    return Evidence(STAND_IN, pairs.taken(range(0, len(pairs), 2)), pairs.taken(range(1, len(pairs), 2)))
+
+
+def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) -> str:
+    """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
+    if not evidence:
+        agree = "" if bare else ", and pairs of docstrings have to agree"
+        return (
+            f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
+        )
+    first, *others = evidence
+    beside = f"; {', '.join(_counted(one) for one in others)} are shown beside" if others else ""
+    if first.asked:
+        return (
+            f"{len(first.judging):,} of {first.asked:,} {first.kind.title} are filled in and decide: all of them "
+            f"choose and judge, corrected for the number of candidates{beside}"
+        )
+    return f"{_counted(first)} decide, half of them choose and half judge: a change can be proven{beside}"
+
+
+def _counted(one: Evidence) -> str:
+    return f"{len(one.judging) if one.asked else len(one.choosing) + len(one.judging):,} {one.kind.title}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What one kind of evidence measured; scores are in [-1, 1].
+
+    Attributes:
+        evidence: The pairs.
+        choosing: The scores of all systems on the choosing half.
+        judging: The scores of all systems on the judging half.
+        among: Which candidates may be chosen; None for all.
+    """
+
+    evidence: Evidence
+    choosing: Report
+    judging: Report
+    among: Collection[str] | None = None
+
+    def limited(self, among: Collection[str]) -> "Judgement":
+        """The same, where only some candidates may be chosen."""
+        return replace(self, among=among)
+
+    @property
+    def chosen(self) -> str | None:
+        """The candidate that the choosing half prefers; None if there is none.
+
+        It is the best closed form, or a flow that is better by more than chance.
+        """
+        scores = self.choosing.values(self.evidence.kind.metric)
+        names = sorted(self._candidates, key=lambda name: -scores[name])
+        flows = [name for name in names if advice_for(name) == FLOW]
+        closed = [name for name in names if name not in flows]
+        if flows and closed:
+            return flows[0] if proven(self._lead(self.choosing, flows[0], closed[0])) else closed[0]
+        return next(iter(names), None)
+
+    @property
+    def gain(self) -> Difference | None:
+        """The gain of the chosen candidate."""
+        return self.lead(self.chosen) if self.chosen else None
+
+    @property
+    def proves(self) -> bool:
+        """Whether the chosen candidate is better than raw by more than chance.
+
+        Where the same pairs chose it, its p-value is corrected for the number of candidates (Bonferroni).
+        """
+        gain = self.gain
+        if not self.evidence.asked or gain is None or gain.p_bootstrap is None:
+            return proven(gain)
+        return proven(gain) and gain.p_bootstrap * len(self._candidates) < LEVEL
+
+    @property
+    def _candidates(self) -> list[str]:
+        names = self.choosing.values(self.evidence.kind.metric)
+        return [name for name in names if name != RAW and (self.among is None or name in self.among)]
+
+    def lead(self, candidate: str) -> Difference:
+        """The gain of a candidate over raw, on the judging half."""
+        return self._lead(self.judging, candidate, RAW)
+
+    def against(self, candidate: str) -> bool:
+        """Whether the judging half says that a candidate is worse than raw by more than chance."""
+        ci_high = self.lead(candidate).ci_high
+        return ci_high is not None and ci_high < 0
+
+    def _lead(self, report: Report, first: str, second: str) -> Difference:
+        metric = self.evidence.kind.metric
+        return [row for row in report.compared(first, second) if row.metric == metric][-1]
+
+    def section(self) -> Section:
+        """All systems on the judging half, x 100."""
+        evidence, task = self.evidence, self.evidence.judging.task
+        columns = [Column(title, task, "all", metric) for metric, title in evidence.kind.shown.items()]
+        who = f"{len(evidence.choosing):,} chose ({self.chosen}), {len(evidence.judging):,} others judge."
+        if evidence.asked:
+            who = f"{len(evidence.judging):,} of {evidence.asked:,} are filled in; all of them chose ({self.chosen})."
+        how = f"{who} x 100, and cosines as they are."
+        return Section(evidence.kind.title.capitalize(), self.judging.table(columns), (how, *self.judging.captions()))
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        kind, gain = self.evidence.kind, asdict(self.gain) if self.gain else None
+        what = {"kind": kind.title, "metric": kind.metric, "chosen": self.chosen}
+        return {**what, "gain": gain, "report": self.judging.as_dict()}
+
+    def __str__(self) -> str:
+        """What it says about the chosen candidate."""
+        kind, chosen, gain = self.evidence.kind, self.chosen, self.gain
+        if chosen is None or gain is None:
+            return f"Nothing could be fitted, so the {kind.title} have nothing to judge."
+        scores = self.judging.values(kind.metric)
+        before, after = (100 * scores[name] for name in (RAW, chosen))
+        said = ""
+        if gain.ci_low is not None and gain.ci_high is not None:
+            word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "not to be told apart"
+            ends = f"95 % interval {100 * gain.ci_low:+.1f} to {100 * gain.ci_high:+.1f}"
+            said = f": {word} ({100 * gain.difference:+.1f}, {ends})"
+        on = f"On {len(self.evidence.judging):,} {kind.title} that nothing was fitted on or chosen by, "
+        if self.evidence.asked:
+            on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title}, which chose it, "
+            corrected = "more" if self.proves else "no more"
+            said += (
+                f", {corrected} than chance for the best of {len(self._candidates)}. These are the pairs on which the "
+                "candidates differ most, so the difference counts: a score on them is none on other pairs"
+            )
+        return f"{on}{chosen} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
+
+
+def advice_for(candidate: str) -> str:
+    """What is advised where this candidate is best."""
+    calibrator = parse_system(candidate).calibrator or ""
+    return ADVICE.get(calibrator, f"use {calibrator}")
+
+
+def proven(row: Difference | None) -> bool:
+    """Whether the first system is better by more than chance; not where a resample had no variance."""
+    return row is not None and row.ci_low is not None and row.ci_low > 0
