@@ -9,6 +9,7 @@ the spectrum is steep and of a quarter where it is spread, as ``similarity-2`` h
     geometry     the participation ratio of the plain mean is at most 75 and random pairs have cosines above 0.2: the
                  recipe with ``soft-sif`` (of a steep spectrum: ``sif``); else raw
     not refuted  the same, but raw where docstring pairs say that the recipe is worse by more than chance
+    not worse    the same, but raw where the recipe is worse at all on docstring pairs: what ``bertflow fix`` does
     confirmed    the same, but raw unless docstring pairs say that the recipe is better by more than chance
     decided      of both poolings the one that docstring pairs prefer, if they confirm it
 
@@ -114,6 +115,12 @@ def not_refuted(row: Mapping[str, Any]) -> str:
     return found if found != RAW and row["docstrings"][found][2] >= 0 else RAW
 
 
+def not_worse(row: Mapping[str, Any]) -> str:
+    """The same, unless it is worse on docstrings."""
+    found = geometry(row)
+    return found if found != RAW and row["docstrings"][found][0] > 0 else RAW
+
+
 def confirmed(row: Mapping[str, Any]) -> str:
     """The same, if docstrings say that it is better."""
     found = geometry(row)
@@ -131,6 +138,7 @@ def decided(row: Mapping[str, Any]) -> str:
 RULES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "geometry": geometry,
     "not refuted": not_refuted,
+    "not worse": not_worse,
     "confirmed": confirmed,
     "decided": decided,
 }

@@ -124,7 +124,7 @@ class Advice(AbstractResult):
         if self.choices:
             from bertflow.advise.keeping import choices_section
 
-            yield choices_section(self.choices)
+            yield choices_section(self.choices, self.shape.bare)
         rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
         lines = [
             (name, *(format(getattr(row, field), form) for field, form in SHOWN.values())) for name, row in rows.items()

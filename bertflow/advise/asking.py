@@ -36,9 +36,9 @@ SPELLED = "0 (nothing in common) to 5 (the same meaning)"
 """The scale, in each row of the table: its column also tells that the pairs were asked for."""
 POWER = 3
 """0 draws at random, very large numbers take the pairs on which candidates disagree most, which are of few kinds."""
-SENTENCES = 1500
-"""Sentences that pairs are made of."""
-NEAREST, RANDOM = 10, 5
+SENTENCES = 4000
+"""Sentences that pairs are made of: the more there are, the nearer are the nearest."""
+NEAREST, RANDOM = 5, 1
 """Pairs of each sentence: with its nearest neighbors under each candidate, and at random."""
 FEWEST_ASKED, MOST_ASKED = 30, 500
 """Fewest pairs that have to be judged, and the most that can be asked for."""
@@ -49,13 +49,13 @@ def choose_pairs(systems: Mapping[str, SentenceEncoder], sentences: Sequence[str
 
     Args:
         systems: Candidates, and raw.
-        sentences: Sentences of different documents.
+        sentences: Sentences, the first ones of different documents.
         n: Number of pairs; fewer where the sentences are too few to be in one pair each.
         seed: Random seed for the draw.
     """
     rng = np.random.default_rng(seed)
     distinct = list({text_key(one): one for one in sentences}.values())
-    some = [distinct[row] for row in sorted(rng.permutation(len(distinct))[:SENTENCES])]
+    some = distinct[:SENTENCES]
     near = min(NEAREST, len(some) - 1)
     units = [unit_rows(system.encode(some)) for system in systems.values()]
     pool = [np.stack([np.arange(len(some)).repeat(RANDOM), rng.integers(len(some), size=RANDOM * len(some))])]

@@ -36,8 +36,8 @@ FEWEST_LABELS = 100
 FLOW = "use the flow"
 ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
 """Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
-STAND_INS = 400
-"""Docstring pairs: half of them choose, half judge."""
+STAND_INS = 600
+"""Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1
 """Largest share of the tokens of a docstring, that of this file, that the encoder does not know."""
 STAND_IN_FILES = 400
@@ -140,13 +140,14 @@ def docstring_evidence(encoder: SentenceEncoder) -> Evidence | None:
         if np.mean([token == tokenizer.unk_token_id for token in ids]) > UNKNOWN_WORDS:
             return None
     pairs = docstring_pairs(STAND_IN_FILES).sample(STAND_INS, seed=0)
-    return Evidence(STAND_IN, pairs.taken(range(0, len(pairs), 2)), pairs.taken(range(1, len(pairs), 2)))
+    choosing = np.arange(len(pairs)) % 3 == 0
+    return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))
 
 
 def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) -> str:
     """What can be said in the end, before anything is encoded: which evidence decides, and how much there is."""
     if not evidence:
-        agree = "" if bare else ", and pairs of docstrings have to agree"
+        agree = "" if bare else ", and pairs of docstrings must not speak against it"
         return (
             f"{missing} So nothing can be proven on it: the geometry decides whether a change is likely to help{agree}."
         )

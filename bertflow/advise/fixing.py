@@ -171,7 +171,7 @@ def fix(
     choices = [choose(KEEP, decision, systems[system], split.fitted, None)] if keep else []
     if keep_vectors and (overall := decided({*systems})).system not in (*kept, RAW):
         choices.append(choose(AGAIN, overall, systems[overall.system], split.fitted, encoding))
-    asked = choose_pairs(systems, split.reference, ask, seed) if ask else None
+    asked = choose_pairs(systems, [*split.reference, *split.fitted], ask, seed) if ask else None
     advised = systems[system]
     scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
     domain, note = trying.fit_domain(advised.raw, split)

@@ -76,12 +76,14 @@ def choose(
     return Choice(what, decision, system.dim, seconds, encoding)
 
 
-def choices_section(choices: Sequence[Choice]) -> Section:
-    """Both choices as a table."""
+def choices_section(choices: Sequence[Choice], bare: bool) -> Section:
+    """Both choices as a table; where vectors are ``bare``, nothing is known of other poolings."""
     header = ("to do", "map", "width", "gain x 100 (95 %)", "measured by", "standing", "cost of 1,000")
     lines = []
-    if len(choices) == 1:
+    if bare:
         lines.append("What encoding again would gain needs the encoder: bertflow fix MODEL TEXT --keep_vectors.")
+    elif len(choices) == 1:
+        lines.append("No other pooling was better by this evidence, so there is no reason to encode again.")
     if choices[0].dim > WIDEST:
         lines.append(
             f"The vectors stay {choices[0].dim:,} wide, but the HNSW index of pgvector takes {WIDEST:,} dimensions at "

@@ -33,13 +33,13 @@ from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank,
 CENTERED = 0.2
 """Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
 hand, 0.28 and more by poolings that were not tuned."""
-TOKENS: Mapping[str, tuple[str, str]] = {
-    "similarity": ("soft-sif", "sif"),
+TOKENS: Mapping[str, tuple[str, ...]] = {
+    "similarity": ("soft-sif",),
     "search": ("sif", "soft-sif"),
-    "both": ("soft-sif", "sif"),
+    "both": ("soft-sif",),
 }
-"""By purpose, the pooling that goes with its preset, and the other one; of a steep spectrum ``STEEP_TOKENS``."""
-STEEP_TOKENS = ("sif", "soft-sif")
+"""By purpose, the pooling that goes with its preset. Docstring pairs may choose between two only for search, which they
+measure: for similarity their choice cost up to 4.4 points on captions (benchmarks/likely.md)."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (
@@ -216,7 +216,7 @@ def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSp
     found = {}
     for steep in (True, False):
         form = linear_form(purpose, dim, steep)
-        tokens = STEEP_TOKENS if steep else TOKENS[purpose]
+        tokens = ("sif", *TOKENS[purpose][1:]) if steep else TOKENS[purpose]
         layers = [FIRST_LAST, ""] if steep and free else [""]
         rungs = [*([f"{one}{places}+{form}" for one in tokens] for places in layers), (form,), *SHORT]
         found[steep] = [[parse_system(spelling) for spelling in rung] for rung in rungs]

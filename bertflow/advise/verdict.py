@@ -5,7 +5,7 @@
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
                   on the judging half; a flow is preferred only if it beats the best closed form in the same way
     no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely.
-                  Pairs of docstrings choose between the recipes, and have to agree that the chosen one helps
+                  Pairs of docstrings must not speak against it
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
@@ -15,10 +15,11 @@ Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is writt
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
-from bertflow.advise.evidence import FEWEST_LABELS, MINED, Judgement, advice_for
+from bertflow.advise.evidence import FEWEST_LABELS, FLOW, MINED, Judgement, advice_for
 from bertflow.advise.likely import Geometry, Shape
-from bertflow.calibration.spelling import RAW
+from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
+from bertflow.training.recipe import PURPOSES
 
 RESCALE = "rescale the scores"
 MINED_ONLY = (
@@ -37,16 +38,18 @@ UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
-STOOD_IN = (
-    "They are English of another kind than your text may be: they agree with the geometry, and prove nothing on it."
-)
-NOT_AGREED = "So the encoder is left as it is: on other text at hand, too, such a geometry would have misled."
+STOOD_IN = "They may be of another kind or language than your text: they agree with the geometry, and prove nothing."
+NOT_AGREED = "So the encoder is left as it is: they speak against what the geometry says."
 NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
     f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
     "sentence2, score; or a, b, label; or query, text), or a text with 300 pairs in it (paragraphs of several "
     "sentences, lines between blank lines, or columns such as question and answer). --ask 100 writes a table of the "
     "pairs that are most worth labelling."
+)
+WITH_FLOW = (
+    "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
+    'point of similarity, in search 0.7 to 1.9 hits of 100: --candidates "{}".'
 )
 RESCALED = "The percentiles of scores.json correct that without changing any ranking."
 
@@ -101,7 +104,7 @@ def decide(
         stand_in = stand_in.limited(among) if stand_in and likely else None
     gain = evidence[0].gain if evidence else None
     recipe = stand_in.chosen if stand_in else next(iter(likely), None)
-    agreed = stand_in is None or stand_in.proves
+    agreed = stand_in is None or (stand_in.gain is not None and stand_in.gain.difference > 0)
     system, standing = RAW, ""
     if gain and evidence[0].proves:
         system, standing = gain.first, PROVEN
@@ -127,6 +130,9 @@ def decide(
         reasons.append(f"{stand_in} {STOOD_IN if agreed else NOT_AGREED}")
     if verdict == RESCALE:
         reasons.append(RESCALED)
+    if standing == LIKELY and shape is not None and not shape.steep and advice_for(system) != FLOW:
+        pooling = parse_system(system).pooling
+        reasons.append(WITH_FLOW.format(PURPOSES[purpose], f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
     if standing == LIKELY or not evidence:
         reasons.append(PROOF)
     if standing == PROVEN and evidence[0].evidence.kind is MINED and purpose != "search":
