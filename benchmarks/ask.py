@@ -19,6 +19,7 @@ import json
 import logging
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def measured(
             some = rows[drawn(cosines[:, rows], sides[:, rows], ASKED_FOR, rng, power)]
             choice[power].append(found(int(ranks_agree(cosines[:, some], tuning.target[some]).argmax())))
             if power in verdict and draw < verdicts:
-                pairs = tuning.taken(some)
+                pairs = replace(tuning.taken(some), subsets=())  # sub-sets of a pair or two rank nothing
                 evidence = Evidence(ASKED, pairs, pairs, ASKED_FOR)
                 if not power:
                     evidence = Evidence(

@@ -109,7 +109,7 @@ def fix(
     require_between(FEWEST_ASKED, MOST_ASKED, ask=ask)
     require_seed(seed)
     lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
-    require_files(text, labels, vectors)
+    require_files(text, labels, None if vectors is not None and Path(vectors).is_dir() else vectors)
     require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))

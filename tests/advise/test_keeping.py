@@ -1,0 +1,132 @@
+"""Vectors that exist: kept, with the best map for them, beside the best overall."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import bertflow
+from bertflow.advise.keeping import AGAIN, KEEP
+from bertflow.advise.likely import WIDEST
+from bertflow.advise.reading import VectorEncoder
+from bertflow.advise.verdict import LIKELY, PROVEN, UNKNOWN
+from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import parse_calibrator, parse_system
+from bertflow.cli import run
+from bertflow.cli.fix import main
+from bertflow.errors import UsageError
+from bertflow.tables import Section
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+def blocks(n):
+    """Pairs of sentences that share all words but one, a blank line after each."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for _ in range(n):
+        words = [str(word) for word in rng.choice(WORDS, rng.integers(5, 10))]
+        lines += [" ".join(words), " ".join(rng.permutation([str(rng.choice(WORDS)), *words[1:]])), ""]
+    return lines
+
+
+def cone(n, dim=64, spread=8, seed=0):
+    """Rows with one direction that all have, and a few that hold the variance."""
+    rng = np.random.default_rng(seed)
+    scales = np.where(np.arange(dim) < spread, 1.0, 0.05)
+    return (rng.normal(size=(n, dim)) * scales + 2.0).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return bertflow.load(str(tiny_bert), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def kept(encoder):
+    how = {"candidates": "whitening(8),sif+whitening,sif+whitening(8)", "resamples": 200}
+    return bertflow.fix(encoder, blocks(600), keep_vectors=True, **how)
+
+
+def test_only_maps_of_the_own_pooling_are_advised_and_the_best_overall_stands_beside(kept, encoder):
+    assert parse_system(kept.system).pooling is None
+    assert kept.encoder.raw is encoder
+    first, *others = kept.choices
+    assert (first.what, first.decision.system, first.encoding_seconds) == (KEEP, kept.system, None)
+    assert first.decision.standing == PROVEN
+    assert first.map_seconds > 0
+    for one in others:  # whether another pooling is better is up to a random BERT
+        assert (one.what, parse_system(one.decision.system).pooling) == (AGAIN, "sif")
+        assert one.encoding_seconds > 0
+
+
+def test_the_gain_of_both_is_measured_by_the_same_pairs(kept):
+    for one in kept.choices:
+        scores = kept.evidence[0].judging.values("mrr")
+        assert one.decision.gain.difference == pytest.approx(scores[one.decision.system] - scores["raw"])
+    table = next(part for part in kept.parts() if isinstance(part, Section) and "Keep" in part.title)
+    assert table.table.lines[0][:3] == (KEEP, kept.system, str(kept.encoder.dim))
+    assert json.loads(kept.to_json())["choices"][0]["map_seconds_per_1000"] > 0
+
+
+def test_without_keep_vectors_nothing_is_said_of_them(encoder):
+    advice = bertflow.fix(encoder, blocks(400), candidates="whitening(8)", resamples=100)
+    assert advice.choices == ()
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "store"])
+def test_vectors_alone_get_the_likely_map_and_what_would_prove_it(kind, tmp_path):
+    x = cone(900)
+    path = tmp_path / {"npy": "x.npy", "parquet": "x.parquet", "store": "store"}[kind]
+    if kind == "npy":
+        np.save(path, x)
+    elif kind == "parquet":
+        pq.write_table(pa.table({"id": np.arange(900), "vector": list(x)}), path)
+    else:
+        names = [f"row {k}" for k in range(900)]
+        np.save(tmp_path / "x.npy", x)
+        bertflow.EmbeddingStore.build(VectorEncoder(tmp_path / "x.npy", names, 900, 0), names, path)
+    advice = bertflow.fix(vectors=path, resamples=100, output=tmp_path / "fixed")
+    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "whitening", LIKELY)
+    assert UNKNOWN in " ".join(advice.reasons)
+    assert any("needs the encoder" in part.to_markdown() for part in advice.parts() if isinstance(part, Section))
+    written = load_calibrator(tmp_path / "fixed" / "calibrator")
+    assert (written.dim_in, written.dim_out) == (64, 64)
+    assert (written.provenance is None) == (kind != "store")
+    fitted = parse_calibrator("whitening").fit(x[[int(name.split()[1]) for name in advice.text.fitted]])
+    np.testing.assert_allclose(written.transform(x), fitted.transform(x), atol=1e-4)
+
+
+def test_of_a_large_file_a_random_sample_is_read(tmp_path):
+    x = cone(30_000, dim=4)
+    np.save(tmp_path / "x.npy", x)
+    rows = VectorEncoder(tmp_path / "x.npy", None, most=500, seed=1)
+    numbers = [int(name.split()[1]) for name in rows.sentences]
+    assert (len(numbers), numbers) == (500, sorted(set(numbers)))
+    assert 13_000 < np.median(numbers) < 17_000
+    np.testing.assert_array_equal(rows.encode(rows.sentences), x[numbers])
+
+
+def test_vectors_that_are_too_wide_for_an_index_say_so(tmp_path, monkeypatch):
+    monkeypatch.setattr("bertflow.advise.keeping.WIDEST", 10)
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=(400, 16)).astype(np.float32))
+    advice = bertflow.fix(vectors=tmp_path / "x.npy", resamples=100)
+    shown = "".join(part.to_markdown() for part in advice.parts() if isinstance(part, Section))
+    assert "The vectors stay 16 wide, but the HNSW index of pgvector takes 10 dimensions" in shown
+    assert WIDEST == 2000
+
+
+def test_vectors_and_an_encoder_point_to_keep_vectors(tiny_bert, tmp_path):
+    np.save(tmp_path / "x.npy", cone(300))
+    with pytest.raises(UsageError, match=r"got an encoder\. Leave it out, or give keep_vectors in place of vectors\."):
+        bertflow.fix(str(tiny_bert), blocks(200), vectors=tmp_path / "x.npy")
+
+
+def test_the_command_keeps_vectors(tiny_bert, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("\n".join(blocks(400)))
+    argv = [tiny_bert, tmp_path / "text.txt", "--keep_vectors", "--candidates", "whitening(8)", "--device", "cpu"]
+    assert run(main, [*map(str, argv), "--resamples", "100", "--output", str(tmp_path / "out")]) == 0
+    assert "keep the vectors" in capsys.readouterr().out
