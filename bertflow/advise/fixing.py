@@ -162,7 +162,7 @@ def fix(
     unproven = not any(one.limited(kept).proves for one in judged[:1])
     stand_in = docstring_evidence(opened) if alike and unproven and not shape.bare else None
     if stand_in:
-        say("evidence  pairs of docstrings choose between what is likely: the geometry is that of raw encoders")
+        say("evidence  the geometry is that of raw encoders, so pairs of docstrings are asked what they say against it")
     likely_systems = {name: systems[name] for name in (RAW, *alike)}
     weak = stand_in.judge(likely_systems, resamples, seed) if stand_in else None
     decided = partial(decide, raw, judged, missing, purpose, shape, alike, weak)
