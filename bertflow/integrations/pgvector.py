@@ -11,7 +11,6 @@ A part is a range of keys: the rows after ``after``, up to ``to``. The last part
 before it is read come along.
 """
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.errors import DataError, UsageError, needs
-from bertflow.integrations.postgres import GRANTS, INTEGERS, VECTORS, PostgresTable, VectorIndex, postgres_errors
+from bertflow.integrations.postgres import GRANTS, INTEGERS, VECTORS, PostgresTable, postgres_errors
 from bertflow.integrations.postgres_renames import swapped_columns, swapped_tables
 from bertflow.retrieval.collections import (
     AbstractCollection,
@@ -36,23 +35,19 @@ with needs("psycopg, pgvector", "pgvector"):
     from pgvector import HalfVector, Vector
     from psycopg import sql
 
-logger = logging.getLogger("bertflow")
-
 CLASSES = {"vector": Vector, "halfvec": HalfVector}
-INDEXED = {"vector": 2000, "halfvec": 4000}
-"""Widest vectors that pgvector's indexes take."""
 MARK = "bertflow: calibrator "
 """How the comment on a column of calibrated vectors begins; a digest follows."""
 
 
 @dataclass(frozen=True)
-class Origin:
+class CopiedFrom:
     """Where the server finds what else the rows of a part hold."""
 
     table: tuple[str, str]
     vector: str
 
-    def take(self, places: Sequence[int]) -> "Origin":
+    def take(self, places: Sequence[int]) -> "CopiedFrom":
         """The same for some of the rows."""
         return self
 
@@ -123,7 +118,9 @@ class PostgresCollection(AbstractCollection):
                 bad[at] = f"{self.table.vector.name} has {vector.dimensions()} dimensions, not {self.table.dim}."
             else:
                 vectors[at] = vector.to_numpy()
-        return CollectionRows([key for key, _ in rows], vectors, Origin(self.table.place, self.table.vector.name), bad)
+        return CollectionRows(
+            [key for key, _ in rows], vectors, CopiedFrom(self.table.place, self.table.vector.name), bad
+        )
 
     def create_like(self, source: AbstractCollection, dim: int, calibrator: str) -> None:
         """Make the table as that of ``source`` is, or add the column to it.
@@ -223,59 +220,44 @@ class PostgresCollection(AbstractCollection):
                     **names,
                 )
                 return
-            kept = [one.name for one in self.table.columns if not one.generated and one.name != self.table.vector.name]
             self.table.run("DELETE FROM {table} AS s WHERE {within}", *values, **names)
             self.table.run(
                 "INSERT INTO {table} ({vector}, {columns}) OVERRIDING SYSTEM VALUE SELECT p.value, {copied} "
-                "FROM {source} AS s LEFT JOIN pg_temp.bertflow_part AS p ON s.{id} = p.key::{type} "
-                "WHERE {within} AND (p.key IS NOT NULL OR s.{vector} IS NULL)",
+                "FROM {source} AS s JOIN pg_temp.bertflow_part AS p ON s.{id} = p.key::{type} WHERE {within}",
                 *values,
                 **names,
-                columns=sql.SQL(", ").join(sql.Identifier(name) for name in kept),
-                copied=sql.SQL(", ").join(sql.Identifier("s", name) for name in kept),
+                **self._others,
             )
 
+    @property
+    def _others(self) -> dict[str, sql.Composable]:
+        """The columns that are copied, and what they are called in the source ``s``."""
+        kept = [one.name for one in self.table.columns if not one.generated and one.name != self.table.vector.name]
+        forms = {
+            "columns": [sql.Identifier(name) for name in kept],
+            "copied": [sql.Identifier("s", name) for name in kept],
+        }
+        return {form: sql.SQL(", ").join(names) for form, names in forms.items()}
+
     def finish(self, source: AbstractCollection) -> None:
-        """Build the index that ``source`` has, for cosine; without one there, none."""
+        """Copy the rows without a vector, and build the index that ``source`` has, for cosine; without one, none."""
         assert isinstance(source, PostgresCollection), "create_like refuses others"
+        if self.table.place != source.table.place:
+            self.table.run(
+                "INSERT INTO {table} ({columns}) OVERRIDING SYSTEM VALUE SELECT {copied} FROM {source} AS s "
+                "WHERE s.{vector} IS NULL ON CONFLICT ({id}) DO NOTHING",
+                **self.table.names,
+                **self._others,
+                source=source.table.place,
+            )
         # The server goes on building for a client that was killed; the next one waits for it here.
         self.table.run("SELECT pg_advisory_lock($1)", self.table.oid)
         try:
             if source.table.index and not self.table.index:
-                self._build(source.table.index, live=self.table.place == source.table.place)
+                self.table.build_index(source.table.index, live=self.table.place == source.table.place)
             self.table.run("ANALYZE {table}", table=self.table.place)
         finally:
             self.table.run("SELECT pg_advisory_unlock($1)", self.table.oid)
-
-    def _build(self, like: VectorIndex, live: bool) -> None:
-        kind, most = self.table.vector.kind, INDEXED[self.table.vector.kind]
-        if self.table.dim > most:
-            logger.warning(
-                "%s gets no index: those of pgvector stop at %s dimensions for %s, and these are %s. Searches compare "
-                "with every row. Keep fewer directions, with n_components.",
-                *(self.address, f"{most:,}", kind, f"{self.table.dim:,}"),
-            )
-            return
-        for broken in self.table.indexes(self.table.vector.name):
-            self.table.run("DROP INDEX {index}", index=(broken.schema, broken.name))
-        ((memory,),) = self.table.run("SHOW maintenance_work_mem")
-        logger.info(
-            "building the index %s with maintenance_work_mem = %s; more memory makes it faster: "
-            "PGOPTIONS='-c maintenance_work_mem=2GB'",
-            *(like.method, memory),
-        )
-        options = [
-            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value))
-            for name, _, value in (option.partition("=") for option in like.options or [])
-        ]
-        self.table.run(
-            "CREATE INDEX {concurrently} ON {table} USING {method} ({vector} {operators}) {options}",
-            **self.table.names,
-            concurrently=sql.SQL("CONCURRENTLY" if live else ""),  # others write to the table
-            method=like.method,
-            operators=f"{kind}_cosine_ops",
-            options=sql.SQL("WITH ({})").format(sql.SQL(", ").join(options)) if options else sql.SQL(""),
-        )
 
     def search(
         self, queries: NDArray[np.float32], k: int, exact: bool = False

@@ -4,6 +4,7 @@ Names in statements go through ``psycopg.sql``. Placeholders are Postgres' own, 
 character like any other.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,12 +22,16 @@ with needs("psycopg, pgvector", "pgvector"):
     from psycopg import sql
     from psycopg.conninfo import make_conninfo
 
+logger = logging.getLogger("bertflow")
+
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 DEFAULTS = {"connect_timeout": "10", "application_name": "bertflow"}
 """Options of libpq where the address does not give them; the time is in seconds."""
 SECRETS = ("password", "sslpassword")
 VECTORS = ("vector", "halfvec")
 """The types of pgvector that hold dense vectors."""
+INDEXED = {"vector": 2000, "halfvec": 4000}
+"""Widest vectors that pgvector's indexes take."""
 INTEGERS = ("smallint", "integer", "bigint")
 """Types of ids that are given as numbers; others are given as text."""
 METRICS = {"cosine": "cosine", "ip": "dot", "l2": "euclidean"}
@@ -268,6 +273,37 @@ class PostgresTable:
         """The first index that compares vectors."""
         found = self.indexes(self.vector.name)
         return next((one for one in found if one.valid and one.operators.startswith(VECTORS)), None)
+
+    def build_index(self, like: VectorIndex, live: bool) -> None:
+        """Build an index like another one, for cosine; others may write to a table that is ``live`` meanwhile."""
+        kind, most = self.vector.kind, INDEXED[self.vector.kind]
+        if self.dim > most:
+            logger.warning(
+                "%s gets no index: those of pgvector stop at %s dimensions for %s, and these are %s. Searches compare "
+                "with every row. Keep fewer directions, with n_components.",
+                *(self.address, f"{most:,}", kind, f"{self.dim:,}"),
+            )
+            return
+        for broken in self.indexes(self.vector.name):
+            self.run("DROP INDEX {index}", index=(broken.schema, broken.name))
+        ((memory,),) = self.run("SHOW maintenance_work_mem")
+        logger.info(
+            "building the index %s with maintenance_work_mem = %s; more memory makes it faster: "
+            "PGOPTIONS='-c maintenance_work_mem=2GB'",
+            *(like.method, memory),
+        )
+        options = [
+            sql.SQL("{} = {}").format(sql.Identifier(name), sql.Literal(value))
+            for name, _, value in (option.partition("=") for option in like.options or [])
+        ]
+        self.run(
+            "CREATE INDEX {concurrently} ON {table} USING {method} ({vector} {operators}) {options}",
+            **self.names,
+            concurrently=sql.SQL("CONCURRENTLY" if live else ""),  # others write to the table
+            method=like.method,
+            operators=f"{kind}_cosine_ops",
+            options=sql.SQL("WITH ({})").format(sql.SQL(", ").join(options)) if options else sql.SQL(""),
+        )
 
     @property
     def names(self) -> dict[str, str | tuple[str, ...]]:
