@@ -133,15 +133,17 @@ def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
         **options: ``LoadOptions``.
 
     Raises:
-        UsageError: If a pooling, dtype, device, length or chunks cannot be used, or the model has no such layer.
+        UsageError: If a pooling, dtype, device, length, template or chunks cannot be used, or the model has no such
+            layer.
         DataError: If a model is missing.
     """
     from bertflow.encoder.chunks import Chunks
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.folders import open_model
-    from bertflow.encoder.length import require_length
+    from bertflow.encoder.length import require_length, without_weights
     from bertflow.encoder.model import DTYPES, resolve_device
-    from bertflow.encoder.pooling import parse_pooling
+    from bertflow.encoder.pooling import DENOISED, parse_pooling
+    from bertflow.encoder.template import Template, require_positions
 
     require_between(1, max_length=options.get("max_length"))
     if dtype := options.get("dtype"):
@@ -160,13 +162,16 @@ def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
         _no_encoder(str(name), place, False, {})
     if kind.open is _run:
         _require_calibrator(str(name), place)
-    length = options.get("max_length")
-    if kind.open is _transformer and not static and (pooling or length or chunks):
+    length, template = options.get("max_length"), options.get("template")
+    if kind.open is _transformer and not static and (pooling or length or chunks or template):
         folder = open_model(place)
         if pooling:
             folder.needed([pooling])
-        if length or chunks:
+        around = Template.around(folder, pooling or parse_pooling(folder.own_pooling()), template)
+        if length or chunks or around:
             require_length(folder, length, chunks, options.get("prompt"))
+        if pooling and pooling.tokens == DENOISED:
+            require_positions(without_weights(folder))
 
 
 def require_transformer(model: str | Path, revision: str | None = None) -> "ModelFolder":

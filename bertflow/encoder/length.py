@@ -38,12 +38,15 @@ def choose_length(folder: ModelFolder, model: PreTrainedModel, wanted: int | Non
         UsageError: If the model cannot read so many, or they are its special tokens alone.
     """
     longest = int(min(longest_input(model), folder.tokenizer.model_max_length))
-    if wanted is None:
-        return min(default, longest)
     shortest = folder.tokenizer.num_special_tokens_to_add() + 1
-    if not shortest <= wanted <= longest:
-        raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {wanted}.")
-    return wanted
+    if shortest > longest:
+        raise UsageError(
+            f"The template takes {shortest - 1} tokens with the special ones, this model reads {longest}. Shorten it."
+        )
+    length = min(default, longest) if wanted is None else wanted
+    if not shortest <= length <= longest:
+        raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {length}.")
+    return length
 
 
 def require_length(

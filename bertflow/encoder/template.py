@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 import torch
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
+from transformers import PreTrainedModel
 
 from bertflow.encoder.architecture import first_position
 from bertflow.encoder.folders import ModelFolder
@@ -86,7 +87,7 @@ class Template:
         own = tokenizer("a", return_special_tokens_mask=True)
         first, behind = own["special_tokens_mask"].index(0), own["special_tokens_mask"][::-1].index(0)
         parts = (part.replace(MASK, tokenizer.mask_token) for part in text.split(SENTENCE))
-        prefix, suffix = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts)
+        prefix, suffix = (tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"] for part in parts)
         before = (*own["input_ids"][:first], *prefix)
         after = (*suffix, *own["input_ids"][len(own["input_ids"]) - behind :])
         place = (*before, *after).index(tokenizer.mask_token_id)
@@ -110,11 +111,7 @@ class Template:
         Raises:
             UsageError: If the model cannot be told positions.
         """
-        if "position_ids" not in inspect.signature(stack.model.forward).parameters:
-            raise UsageError(
-                f"The pooling {DENOISED} needs a model that can be told positions, and one of type "
-                f"{stack.model.config.model_type} cannot. Use mask."
-            )
+        require_positions(stack.model)
         ids = torch.tensor([*self.before, *self.after], device=lengths.device).expand(len(lengths), -1)
         places = torch.arange(len(self), device=lengths.device) + first_position(stack.model)
         behind = torch.arange(len(self), device=lengths.device) >= len(self.before)
@@ -122,6 +119,19 @@ class Template:
         states = stack.read(ids, torch.ones_like(ids, dtype=torch.bool), sorted({*layers}), position_ids=positions)
         found = torch.stack([states[layer][:, self.mask_at].float() for layer in layers])
         return found * (lengths > 0)[:, None]  # an empty sentence is the template by itself, not nothing
+
+
+def require_positions(model: PreTrainedModel) -> None:
+    """Refuse a model that cannot be told positions, which ``denoised-mask`` needs; its weights are not.
+
+    Raises:
+        UsageError: If it cannot.
+    """
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        raise UsageError(
+            f"The pooling {DENOISED} needs a model that can be told positions, and one of type "
+            f"{model.config.model_type} cannot. Use mask."
+        )
 
 
 def told(

@@ -4,7 +4,8 @@
     MRR   mean over queries of 1 / rank of the first right text
 
 Queries without a right or without a wrong candidate say nothing of a ranking, and are left out and counted: the "clean"
-convention of TREC-QA. Ties are counted against the system: among equal scores the wrong texts come first.
+convention of TREC-QA. Ties are counted against the system: among equal scores the wrong texts come first. A candidate
+that stands in its list twice counts twice, as there; how many do is said.
 
 Source: Wang, Smith & Mitamura 2007, D07-1003, for the data and both measures; Rao, He & Lin 2016,
 doi:10.1145/2983323.2983872, section 4.1, for "clean" against "raw", which differ by several points.
@@ -31,6 +32,13 @@ def candidate_figures(pairs: Pairs, sides: Sides, similarity: str, resamples: in
         DataError: If no query has both a right and a wrong candidate.
     """
     lists = lists_of(pairs)
+    labelled = set(zip(pairs.first, pairs.second, pairs.target.tolist(), strict=True))
+    distinct = {candidate[:2] for candidate in labelled}
+    if twice := len(pairs) - len(distinct):
+        logger.warning(
+            "%s: %d candidates stand in their list more than once, and count each time; %d have both labels.",
+            *(pairs.task, twice, len(labelled) - len(distinct)),
+        )
     scores = [SIMILARITIES[similarity].paired(first, second) for _, first, second in sides]
     ranks = [[right_places(row[at], pairs.target[at]) for at in lists] for row in scores]
     by_query = {

@@ -47,6 +47,10 @@ ENCODER = {
     "--max_length 9999": "max_length must be from 3 to 64 tokens for this model, got 9999",
     "--chunks tokens:9999": "A chunk of 9999 tokens is wanted, but max_length=64 has room for 62",
     "--chunks nonsense": "Chunks are spelled tokens or sentences",
+    "--template {}[MASK]": "A template is for the poolings mask and denoised-mask, not mean",
+    "--pooling mask --template {}": "A template holds {} and [MASK] once each",
+    "--pooling mask --template [MASK]{}[MASK]": "A template holds {} and [MASK] once each",
+    "--pooling mask --max_length 9": "max_length must be from 11 to 64 tokens for this model, got 9",
     "--revision x": "A revision ('x') is for hub ids",
 }
 """Options of the encoder that cannot be used -> a part of what is said."""

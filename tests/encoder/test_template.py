@@ -10,6 +10,7 @@ from bertflow import TransformerEncoder
 from bertflow.encoder.template import DEFAULT
 from bertflow.encoder.words import of_words
 from bertflow.errors import UsageError
+from bertflow.opening import require_openable
 
 SENTENCES = ["the cat sleeps .", "a dog", "the big red house in the garden . the man sings", "a"]
 TEMPLATES = {"mask behind": "the {} in [MASK] .", "mask before": "[MASK] : {} and"}
@@ -167,13 +168,25 @@ def test_a_model_without_a_mask_is_refused(tiny_bert, tmp_path):
     tokenizer.save_pretrained(tmp_path / "plain")
     AutoModel.from_pretrained(tiny_bert).save_pretrained(tmp_path / "plain")
     (tmp_path / "plain" / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
-    with pytest.raises(UsageError, match="has no mask token"):
-        TransformerEncoder(tmp_path / "plain", "mask")
+    for check in (TransformerEncoder, require_openable):
+        with pytest.raises(UsageError, match="has no mask token"):
+            check(tmp_path / "plain", pooling="mask")
 
 
 def test_a_template_that_leaves_no_room_is_refused(tiny_bert):
     with pytest.raises(UsageError, match="max_length must be from 6 to 64"):
         TransformerEncoder(tiny_bert, "mask", template="the {} [MASK] .", max_length=5)
+
+
+@pytest.mark.parametrize("max_length", [None, 64])
+def test_a_template_longer_than_the_model_reads_is_refused_before_weights(tiny_bert, max_length):
+    words = "big " * 70
+    for check in (TransformerEncoder, require_openable):
+        with pytest.raises(UsageError) as refused:
+            check(tiny_bert, pooling="mask", template=f"{words}{{}} [MASK]", max_length=max_length)
+        assert str(refused.value) == (
+            "The template takes 73 tokens with the special ones, this model reads 64. Shorten it."
+        )
 
 
 def test_another_encoder_has_no_mask_to_read(tiny_bert):

@@ -12,6 +12,7 @@ from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs, load_pairs
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.candidate_lists import average_precision, lists_of, right_places
+from bertflow.similarity import SIMILARITIES
 
 from .conftest import WORDS, ToyEncoder
 
@@ -42,6 +43,20 @@ def test_precision_is_that_of_scikit_learn():
         scores = rng.normal(size=n)
         found = average_precision(right_places(scores, labels))
         assert found == pytest.approx(average_precision_score(labels, scores))
+
+
+def test_candidates_that_stand_there_twice_count_twice_and_are_said(caplog):
+    texts, labels = (*WORDS[:1] * 2, WORDS[1], *WORDS[2:3] * 2), np.array([1, 1, 0, 0, 1])
+    pairs = Pairs("trec", (WORDS[3],) * 5, texts, labels, "candidates", source="trec.tsv")
+    found = {
+        row.metric: row.value for row in bertflow.evaluate_retrieval({"it": ToyEncoder()}, pairs, resamples=0).rows
+    }
+    assert caplog.messages == [
+        "trec: 2 candidates stand in their list more than once, and count each time; 1 have both labels."
+    ]
+    encoder = ToyEncoder()
+    cosines = SIMILARITIES["cosine"].paired(encoder.encode([WORDS[3]] * 5), encoder.encode(texts))
+    assert found["map"] == pytest.approx(average_precision(right_places(cosines, labels)))
 
 
 def test_scores_are_means_over_queries_that_have_both(candidates, caplog):
