@@ -307,3 +307,27 @@ def test_an_open_collection_stays_open(job):
         assert bertflow.search(asked, "the dog", k=2).hits == asked.search("the dog", 2)
         assert bertflow.describe_index(asked).address == DONE
         assert len(asked) == 48
+
+
+def test_a_table_of_lancedb_is_calibrated_and_asked(tmp_path, tiny_bert, monkeypatch):
+    lancedb = pytest.importorskip("lancedb", reason="no LanceDB: lancedb is not installed")
+    monkeypatch.chdir(tmp_path)
+    encoder = bertflow.TransformerEncoder(tiny_bert, device="cpu")
+    encoder.save("raw")
+    x = encoder.encode(TEXTS)
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    rows = zip(IDS, TEXTS, x, strict=True)
+    lancedb.connect("db").create_table("docs", [{"id": name, "text": text, "vector": one} for name, text, one in rows])
+    made = bertflow.reindex(
+        "lancedb:db/docs", "lancedb:db/done", calibrator="whitening(6)", model="raw", progress=False
+    )
+    calibrated = bertflow.load(made.folder / "query-encoder", device="cpu")
+    pairs = Pairs("own", tuple(QUESTIONS), tuple(TEXTS), kind="retrieval")
+    report = evaluate_retrieval({"raw": encoder, "whitened": calibrated}, pairs, resamples=0)
+    theirs = {row.system: row.value for row in report.rows if row.metric == "hit@1"}
+    scores = bertflow.evaluate_search(made.folder, LABELS, resamples=0, device="cpu")
+    mine = [row["value"] for row in scores.rows if row["metric"] == "hit@1"]
+    assert mine == pytest.approx([theirs["raw"], theirs["whitened"]], abs=1e-3)
+    assert bertflow.search(made.folder, TEXTS[5], k=1, device="cpu").hits[0].text == TEXTS[5]
+    with pytest.raises(DataError, match="holds vectors of width 6, but"):
+        bertflow.search("lancedb:db/done", TEXTS[5], model="raw", device="cpu")
