@@ -183,6 +183,7 @@ def main() -> None:
     """Fit, choose, score, write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text and encoders")
+    parser.add_argument("--texts", nargs="+", help="only these")
     parser.add_argument("--resamples", type=int, default=300)
     parser.add_argument("--output", type=Path, default=HERE / "likely.json", help="and the same with .md")
     options = parser.parse_args()
@@ -195,11 +196,15 @@ def main() -> None:
     assert evidence is not None, "there are enough of them"
     captions: Text = [[sentence] for sentence in tuning.sentences]
     texts = {**read_texts(options.data_dir), "captions": captions}
-    rows: list[dict[str, Any]] = []
+    # What an interrupted run wrote is kept.
+    rows: list[dict[str, Any]] = json.loads(options.output.read_text())["rows"] if options.output.exists() else []
+    done = {(row["text"], row["layers"].split()[0]) for row in rows}
     for text_name, text in texts.items():
         fitted = split(text, seed=0)[0][:FITTED]
         for encoder, folder in folders.items():
             begin = time.perf_counter()
+            if (text_name, encoder) in done or (options.texts and text_name not in options.texts):
+                continue
             found = measured(encoder, folder, fitted, tuning, evidence, options.resamples)
             rows += [{"text": text_name, **one} for one in found]
             options.output.write_text(json.dumps({"resamples": options.resamples, "rows": rows}, indent=1) + "\n")

@@ -130,8 +130,11 @@ def fit_candidates(
         for row, pooling in rows.items():
             encoder = source.pooled(pooling, sentences)
             if row.calibrator == "flow" and row.value == "auto":
-                preset = FlowCalibrator(random_state=seed, purpose=purpose)
-                systems[row.spelling] = CalibratedEncoder(encoder, preset.fit_sentences(encoder, sentences))
+                # The encoder itself, which gives the plain mean that the preset looks at as well.
+                preset = FlowCalibrator(random_state=seed, purpose=purpose).fit_sentences(
+                    source.encoders[pooling], sentences
+                )
+                systems[row.spelling] = CalibratedEncoder(encoder, preset)
             elif row.calibrator == "flow":
                 if pooling not in flows:
                     flow = FlowCalibrator(n_components="all", random_state=seed)

@@ -264,10 +264,11 @@ class Judgement:
         on = f"On {len(self.evidence.judging):,} {kind.title} that nothing was fitted on or chosen by, "
         if self.evidence.asked:
             on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title}, which chose it, "
-            corrected = "more" if self.proves else "no more"
+            if proven(gain) and not self.proves:
+                said += f", but no more than chance for the best of {len(self._candidates)}"
             said += (
-                f", {corrected} than chance for the best of {len(self._candidates)}. These are the pairs on which the "
-                "candidates differ most, so the difference counts: a score on them is none on other pairs"
+                ". These are the pairs on which the candidates differ most, so the difference counts: a score on them "
+                "is none on other pairs"
             )
         return f"{on}{chosen} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
 

@@ -39,7 +39,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "both": ("soft-sif",),
 }
 """By purpose, the pooling that goes with its preset. Docstring pairs may choose between two only for search, which they
-measure: for similarity their choice cost up to 4.4 points on captions (benchmarks/likely.md)."""
+measure: for similarity their choice cost up to 4 points on captions (benchmarks/likely.md)."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (

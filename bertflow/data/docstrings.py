@@ -13,6 +13,7 @@ import ast
 import gc
 import inspect
 import logging
+import os
 import platform
 import re
 import sysconfig
@@ -194,7 +195,11 @@ def _source_files() -> Iterator[Path]:
     specs = [spec for module in PACKAGES if (spec := find_spec(module))]
     places = chain.from_iterable(spec.submodule_search_locations or () for spec in specs)
     for root in map(Path, [sysconfig.get_path("stdlib"), *places]):
-        yield from sorted(path for path in root.rglob("*.py") if not LEFT_OUT & set(path.relative_to(root).parts))
+        found: list[Path] = []
+        for folder, inside, files in os.walk(root):
+            inside[:] = [name for name in inside if name not in LEFT_OUT]  # os.walk does not go there then
+            found += [Path(folder, name) for name in files if name.endswith(".py")]
+        yield from sorted(found)
 
 
 def paragraphs(docstring: str) -> Iterator[str]:

@@ -643,3 +643,12 @@ def test_a_plain_bert_and_plain_lines_give_a_better_encoder(shared_data, tmp_pat
     report = score_sets(systems, [load_sts("tuning", shared_data / "sts").sample(2500, seed=0)], resamples=0)
     raw, after = (report.value(name, "tuning", "mean") for name in systems)
     assert after - raw >= 0.08
+
+
+def test_flow_auto_is_the_preset_of_the_purpose(encoder, monkeypatch):
+    made = fix_candidates.FlowCalibrator
+    monkeypatch.setattr(fix_candidates, "FlowCalibrator", lambda **how: made(**{"trainer": {"max_steps": 2}, **how}))
+    how = {"candidates": "sif+flow(auto)", "purpose": "search", "resamples": 100}
+    (flow,) = (one for name, one in bertflow.fix(encoder, plain_lines(400), **how).systems.items() if name != "raw")
+    assert flow.calibrator.recorded()["preset"] == "search-2"
+    assert flow.describe()["pooling"].startswith("sif")
