@@ -59,7 +59,8 @@ def measured(material: Material, x: Vectors, spread: float) -> list[float]:
 
 def to_markdown(found: Mapping[str, Mapping[str, Mapping[str, list[float]]]]) -> str:
     """A table for each set of tasks and model."""
-    parts = [f"Template: `{DEFAULT}`. Fitted on the scored sentences, no labels; the flow with one seed. {ABSENT}"]
+    fit = "Fitted on the scored sentences, no labels; one seed of the flow."
+    parts = [f"One template, not chosen: `{DEFAULT}`. {fit} {ABSENT}"]
     for tasks, models in found.items():
         for name, rows in models.items():
             parts += ["", f"## {NAMES[name]}, {tasks}", "", *table("pooling", COLUMNS, rows, "{:.2f}".format)]

@@ -198,7 +198,8 @@ def rows_of(start: str, seeds: list[dict[str, Any]]) -> list[tuple[str, ...]]:
 def to_markdown(results: Mapping[str, Any]) -> str:
     """The tables."""
     lines = ["| on tuning | steps | held-out loss | right | Spearman | 95 % |", "|---|---:|---:|---:|---:|---|"]
-    for name, row in results["candidates"].items():
+    for name in sorted(results["candidates"], key=[*CANDIDATES, *results["candidates"]].index):
+        row = results["candidates"][name]
         columns = [str(row.get(key, "-")) for key in ("steps", "held_out_loss", "held_out_right")]
         mark = " (chosen)" if name in results["chosen"].values() else ""
         low, high = row["ci"]
