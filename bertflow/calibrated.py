@@ -17,12 +17,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
+from bertflow.calibration.likeness import require_alike, require_lengths
+from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import require_finite
+from bertflow.progress import at_level
 from bertflow.records import read_record, write_record
 
 logger = logging.getLogger("bertflow")
@@ -49,7 +52,10 @@ class CalibratedEncoder(AbstractEncoder):
     Raises:
         UsageError: If the arguments are something else.
         DataError: If the calibrator was fitted for another width, or on embeddings of another encoder: one that differs
-            in weights, pooling, prompt or ``max_length``.
+            in weights, pooling, prompt or ``max_length``. Of a calibrator that was fitted on bare vectors the encoder
+            is not known: then 26 short sentences are embedded once, and refused if their lengths, or their mean, sizes
+            and spectrum, are clearly others (``bertflow.calibration.likeness``). Another pooling of the same encoder
+            may be too similar for that.
     """
 
     calibrator: AbstractCalibrator
@@ -68,6 +74,8 @@ class CalibratedEncoder(AbstractEncoder):
                 "Use the encoder that it was fitted on, fit again, or give force=True.",
                 force,
             )
+        elif not force:
+            _require_alike(encoder, calibrator)
         self.encoder = encoder
         self.calibrator = calibrator
 
@@ -160,7 +168,9 @@ class CalibratedEncoder(AbstractEncoder):
         folder = Path(folder)
         read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
         encoder = TransformerEncoder(folder / "encoder", device=device, **options)
-        calibrated = cls(encoder, load_calibrator(folder / "calibrator"), force)
+        calibrator = load_calibrator(folder / "calibrator")
+        known = calibrator.provenance is not None or bool(options)  # what was saved together was compared then
+        calibrated = cls(encoder, calibrator, force or not known)
         calibrated.recipe = {"model": str(folder), "device": device, **options}
         return calibrated
 
@@ -185,6 +195,23 @@ def encode_systems(
             raw[key] = encode(sentences, progress=progress)
         embeddings[name] = system.calibrate(raw[key])
     return embeddings
+
+
+def _require_alike(encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> None:
+    """Refuse an encoder whose embeddings are clearly not of the space of bare vectors that a calibrator was fitted on.
+
+    Raises:
+        DataError: With what differs, and by how much.
+    """
+    with at_level(logging.ERROR, "bertflow"):  # words that it does not know are no news here
+        rows, moments = encoder.encode_document(list(PLAIN), progress=False), calibrator.moments_
+    require_lengths(rows, moments)
+    require_alike(
+        rows,
+        moments,
+        f"The calibrator is for the encoder that made the {moments.n:,} bare vectors that it was fitted on",
+        "Use that encoder and pooling, or give force=True.",
+    )
 
 
 def _require_order(encoder: object, calibrator: object) -> None:

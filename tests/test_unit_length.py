@@ -4,7 +4,6 @@ A cosine collection of a vector database holds rows of unit length, and an encod
 their own. Whitening that was fitted on the first found 0.45 % of answers for queries like the second.
 """
 
-import asyncio
 import json
 
 import numpy as np
@@ -41,9 +40,7 @@ from bertflow.files import file_sha256
 from bertflow.integrations.langchain import BertflowEmbeddings
 from bertflow.moments import Moments
 from bertflow.records import write_record
-from bertflow.serve.batching import Batcher
 from bertflow.serve.model import ServedModel
-from bertflow.serve.protocol import Limits
 
 STEPS = {"max_steps": 3, "accelerator": "cpu"}
 CLOSED = [Center(), Standardize(), AllButTheTop(2), Whitening(), Whitening(3), Ridge(), TwoBand(), Blocks(blocks=2)]
@@ -216,11 +213,7 @@ def test_an_encoder_with_it_embeds_as_the_database_is(systems, text, kind, tmp_p
 def test_a_server_with_it_embeds_as_the_database_is(systems, text, tmp_path):
     system, documents = systems["whitening"]
     system.save(tmp_path / "saved")
-    batcher = Batcher(ServedModel(str(tmp_path / "saved"), "cpu"), Limits())
-    try:
-        found, _ = asyncio.run(batcher.answer("query", text[:5]))
-    finally:
-        batcher.close()
+    (found,) = ServedModel(str(tmp_path / "saved"), "cpu").embed("query", [text[:5]], lambda role, raw: None)
     np.testing.assert_allclose(found, documents[:5], atol=1e-4)
 
 

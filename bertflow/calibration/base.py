@@ -39,6 +39,7 @@ from torch import Tensor
 from typing_extensions import TypedDict
 
 from bertflow.bands import UnitMap
+from bertflow.calibration.likeness import require_lengths
 from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_map
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
@@ -207,8 +208,13 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self.map.dim_out
 
     def transform(self, X: ArrayLike) -> NDArray[np.floating]:
-        """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64."""
-        return self._mapped(self.map.forward, self._validated(X, reset=False))
+        """Calibrate rows (n, dim_in) -> (n, dim_out); float32 stays float32, float64 stays float64.
+
+        Rows that all have unit length are refused where those of the fit were far from it (``DataError``).
+        """
+        forward, x = self.map.forward, self._validated(X, reset=False)
+        require_lengths(x, self.moments_)
+        return self._mapped(forward, x)
 
     def inverse_transform(self, X: ArrayLike) -> NDArray[np.floating]:
         """Back to raw embeddings (n, dim_out) -> (n, dim_in); directions that were left out come back as their mean.

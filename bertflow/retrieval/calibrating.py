@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
 from bertflow.calibration.calibrators import AbstractClosedForm, AllButTheTop, Center, Standardize
+from bertflow.calibration.likeness import require_alike
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import AbstractTokenEncoder
@@ -137,6 +138,26 @@ def with_own(storage: Storage, encoder: SentenceEncoder) -> SentenceEncoder:
         for name, content in files.items():
             (Path(folder) / name).write_bytes(content)
         return CalibratedEncoder(encoder, load_calibrator(folder))
+
+
+def with_another(storage: Storage, encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> CalibratedEncoder:
+    """A raw encoder with a calibrator; of one that was fitted on bare vectors the embeddings of an index are compared.
+
+    Raises:
+        DataError: If it was fitted for another width or encoder, or on vectors of clearly other lengths.
+    """
+    if calibrator.provenance is not None:
+        return CalibratedEncoder(encoder, calibrator)
+    made, numbers = CalibratedEncoder(encoder, calibrator, force=True), storage.numbers()[:ROWS].tolist()
+    if numbers:
+        require_alike(
+            storage.vectors(numbers, raw=True),
+            calibrator.moments_,
+            f"The calibrator is for vectors by one encoder, and those in {storage.path} should be by the same",
+            "Fit it again, on embeddings by the encoder of the index.",
+            any_text=True,
+        )
+    return made
 
 
 def kept_counts(storage: Storage) -> NDArray[np.int64] | None:

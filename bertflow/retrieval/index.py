@@ -18,7 +18,6 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
@@ -36,6 +35,7 @@ from bertflow.retrieval.calibrating import (
     fit_own,
     require_enough,
     require_own,
+    with_another,
     with_own,
 )
 from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank, require_questions
@@ -217,7 +217,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             DataError: If the calibrator was fitted for another width, encoder or pooling.
         """
         raw = self.encoder.raw
-        self.encoder = raw if calibrator is None else CalibratedEncoder(raw, calibrator)
+        self.encoder = raw if calibrator is None else with_another(self._storage, raw, calibrator)
         self._recalibrate()
 
     def fit(self, calibrator: str) -> None:

@@ -3,7 +3,7 @@
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.calibration.calibrators import AbstractClosedForm
+from bertflow.calibration.likeness import require_alike, require_lengths
 from bertflow.data.corpus import placed_sentences
 from bertflow.data.skipping import leave_out, skipping, usable_rows
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
@@ -29,6 +30,9 @@ from bertflow.training.purpose import Purpose
 from bertflow.training.recipe import Recipe, preset_for, resolve
 
 logger = logging.getLogger("bertflow")
+
+COMPARED = 1024
+"""Vectors that are compared with those of the fit."""
 
 
 def open_source(store: str | Path | None, vectors: str | Path | None, column: str | None) -> Source:
@@ -137,7 +141,10 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
             f"{folder} expects embeddings of size {calibrator.dim_in}, but the rows of {path_of(source)} have "
             f"{source.dim}. Were both made with the same encoder and pooling?"
         )
-    if isinstance(source, Vectors) or bare:
+    if bare:
+        return
+    if isinstance(source, Vectors):
+        _require_alike(calibrator, folder, source)
         return
     if calibrator.provenance is None:
         raise DataError(
@@ -151,6 +158,15 @@ def require_same(calibrator: AbstractCalibrator, folder: Path, source: Source, b
         "Fit on this store, or add --bare.",
         other=f"{source.folder} holds those by",
     )
+
+
+def _require_alike(calibrator: AbstractCalibrator, folder: Path, source: Vectors) -> None:
+    """Compare the first vectors with those of the fit; a row that is none is refused, or left out, when it is read."""
+    with suppress(RowError, StopIteration):
+        first = next(source.blocks(COMPARED))
+        require_lengths(first, calibrator.moments_)
+        what = f"{folder} is for vectors by one encoder, and those of {source.path} should be by the same"
+        require_alike(first, calibrator.moments_, what, "Fit on these, or add --bare.", any_text=True)
 
 
 def _calibrated_recipe(calibrator: AbstractCalibrator, folder: Path, store: EmbeddingStore) -> dict[str, Any]:

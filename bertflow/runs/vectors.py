@@ -303,7 +303,7 @@ def transform(
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
-        bare: Take a store's rows as bare vectors: do not compare encoder and pooling.
+        bare: Take any rows of the right width: compare neither encoder and pooling, nor what vectors look like.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Returns:

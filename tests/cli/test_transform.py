@@ -389,3 +389,30 @@ def test_one_file_is_written_by_one_rank(npy, tmp_path, capsys, monkeypatch):
     assert refused(capsys, npy, tmp_path / "z.npy", code=2) == (
         "One file is written by one process. Run it alone, or name a folder for a store."
     )
+
+
+def test_rows_of_unit_length_and_those_before_are_mapped_to_the_same(tmp_path, npy, calibrator):
+    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
+    np.save(tmp_path / "unit.npy", unit)
+    Whitening(5).fit(unit).save(tmp_path / "of_unit")
+    assert transform(npy, tmp_path / "z.npy", calibrator="of_unit") == 0
+    assert transform(tmp_path / "unit.npy", tmp_path / "zz.npy", calibrator="of_unit") == 0
+    np.testing.assert_allclose(read(tmp_path / "z.npy"), read(tmp_path / "zz.npy"), atol=1e-4)
+
+
+def test_rows_of_unit_length_are_refused_by_a_calibrator_of_longer_ones(tmp_path, capsys, calibrator):
+    np.save(tmp_path / "unit.npy", X / np.linalg.norm(X, axis=1, keepdims=True))
+    for more in ((), ("--bare",)):
+        message = refused(capsys, tmp_path / "unit.npy", tmp_path / "z.npy", *more)
+        assert "rows have unit length, but the calibrator was fitted on rows" in message
+    assert not (tmp_path / "z.npy").exists()
+
+
+def test_rows_of_other_lengths_are_refused_unless_they_are_bare(tmp_path, capsys):
+    np.save(tmp_path / "far.npy", 9 * X)
+    message = refused(capsys, tmp_path / "far.npy", tmp_path / "z.npy")
+    assert message.startswith(
+        f"{tmp_path / 'c'} is for vectors by one encoder, and those of {tmp_path / 'far.npy'} should"
+    )
+    assert message.endswith("times as long. Fit on these, or add --bare.")
+    assert transform(tmp_path / "far.npy", tmp_path / "z.npy", "--bare") == 0
