@@ -268,6 +268,7 @@ OTHERS = {
     "TransformerEncoder": "takes counts of tokens, in tests/encoder/test_learned.py",
     "TransformerEncoder.padded": "takes numbers of tokens",
     "export_encoder": "writes the encoders of this package alone, which refuse such embeddings when they make them",
+    "reindex": "reads rows out of a database, and refuses them by their id in tests/runs/test_reindexing.py",
     "fix": "reads the text once by ``encode`` of an encoder of this package, in tests/advise",
 }
 """Those that take an array or an encoder and give no number that depends on its rows."""

@@ -92,7 +92,7 @@ def _sampled(
         rows = source.read(part)
         draws = np.random.default_rng([seed, number]).random(len(rows))
         places, bad = _usable(rows)
-        refuse(source, bad)
+        refuse_rows(source, bad)
         if drawn := [at for at in places if draws[at] < share]:
             yield rows.vectors[drawn]
         advance(len(rows))
@@ -110,7 +110,7 @@ def _listed(rows: CollectionRows, bad: Iterable[tuple[int, str]]) -> Bad:
     return [(rows.ids[at], reason) for at, reason in sorted(bad)]
 
 
-def refuse(source: AbstractCollection, bad: Bad) -> None:
+def refuse_rows(source: AbstractCollection, bad: Bad) -> None:
     """Refuse rows, unless bad rows are left out.
 
     Raises:
@@ -131,7 +131,7 @@ def calibrated(
     places, bad = _usable(rows)
     z, refused = usable_rows(lambda x: _with_directions(fitted.transform(x)), rows.vectors[places], fitted.dim_out)
     bad = [*bad, *_listed(rows, ((places[at], reason) for at, reason in refused.items()))]
-    refuse(source, bad)
+    refuse_rows(source, bad)
     kept = [place for at, place in enumerate(places) if at not in refused]
     return rows.kept(kept, z.astype(np.float32, copy=False)), bad
 
@@ -142,7 +142,7 @@ def _with_directions(z: NDArray[np.floating]) -> NDArray[np.floating]:
     return z
 
 
-def verify(
+def verify_target(
     source: AbstractCollection,
     target: AbstractCollection,
     parts: Sequence[Part],

@@ -24,7 +24,7 @@ from bertflow.export import export_encoder
 from bertflow.progress import Advance, bar, place
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Switch
-from bertflow.runs.collected import Asked, calibrated, fitted_to, refuse, verify
+from bertflow.runs.collected import Asked, calibrated, fitted_to, refuse_rows, verify_target
 from bertflow.runs.reindexing import CALIBRATOR, ENCODER
 from bertflow.store.build import POLL, locked
 
@@ -193,7 +193,7 @@ class Job:
         parts, (rank, world) = self.record.parts, place()
         noted = {number: _noted(self._done(number)) for number in range(len(parts)) if self._done(number).exists()}
         for one in noted.values():
-            refuse(self.source, one.bad)
+            refuse_rows(self.source, one.bad)
         kept = sum(one.rows for one in noted.values())
         left = sorted(set(range(len(parts))) - noted.keys(), key=lambda number: ((number - rank) % world, number))
         with bar(self.record.n, "calibrating", self.progress, "rows") as advance:
@@ -231,7 +231,7 @@ class Job:
             return
         self.target.finish(self.source)
         least = record.n - self.left_out
-        verified, distance = verify(self.source, self.target, record.parts, range(least, record.n + 1), fitted)
+        verified, distance = verify_target(self.source, self.target, record.parts, range(least, record.n + 1), fitted)
         self._require_unchanged()
         self._write(replace(record, finished=True, verified=verified, distance=distance))
 
