@@ -1,9 +1,17 @@
 """What every collection of a database does: the same checks for each kind, on real databases."""
 
+import random
+import subprocess
+import sys
+import time
+
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.errors import DataError
+
+COMMAND = "from bertflow.cli import main; import sys; sys.exit(main(sys.argv[1:]))"
 
 MAP = np.random.default_rng(1).normal(size=(8, 4)).astype(np.float32)
 """Stands for a calibrator."""
@@ -101,3 +109,30 @@ def test_a_collection_that_is_missing_is_an_error_in_one_line(database, opened):
     with pytest.raises(DataError, match=r"doc\b.* (does not exist|is missing)") as refused:
         _ = missing.facts
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.slow
+def test_a_job_that_is_killed_again_and_again_ends_the_same(database, opened, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    x = np.random.default_rng(3).normal(size=(2000, 8)).astype(np.float32)
+    source, ids = database.make("docs", x)
+    target, draw = database.address("docs2"), random.Random(0)
+    words = ["reindex", source, target, "--calibrator", "whitening(4)", "--part_rows", "10", "--output", "job"]
+    call = [sys.executable, "-c", COMMAND, *words]
+    for _ in range(4):
+        process = subprocess.Popen(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        before, more = len(list(tmp_path.glob("job/done/*.json"))), draw.randint(1, 30)
+        while process.poll() is None and len(list(tmp_path.glob("job/done/*.json"))) < before + more:
+            time.sleep(0.001)
+        time.sleep(draw.random() / 100)
+        process.kill()
+        _, said = process.communicate()
+        assert process.returncode < 0, said
+    last = subprocess.run(call, capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    assert "of them there already" in last.stdout
+    first, second = opened(source), opened(target)
+    assert second.facts.n == first.facts.n == len(ids)
+    fitted = bertflow.load_calibrator("job/calibrator")
+    np.testing.assert_allclose(unit(second.vectors_of(ids)), unit(fitted.transform(first.vectors_of(ids))), atol=1e-5)
+    assert second.fetch(ids) == first.fetch(ids)
