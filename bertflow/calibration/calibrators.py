@@ -11,6 +11,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from bertflow.training.fitting import FittedFlow
 
 
+_DENSITIES: "WeakKeyDictionary[AbstractDensity, tuple[tuple[Any, Any], Any]]" = WeakKeyDictionary()
+"""What each was fitted to, and its density: the eigenvectors behind it take longer than a text."""
+
+
 class AbstractDensity(AbstractCalibrator):
     """A calibrator that is a density: it can say how likely a row is."""
 
@@ -44,9 +49,11 @@ class AbstractDensity(AbstractCalibrator):
         length: right to compare rows, but not a density on the sphere.
         """
         x = self._validated(X, reset=False)
-        self.map  # noqa: B018 - not fitted is said here, before the moments are missed
-        density = self._density()
-        return self._mapped(lambda rows: density.log_prob(unit(rows) if self.moments_.unit else rows), x)
+        fitted = self.map, self.moments_  # not fitted is said here
+        kept = _DENSITIES.get(self)
+        if kept is None or any(one is not other for one, other in zip(kept[0], fitted, strict=True)):
+            kept = _DENSITIES[self] = fitted, self._density()
+        return self._mapped(lambda rows: kept[1].log_prob(unit(rows) if self.moments_.unit else rows), x)
 
     def score(self, X: ArrayLike, y: None = None) -> float:
         """Mean log density of the rows, in nats."""
