@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from material import MIXTURE, Vectors
+from material import FIRST_OF_EACH_LINE, MIXTURE, Vectors
 
 from bertflow.bands import UnitMap
 from bertflow.calibrated import CalibratedEncoder
@@ -46,7 +46,7 @@ from bertflow.moments import Moments
 from bertflow.serve.model import ServedModel
 
 HERE = Path(__file__).parent
-PAIRS, ROWS = 2_000, 500
+PAIRS, ROWS = 2_000, 200
 """Questions of the trap; rows of a fit of the second part."""
 POOLINGS = ("mean(0)", "mean(1,2)", "mean(3)", "mean", "cls(3)", "cls", "max", "max(3)")
 NARROW: Mapping[str, str] = {
@@ -116,12 +116,12 @@ def _tensor(x: Vectors) -> Any:
     return torch.from_numpy(x)
 
 
-def texts_of(data_dir: Path) -> dict[str, list[str]]:
+def kinds_of_text(data_dir: Path) -> dict[str, list[str]]:
     """Kinds of text, the narrow ones last."""
     drawn = np.random.default_rng(0)
     found = {"docstrings": list(docstring_corpus(0, ROWS)[0])}
     for kind, files in MIXTURE.items():
-        read = load_sentences(data_dir / files[-1])
+        read = load_sentences(data_dir / files[-1], ["1"] if files[-1] in FIRST_OF_EACH_LINE else None)
         found[kind] = [read[row] for row in drawn.permutation(len(read))[:ROWS]]
     for kind, form in NARROW.items():
         numbers = drawn.permutation(10_000)[:ROWS]
@@ -175,6 +175,8 @@ def to_markdown(found: Mapping[str, Any]) -> str:
     """Both tables."""
     lines = ["| documents and queries | hit@1 x 100 |", "| --- | --- |"]
     lines += [f"| {row['what']} | {row['hit@1']} |" for row in found["trap"]]
+    if "told apart" not in found:
+        return "\n".join(lines) + "\n"
     lines += ["", "| fitted on, and paired with | pairs | refused | warned | average: least, 5 %, median, 95 %, most |"]
     lines += ["| --- | --- | --- | --- | --- |"]
     for row in found["told apart"]:
@@ -195,8 +197,9 @@ def main() -> None:
     folders = [embedded_encoder(), str(options.data_dir / "encoders" / "mlm-4x256"), *options.encoders]
     found: dict[str, Any] = {"encoder": encoder.describe()["encoder"], "pairs": PAIRS, "rows": ROWS}
     found["trap"] = trap(encoder)
-    print(*found["trap"], sep="\n", flush=True)
-    found["told apart"] = told_apart(folders, texts_of(options.data_dir))
+    write_json(HERE / "unit_length.json", found)
+    write_text(HERE / "unit_length.md", to_markdown(found))
+    found["told apart"] = told_apart(folders, kinds_of_text(options.data_dir))
     write_json(HERE / "unit_length.json", found)
     write_text(HERE / "unit_length.md", to_markdown(found))
     print(to_markdown(found))
