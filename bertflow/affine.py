@@ -15,6 +15,7 @@ directions are left out, counted, and said.
 import math
 import warnings
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -49,6 +50,7 @@ class AffineMap(nn.Module):
         for name, array in (("shift", shift), ("weight", weight), ("inverse_weight", inverse_weight)):
             # One memory layout, or a map that was saved and loaded would differ in the last bit of its products.
             self.register_buffer(name, torch.tensor(np.ascontiguousarray(array), dtype=torch.float64))
+        self.register_load_state_dict_post_hook(_forget_logabsdet)
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "AffineMap":
@@ -70,9 +72,9 @@ class AffineMap(nn.Module):
         """Width of the result."""
         return self.weight.shape[1]
 
-    @property
+    @cached_property
     def logabsdet(self) -> float:
-        """Log |det dz/dx| within the span of the non-zero columns of weight."""
+        """Log |det dz/dx| within the span of the non-zero columns of weight; it takes longer than to map a row."""
         columns = self.weight[:, self.weight.any(0)]
         return float(torch.linalg.slogdet(columns.T @ columns).logabsdet / 2)
 
@@ -91,6 +93,10 @@ class AffineMap(nn.Module):
         z = self.forward(x)
         rank = int(self.weight.any(0).sum())
         return self.logabsdet - 0.5 * (z.square().sum(1) + rank * math.log(2 * math.pi))
+
+
+def _forget_logabsdet(module: nn.Module, _: object) -> None:
+    module.__dict__.pop("logabsdet", None)
 
 
 def identity_map(dim: int) -> AffineMap:

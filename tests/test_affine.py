@@ -1,11 +1,13 @@
+import copy
 import math
+import pickle
 
 import numpy as np
 import pytest
 import torch
 from scipy import stats
 
-from bertflow.affine import all_but_the_top_map, center_map, standardize_map, whitening_map
+from bertflow.affine import AffineMap, all_but_the_top_map, center_map, standardize_map, whitening_map
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.moments import Moments
 
@@ -67,6 +69,15 @@ def test_logabsdet_agrees_with_autograd(name, x):
     affine = AFFINE_MAPS[name](Moments.of(x))
     jacobian = torch.autograd.functional.jacobian(lambda row: affine(row[None])[0], torch.tensor(x[0]))
     assert affine.logabsdet == pytest.approx(float(torch.linalg.slogdet(jacobian).logabsdet))
+
+
+def test_logabsdet_is_that_of_the_numbers_that_were_loaded(x):
+    fitted = whitening_map(Moments.of(x))
+    loaded = AffineMap.from_spec(fitted.spec())
+    before = loaded.logabsdet
+    loaded.load_state_dict(fitted.state_dict())
+    assert loaded.logabsdet == fitted.logabsdet != before
+    assert pickle.loads(pickle.dumps(loaded)).logabsdet == copy.deepcopy(loaded).logabsdet == fitted.logabsdet
 
 
 def test_the_density_is_the_gaussian_of_scipy(x):
