@@ -240,7 +240,7 @@ def searched(collection: AbstractCollection, queries: Vectors, right: Sequence[i
 def kill_and_go_on(kills: int, done: Path, parts: int, *arguments: object) -> list[int]:
     """Run a job that is killed at random points; returns how many parts were noted at each of them."""
     draw, noted = random.Random(0), [0]
-    for least in sorted(draw.sample(range(1, parts), kills)):
+    for least in sorted(draw.sample(range(1, parts), min(kills, parts - 1))):
         process = start(*arguments)
         while process.poll() is None and len(list(done.glob("*.json"))) < max(least, noted[-1] + 1):
             time.sleep(0.001)
