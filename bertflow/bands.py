@@ -34,7 +34,23 @@ HEAD = 4
 """The first of two bands holds one in so many of the directions."""
 
 
-class BandMap(nn.Module):
+class _Around(nn.Module):
+    """A map around another one, of the same widths."""
+
+    inner: Any
+
+    @property
+    def dim_in(self) -> int:
+        """Width of the embeddings."""
+        return self.inner.dim_in
+
+    @property
+    def dim_out(self) -> int:
+        """Width of the result."""
+        return self.inner.dim_out
+
+
+class BandMap(_Around):
     """Bands of another map's coordinates, each scaled to unit length and weighted, row by row.
 
     * Forward: (n, dim_in) -> (n, dim_out), in the precision of ``x`` (float32 for anything shorter). A band of zeros
@@ -66,16 +82,6 @@ class BandMap(nn.Module):
         """What ``from_spec`` needs, ready for JSON."""
         return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}, "bands": self.bands}
 
-    @property
-    def dim_in(self) -> int:
-        """Width of the embeddings."""
-        return self.inner.dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Width of the result."""
-        return self.inner.dim_out
-
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
         bands = self.inner(x).split(self.bands, 1)
@@ -93,7 +99,7 @@ class BandMap(nn.Module):
         )
 
 
-class UnitMap(nn.Module):
+class UnitMap(_Around):
     """Rows are scaled to unit length before another map, row by row.
 
     * Forward: (n, dim_in) -> (n, dim_out), in the precision of ``x`` (float32 for anything shorter). A row of zeros
@@ -113,22 +119,11 @@ class UnitMap(nn.Module):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "UnitMap":
         """An empty map of the right shape, for ``load_state_dict``."""
-        inner = spec["inner"]
-        return cls(BandMap.from_spec(inner) if inner["class"] == "BandMap" else _empty(inner))
+        return cls(_empty(spec["inner"]))
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON."""
         return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}}
-
-    @property
-    def dim_in(self) -> int:
-        """Width of the embeddings."""
-        return self.inner.dim_in
-
-    @property
-    def dim_out(self) -> int:
-        """Width of the result."""
-        return self.inner.dim_out
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
@@ -145,11 +140,10 @@ def of_unit_rows(module: "AffineMap | BandMap | FlowMap | UnitMap") -> "AffineMa
     return module.inner if isinstance(module, UnitMap) else module
 
 
-def _empty(spec: Mapping[str, Any]) -> "AffineMap | FlowMap":
-    if spec["class"] == "AffineMap":
-        return AffineMap.from_spec(spec)
-    made: FlowMap = import_module("bertflow.flow.glow").FlowMap.from_spec(spec)  # needs nflows, closed forms do not
-    return made
+def _empty(spec: Mapping[str, Any]) -> Any:
+    """The inner map of a spec; that of a flow needs nflows, which closed forms do not."""
+    closed: Mapping[str, Any] = {"AffineMap": AffineMap, "BandMap": BandMap}
+    return (closed.get(spec["class"]) or import_module("bertflow.flow.glow").FlowMap).from_spec(spec)
 
 
 def unit(rows: Tensor) -> Tensor:
