@@ -61,19 +61,25 @@ class Origin:
             )
         return cls(record["target"], record["source"], Path(place))
 
+    @property
+    def query_encoder(self) -> str | None:
+        """The encoder that the job wrote, if it did."""
+        own = self.folder and self.folder / QUERY_ENCODER
+        return str(own) if own and own.exists() else None
+
     def encoder_name(self, model: str | Path | None) -> str | Path:
         """The encoder for questions: the one that was given, else the job's.
 
         Raises:
             UsageError: If there is none.
         """
-        own = self.folder and self.folder / QUERY_ENCODER
-        if model is None and not (own and own.exists()):
+        name = self.query_encoder if model is None else model
+        if name is None:
             raise UsageError(
                 f"{self.folder or self.address} does not say which encoder made its vectors. Give it with --model, or "
                 "name the folder of a `bertflow reindex` that was given a model."
             )
-        return model or str(own)
+        return name
 
     def open_encoder(self, model: str | Path | None, device: str | None = None) -> "SentenceEncoder":
         """The same, opened; a raw encoder gets the calibrator of the job."""
@@ -130,6 +136,5 @@ class CollectionInfo(AbstractResult):
             DataError: If there is no such collection.
         """
         origin = Origin.find(place)
-        own = origin.folder and origin.folder / QUERY_ENCODER
         with open_collection(origin.address) as collection:
-            return cls(origin.address, collection.facts, origin.source, str(own) if own and own.exists() else None)
+            return cls(origin.address, collection.facts, origin.source, origin.query_encoder)

@@ -24,11 +24,11 @@ from bertflow.export import export_encoder
 from bertflow.progress import Advance, bar, place
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Switch
+from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER, RECORD
 from bertflow.runs.collected import Asked, calibrated, fitted_to, refuse_rows, verify_target
-from bertflow.runs.reindexing import CALIBRATOR, ENCODER
 from bertflow.store.build import POLL, locked
 
-RECORD, DONE = "reindex.json", "done"
+DONE = "done"
 PART_BYTES = 2**25
 """Size of the raw vectors of a part, by default."""
 
@@ -104,7 +104,7 @@ class Job:
             UsageError: If the folder holds something else, or the target is the source.
             DataError: If the target exists, or the job is one of something else.
         """
-        own, target = {RECORD, DONE, CALIBRATOR, ENCODER}, self.target.address
+        own, target = {RECORD, DONE, CALIBRATOR, QUERY_ENCODER}, self.target.address
         if (self.folder / RECORD).exists():
             self._require_same()
             return
@@ -181,12 +181,12 @@ class Job:
         return fitted
 
     def _write_encoder(self, encoder: SentenceEncoder | None, fitted: AbstractCalibrator) -> None:
-        if encoder is not None and not (self.folder / ENCODER).is_dir():
+        if encoder is not None and not (self.folder / QUERY_ENCODER).is_dir():
             # sentence-transformers reads one half of the folder, bertflow.load the other.
-            whole, aside = CalibratedEncoder(encoder, fitted), self.folder / f".{ENCODER}"
+            whole, aside = CalibratedEncoder(encoder, fitted), self.folder / f".{QUERY_ENCODER}"
             export_encoder(whole, aside, "sentence-transformers", progress=self.progress)
             whole.write(aside)
-            aside.rename(self.folder / ENCODER)
+            aside.rename(self.folder / QUERY_ENCODER)
 
     def move(self, fitted: AbstractCalibrator) -> int:
         """Move what is not there yet, together with other processes; returns how many rows were there already."""

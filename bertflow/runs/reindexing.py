@@ -17,12 +17,11 @@ from bertflow.files import require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
 from bertflow.retrieval.collections import Address, CollectionFacts, Switch, open_collection, parse_address
+from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER
 from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
-
-CALIBRATOR, ENCODER = "calibrator", "query-encoder"
 
 
 @dataclass(frozen=True, repr=False)
@@ -71,7 +70,7 @@ class Reindexed(AbstractResult):
         yield f"verified    {self.verified:,} random rows: ids, payload, directions within {self.distance:.0e}"
         yield f"took        {self.seconds:.1f} s"
         if self.encoder:
-            yield f"queries     {self.folder / ENCODER}, a sentence-transformers folder"
+            yield f"queries     {self.folder / QUERY_ENCODER}, a sentence-transformers folder"
         else:
             yield "queries     calibrate them too: name their encoder (--model M) in the same command to get it"
         does = "done" if self.switched else "--switch does it"
@@ -185,7 +184,7 @@ def reindex(
             left_out=job.left_out,
             verified=record.verified,
             distance=record.distance,
-            encoder=(folder / ENCODER).is_dir(),
+            encoder=(folder / QUERY_ENCODER).is_dir(),
             switch=way,
             switched=switch,
             seconds=time.monotonic() - begin,
