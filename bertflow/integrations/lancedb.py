@@ -219,12 +219,12 @@ class LanceCollection(AbstractCollection):
         self, queries: NDArray[np.float32], k: int, exact: bool = False
     ) -> tuple[list[list[Id]], NDArray[np.float32]]:
         """By the index where there is one, else exactly."""
-        table, column = self._table(), self._id()
+        table, column, vector = self._table(), self._id(), self._vector()
         ids: list[list[Id]] = []
         cosines = np.full((len(queries), k), np.nan, dtype=np.float32)
         for row, query in enumerate(queries):
             with self._in_one_line():
-                asked = table.search(query, vector_column_name=self._vector()).distance_type("cosine")
+                asked = table.search(query, vector_column_name=vector).distance_type("cosine")
                 asked = asked.bypass_vector_index() if exact else asked
                 found = asked.select([column, "_distance"]).limit(k).to_arrow()
             ids.append(found[column].to_pylist())

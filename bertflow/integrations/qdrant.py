@@ -209,7 +209,8 @@ class QdrantCollection(AbstractCollection):
         ids: list[list[Id]] = []
         cosines = np.full((len(queries), k), np.nan, np.float32)
         params = models.SearchParams(exact=True) if exact and self.several else None
-        vector, metric = self._vector, self.facts.metric
+        vector = self._vector
+        metric = dense_vectors(self._info())[vector].distance
         for start in range(0, len(queries), BATCH):
             requests = [
                 models.QueryRequest(query=query, using=vector or None, limit=k, params=params)
@@ -220,7 +221,7 @@ class QdrantCollection(AbstractCollection):
             for row, answer in enumerate(answers, start):
                 found = [_plain(point.id) for point in answer.points]
                 scores = np.array([point.score for point in answer.points])
-                if metric != "cosine" and found:
+                if metric != models.Distance.COSINE and found:
                     scores = unit_rows(self.vectors_of(found)) @ unit_rows(queries[row])
                 cosines[row, : len(found)] = scores
                 ids.append(found)
