@@ -133,6 +133,8 @@ def fill_qdrant(address: str, ids: Sequence[int], x: Vectors, texts: Sequence[st
     place, client = parse_address(address), QdrantClient(path=parse_address(address).place)
     client.create_collection(place.name, models.VectorParams(size=x.shape[1], distance=models.Distance.COSINE))
     payload = ({"text": text, "chars": len(text)} for text in texts)
+    # Each point is a transaction of SQLite; without this each waits for the disk.
+    client._client.collections[place.name].storage.storage.execute("PRAGMA synchronous = OFF")
     client.upload_collection(place.name, x, payload=payload, ids=ids)
     client.close()
 
