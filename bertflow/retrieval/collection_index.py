@@ -191,7 +191,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         return [str(row.get(self.text) or "") for row in self.collection.fetch(ids)]
 
     def _require_fitting(self) -> bool:
-        """Refuse an encoder of another width or calibrator; whether a calibrator is recorded."""
+        """Refuse an encoder of another width or calibrator; whether the collection itself records a calibrator."""
         if self._facts.dim != self.encoder.dim:
             raise DataError(
                 f"{self.path} holds vectors of width {self._facts.dim}, but {self.encoder!r} makes {self.encoder.dim}. "
@@ -205,9 +205,11 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
                 f"{self.path} holds vectors that went through the calibrator {recorded[:8]}, but the encoder's "
                 f"calibrator is {given.spelled()}. {self._do()}"
             )
-        return recorded is not None
+        return self._facts.calibrator is not None
 
     def _do(self) -> str:
+        if own := self.origin.query_encoder:
+            return f"If the switch was undone, name the collection that holds the calibrated rows, and --model {own}."
         return "Give the query encoder that was written with the collection (--model), or calibrate it again."
 
     def _find_text(self, text: str | None) -> str | None:
@@ -240,6 +242,6 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
             f"{len(ids)} rows have a cosine of {alike:.2f} with what it makes."
         )
         if alike < UNLIKE and not recorded:
-            raise DataError(f"{told} {self._do()} Or name the column that was embedded with --text.")
+            raise DataError(f"{told} {self._do()} Or name the column that was embedded (--text).")
         if alike < ALIKE:
             logger.warning("%s Was it another encoder, pooling or prompt, or another column (--text)?", told)

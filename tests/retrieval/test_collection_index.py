@@ -232,6 +232,14 @@ def test_where_nothing_is_recorded_the_text_is_embedded_and_compared(job, caplog
     assert "Was it another encoder, pooling or prompt, or another column (--text)?" in caplog.text
 
 
+def test_raw_rows_at_the_place_of_calibrated_ones_are_refused(job):
+    ids, x, rows, _ = TABLES[RAW]
+    width = TABLES[DONE][1].shape[1]
+    TABLES[DONE] = ids, -x[:, :width], rows, None  # as after the way back
+    with pytest.raises(DataError, match=r"If the switch was undone, .* and --model job/query-encoder"):
+        bertflow.search("job", "the dog")
+
+
 def test_the_column_of_the_text_is_found_or_named(job):
     ids, x, _, digest = TABLES[DONE]
     titled = [{"title": "a", "body": text, "n": 1} for text in TEXTS]
