@@ -1,11 +1,13 @@
 """How fast it is, as ratios within one run: `make bench`.
 
     python benchmarks/bench.py [--data_dir STS] [--only flow-step,encode] [--output FILE.json]
+    python benchmarks/bench.py --print
 
-Each benchmark is a row below and gives rows of the table: what was compared, the median ratio of processor time, the
-same by the clock, the target. They are kept as JSON beside this file, each benchmark with the conditions it ran under,
-and with everything else it found; a run of some leaves the others as they were. Some minutes on two quiet cores;
-without --data_dir, sentences are docstrings.
+Each part is a row below and gives rows of the table: what was compared, the median ratio of processor time, the same by
+the clock, the target. They are kept as JSON beside this file, by processor, each part with the conditions it ran under,
+and with everything else it found; a run of some leaves the others as they were. The table of docs/speed.md, which has a
+column for each processor, is written anew from what is kept. Some eight minutes on two quiet cores; without --data_dir,
+sentences are docstrings.
 """
 
 import os
@@ -15,38 +17,55 @@ os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import argparse
+import datetime
 import json
 import logging
 import platform
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from bench_compile import compiled
 from bench_encode import encoding, hardware, layers
-from bench_fit import calibration, job, lightning
+from bench_fit import calibration, job, lightning, whole
 from bench_flow import inference, operators, steps
-from bench_material import Material
+from bench_material import BASE, MINILM, Material
+from bench_page import PAGE, processor_name, section, table, write_section
 from bench_timing import Result
 
-from bertflow.files import write_json
-from bertflow.onednn import THROUGH_ONEDNN, processor
+from bertflow.files import write_text
+from bertflow.onednn import THROUGH_ONEDNN
 
-BENCHMARKS: Mapping[str, Callable[[Material], Iterator[Result]]] = {
-    "encode": encoding,
-    "layers": layers,
-    "hardware": hardware,
-    "flow-step": lambda material: steps(),
-    "inference": lambda material: inference(),
-    "operators": lambda material: operators(),
-    "job": job,
-    "calibration": calibration,
-    "lightning": lightning,
-    "compile": lambda material: compiled(),
+RESULTS = Path(__file__).with_name("results.json")
+
+
+class Part(NamedTuple):
+    """A part of the benchmark: what it runs and says, and about how many seconds it takes."""
+
+    run: Callable[[Material], Iterator[Result]]
+    says: str
+    seconds: int
+
+
+PARTS: Mapping[str, Part] = {
+    "encode": Part(partial(encoding, name=MINILM), "MiniLM, ours and sentence-transformers, float32 and bfloat16", 90),
+    "encode-base": Part(partial(encoding, name=BASE), "the same, random weights of the size of BERT-base", 110),
+    "layers": Part(layers, "up to an inner layer", 15),
+    "hardware": Part(hardware, "arithmetic on real tokens, against matrix products alone", 40),
+    "flow-step": Part(lambda material: steps(), "a step of training, against nflows", 20),
+    "inference": Part(lambda material: inference(), "latents, against nflows", 5),
+    "operators": Part(lambda material: operators(), "operators of a step, against a plain port", 2),
+    "job": Part(job, "the encoder, and the paper's flow fitted to 26,173 rows", 85),
+    "whole": Part(whole, "train on 1,500 sentences, against a plain port's loop", 70),
+    "calibration": Part(calibration, "what calibrating adds to encoding", 10),
+    "lightning": Part(lightning, "Lightning, against a bare loop", 35),
+    "compile": Part(lambda material: compiled(), "torch.compile", 10),
 }
+"""In the order of the table."""
 ON_REQUEST = ("compile",)
 """Run only when named: minutes of compiling."""
 
@@ -54,7 +73,7 @@ ON_REQUEST = ("compile",)
 def conditions(material: Material) -> dict[str, Any]:
     """What a figure depends on, and whether others were using the machine."""
     return {
-        "processor": " ".join(processor()),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "through oneDNN": list(THROUGH_ONEDNN),
         "cores": os.cpu_count(),
         "threads": torch.get_num_threads(),
@@ -71,43 +90,45 @@ def as_json(result: Result) -> dict[str, Any]:
     return {**vars(result), "value": float(f"{result.value:.3g}"), "wall": wall, "met": result.met}
 
 
-def table(kept: Mapping[str, Any]) -> str:
-    """What was kept, as Markdown, in the order of the benchmarks."""
-    lines = ["| what | processor time | clock | target | |", "| --- | ---: | ---: | ---: | --- |"]
-    lines += [_line(row) for name in BENCHMARKS if name in kept for row in kept[name]["rows"]]
-    return "\n".join(lines)
-
-
-def _line(row: Mapping[str, Any]) -> str:
-    unit = "" if row["unit"] == "x" else " " + row["unit"]
-    wall = "" if row["wall"] is None else f"{row['wall']:g}{unit}"
-    bound = "≤" if row["at_most"] else "≥"
-    target = "" if row["target"] is None else f"{bound} {row['target']:.3g}{unit}"
-    met = {True: "met", False: "**missed**", None: ""}[row["met"]]
-    return f"| {row['name']} | {row['value']:g}{unit} | {wall} | {target} | {met} |"
+def measure(chosen: list[str], material: Material) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run some parts, one after the other, and say which, and how long the rest will take."""
+    begin, expected = time.perf_counter(), sum(PARTS[name].seconds for name in chosen)
+    done = 0
+    for number, name in enumerate(chosen, 1):
+        part, before, start = PARTS[name], conditions(material), time.perf_counter()
+        pace = (start - begin) / done if done else 1.0
+        left = pace * (expected - done)
+        time_left = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
+        print(f"[{number}/{len(chosen)}] {name}: {part.says}; about {time_left} left", flush=True)
+        rows = [as_json(result) for result in part.run(material)]
+        done += part.seconds
+        yield name, {"conditions": before, "seconds": round(time.perf_counter() - start), "rows": rows}
 
 
 def main() -> None:
-    """Run the benchmarks asked for, print the table and keep what they found."""
+    """Run the parts asked for, print the table, keep what they found, and bring the page up to date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data_dir", type=Path, help="folder of the STS data (default: docstrings are encoded)")
-    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(BENCHMARKS)}")
-    parser.add_argument("--output", type=Path, default=Path(__file__).with_name("results.json"))
+    parser.add_argument("--only", type=lambda text: text.split(","), help=f"some of {', '.join(PARTS)}")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="another file leaves docs/speed.md as it is")
+    parser.add_argument("--print", action="store_true", help="run nothing: print what is kept, and write the page")
     options = parser.parse_args()
-    chosen = options.only or [name for name in BENCHMARKS if name not in ON_REQUEST]
-    if unknown := [name for name in chosen if name not in BENCHMARKS]:
-        parser.error(f"unknown benchmark {unknown[0]!r}; known: {', '.join(BENCHMARKS)}")
-    torch.set_num_threads(1)  # ratios of work, not of how two threads wait for each other
-    logging.getLogger("bertflow").setLevel(logging.ERROR)
-    warnings.simplefilter("ignore")
-    material = Material(options.data_dir)
+    chosen = options.only or [name for name in PARTS if name not in ON_REQUEST]
+    if unknown := [name for name in chosen if name not in PARTS]:
+        parser.error(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}")
     kept = json.loads(options.output.read_text()) if options.output.exists() else {}
-    for name in chosen:
-        before, begin = conditions(material), time.perf_counter()
-        rows = [as_json(result) for result in BENCHMARKS[name](material)]
-        kept[name] = {"conditions": before, "seconds": round(time.perf_counter() - begin), "rows": rows}
-        write_json(options.output, kept)
-        print(table({name: kept[name]}), flush=True)
+    if not options.print:
+        torch.set_num_threads(1)  # ratios of work, not of how two threads wait for each other
+        logging.getLogger("bertflow").setLevel(logging.ERROR)
+        warnings.simplefilter("ignore")
+        processor = processor_name()
+        for name, found in measure(chosen, Material(options.data_dir)):
+            here = {**kept.get(processor, {}), name: found}
+            kept[processor] = {part: here[part] for part in PARTS if part in here}
+            write_text(options.output, json.dumps(kept, indent=2) + "\n")  # in the order of the parts
+            print(table({processor: {name: found}}), flush=True)
+    if options.output == RESULTS:
+        write_section(PAGE, "bench.py", section(kept))
     print("\n" + table(kept))
 
 

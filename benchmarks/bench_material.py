@@ -1,19 +1,28 @@
-"""What the benchmarks run on: the embedded encoder, and sentences of the STS data or of docstrings."""
+"""What the benchmarks run on: two encoders, and sentences of the STS data or of docstrings."""
 
+import atexit
+import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+import torch
+from transformers import AutoTokenizer, BertConfig, BertModel
 
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.embedded import embedded_encoder
+from bertflow.encoder.foreign import quiet_transformers
 
 SENTENCES = 1024
 """Enough for full batches of every length, as in a job of many sentences."""
+FEWER = 256
+"""The same for an encoder that takes eight times as long."""
+MINILM, BASE = "MiniLM", "BERT-base size"
 
 
 @dataclass(frozen=True)
@@ -32,6 +41,23 @@ class Material:
         return embedded_encoder()
 
     @cached_property
+    def base(self) -> str:
+        """Folder of a random encoder of the size of BERT-base, which is deleted in the end; needs no network."""
+        folder = tempfile.TemporaryDirectory()
+        atexit.register(folder.cleanup)
+        tokenizer = AutoTokenizer.from_pretrained(self.model)
+        torch.manual_seed(0)
+        with quiet_transformers():
+            BertModel(BertConfig(vocab_size=len(tokenizer))).save_pretrained(folder.name)
+        tokenizer.save_pretrained(folder.name)
+        return folder.name
+
+    @cached_property
+    def encoders(self) -> Mapping[str, tuple[str, list[str]]]:
+        """Folders of both, with the sentences that each encodes."""
+        return {MINILM: (self.model, self.sentences), BASE: (self.base, self.sentences[:FEWER])}
+
+    @cached_property
     def _all(self) -> list[str]:
         if self.data_dir is None:
             return docstring_sentences()
@@ -40,7 +66,11 @@ class Material:
     @cached_property
     def sentences(self) -> list[str]:
         """Some sentences, drawn at random, the same each time."""
-        chosen = np.random.default_rng(0).permutation(len(self._all))[:SENTENCES]
+        return self.draw(SENTENCES)
+
+    def draw(self, n: int) -> list[str]:
+        """So many of them; the first are the same whatever their number."""
+        chosen = np.random.default_rng(0).permutation(len(self._all))[:n]
         return [self._all[i] for i in chosen]
 
     @cached_property

@@ -2,10 +2,12 @@
 
 ``stock_of`` makes the flow of nflows' ActNorm, Permutation, LULinear, AdditiveCouplingTransform, CompositeTransform and
 MultiscaleCompositeTransform, with the numbers of ours: both give the same log-likelihood, which a test holds to 1e-10.
-``PlainPort`` is the released flow as one would write it down in PyTorch, reading it line by line.
+``PlainPort`` is the released flow as one would write it down in PyTorch, reading it line by line, ``PlainAdamW`` its
+optimizer, and ``plain_loop`` the whole job around them.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from nflows.distributions.normal import StandardNormal
@@ -14,7 +16,9 @@ from nflows.transforms import ActNorm, AdditiveCouplingTransform, CompositeTrans
 from nflows.transforms.base import MultiscaleCompositeTransform, Transform
 from nflows.transforms.permutations import Permutation
 from torch import Tensor, nn
+from transformers import AutoModel, AutoTokenizer
 
+from bertflow.encoder.foreign import quiet_transformers
 from bertflow.flow.glow import Glow
 from bertflow.flow.transforms import Chain, Split
 
@@ -33,12 +37,13 @@ class WithContext(nn.Module):
 
 
 def stock_of(glow: Glow, cached: bool = False) -> Flow:
-    """The flow of nflows' parts that equals ``glow``: additive couplings, learned linear maps, an even width.
+    """The flow of nflows' parts that equals ``glow``: additive couplings, an even width.
 
-    The networks of the couplings are shared with ``glow``; deepcopy it first to train both.
+    The networks of the couplings are shared with ``glow``, so both take the same matrix products; deepcopy it first to
+    train both.
 
     Args:
-        glow: Built with ``permutation="lu"``.
+        glow: Of any preset.
         cached: Whether LULinear keeps its matrix between calls in eval mode.
     """
     level: nn.Module | None = glow.flow
@@ -48,7 +53,7 @@ def stock_of(glow: Glow, cached: bool = False) -> Flow:
         parts = dict(level.named_children())
         deeper = parts.pop("deeper", None)
         steps: list[Transform] = [
-            made for part in parts.values() for made in (_step(part, cached) if isinstance(part, Chain) else [part])
+            made for part in parts.values() for made in (_step if isinstance(part, Chain) else _mixing)(part, cached)
         ]
         if deeper is not None:
             assert isinstance(deeper, Split)
@@ -60,9 +65,9 @@ def stock_of(glow: Glow, cached: bool = False) -> Flow:
 
 
 def _step(step: Chain, cached: bool) -> list[Transform]:
-    ours, linear, coupling = (dict(step.named_children())[name] for name in ("actnorm", "mixing", "coupling"))
+    ours, mixing, coupling = (dict(step.named_children())[name] for name in ("actnorm", "mixing", "coupling"))
     dim = len(ours.shift)
-    actnorm, lu = (part.to(ours.shift) for part in (ActNorm(dim), LULinear(dim, using_cache=cached)))
+    actnorm = ActNorm(dim).to(ours.shift)
     mask = (torch.arange(dim) >= coupling.halves[0]).int()
     additive = AdditiveCouplingTransform(mask, lambda dim_in, dim_out: WithContext(coupling.network))
     with torch.no_grad():
@@ -70,14 +75,23 @@ def _step(step: Chain, cached: bool) -> list[Transform]:
         actnorm.log_scale.copy_(log_scale)
         actnorm.shift.copy_(ours.shift * log_scale.exp())
         actnorm.initialized.fill_(True)
-        # Ours is x L U with L's diagonal 1; theirs x U' L', where the second has it.
-        diagonal = linear.signs * linear.factors.diagonal().exp()
-        lower = (linear.factors.tril(-1) + torch.eye(dim).to(diagonal)) * diagonal
-        upper = (linear.factors.triu(1) + diagonal.diag()) / diagonal[:, None]
-        lu.upper_entries.copy_(lower.T[lu.upper_indices[0], lu.upper_indices[1]])
-        lu.lower_entries.copy_(upper.T[lu.lower_indices[0], lu.lower_indices[1]])
-        lu.unconstrained_upper_diag.copy_((diagonal.double() - lu.eps).expm1().log())
-    return [actnorm, Permutation(linear.permutation), lu, additive]
+    return [actnorm, *_mixing(mixing, cached), additive]
+
+
+@torch.no_grad()
+def _mixing(ours: nn.Module, cached: bool) -> list[Transform]:
+    if isinstance(ours, Permutation):
+        return [Permutation(ours._permutation)]
+    dim = len(ours.permutation)
+    lu = LULinear(dim, using_cache=cached).to(ours.factors)
+    # Ours is x L U with L's diagonal 1; theirs x U' L', where the second has it.
+    diagonal = ours.signs * ours.factors.diagonal().exp()
+    lower = (ours.factors.tril(-1) + torch.eye(dim).to(diagonal)) * diagonal
+    upper = (ours.factors.triu(1) + diagonal.diag()) / diagonal[:, None]
+    lu.upper_entries.copy_(lower.T[lu.upper_indices[0], lu.upper_indices[1]])
+    lu.lower_entries.copy_(upper.T[lu.lower_indices[0], lu.lower_indices[1]])
+    lu.unconstrained_upper_diag.copy_((diagonal.double() - lu.eps).expm1().log())
+    return [Permutation(ours.permutation), lu]
 
 
 class PlainActNorm(nn.Module):
@@ -174,3 +188,28 @@ class PlainAdamW:
             m.copy_(next_m)
             v.copy_(next_v)
             parameter.grad = None
+
+
+def plain_loop(folder: str, sentences: Sequence[str], batch: int = 64, max_length: int = 64) -> PlainPort:
+    """The whole job as one writes it down: load, one epoch that encodes on the fly, dropout on, and a flow is fitted.
+
+    Source: UKPLab/pytorch-bertflow README and tfm_flow@main ("first-last-avg" as the released code has it), with the
+    released optimizer.
+    """
+    torch.manual_seed(0)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with quiet_transformers():
+        encoder = AutoModel.from_pretrained(folder).train()
+    flow = PlainPort(encoder.config.hidden_size)
+    optimizer = PlainAdamW(list(flow.parameters()))
+    order = torch.randperm(len(sentences)).tolist()
+    for start in range(0, len(order), batch):
+        text = [sentences[row] for row in order[start : start + batch]]
+        inputs = tokenizer(text, padding=True, truncation=True, max_length=max_length, return_tensors="pt")
+        with torch.no_grad():
+            layers = encoder(**inputs, output_hidden_states=True).hidden_states
+        mask = inputs["attention_mask"].unsqueeze(-1)
+        x = ((layers[1] + layers[-1]) / 2 * mask).sum(1) / mask.sum(1)
+        (-flow.log_prob(x).mean() / x.shape[1]).backward()
+        optimizer.step()
+    return flow

@@ -8,17 +8,18 @@ out), and those by the clock stand beside them. Operators are counted exactly.
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from bertflow.onednn import linear
+from bertflow.onednn import FORWARD, linear
 
 ROUNDS = 5
+Product = tuple[int, int, int, str]
+"""Rows, width of both, columns; and what it is in a step, as in ``bertflow.onednn``."""
 
 
 @dataclass(frozen=True)
@@ -117,15 +118,20 @@ def count_operators(call: Callable[[], object]) -> tuple[int, int]:
     return operators.count.total(), operators.views
 
 
-def matmuls(
-    shapes: Iterable[tuple[int, int, int]], product: Callable[[Tensor, Tensor], Tensor] = linear
-) -> Callable[[], None]:
-    """Nothing but the matrix products (rows, inner, columns), each of matrices of its own."""
-    pairs = [(torch.randn(rows, inner), torch.randn(columns, inner)) for rows, inner, columns in shapes]
+def matmuls(shapes: Sequence[Product], dtype: torch.dtype = torch.float32, learns: bool = False) -> Callable[[], None]:
+    """Nothing but matrix products, each of matrices of its own, by the library that the package takes for it.
 
-    @torch.no_grad()
+    Args:
+        shapes: The products.
+        dtype: Of their numbers.
+        learns: Whether they are those of a training step, whose forward products are chosen by another rule.
+    """
+    made = [[torch.randn(n, inner, dtype=dtype) for n in (rows, columns)] for rows, inner, columns, _ in shapes]
+    kinds = [kind for *_, kind in shapes]
+
     def call() -> None:
-        for left, right in pairs:
-            product(left, right)
+        for (left, right), kind in zip(made, kinds, strict=True):
+            with torch.set_grad_enabled(learns and kind == FORWARD):
+                linear(left, right, None, kind)
 
     return call

@@ -13,7 +13,8 @@ import torch
 from bertflow.affine import AffineMap
 from bertflow.flow import GlowConfig
 from bertflow.flow.glow import FlowMap, Glow, build_glow
-from bertflow.training.recipe import RELEASED_GLOW
+from bertflow.onednn import Linear
+from bertflow.training.recipe import RELEASED_GLOW, resolve
 
 FOLDER = Path(__file__).parents[2] / "benchmarks"
 
@@ -28,6 +29,7 @@ def benchmark(name):
 
 
 stock, timing, fold = benchmark("bench_stock"), benchmark("bench_timing"), benchmark("folding").fold
+page = benchmark("bench_page")
 
 
 def pushed(flow, scale=0.05):
@@ -47,6 +49,13 @@ def test_nflows_own_parts_give_the_same_log_likelihood(dim, levels):
     glow = pushed(build_glow(dim, GlowConfig(levels=levels, hidden=8, permutation="lu"))).double()
     theirs, x = stock.stock_of(glow).double(), rows(9, dim)
     torch.testing.assert_close(theirs.log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("preset", ["default", "paper-tf"])
+def test_nflows_own_parts_give_the_same_log_likelihood_as_a_preset(preset):
+    glow = pushed(build_glow(48, resolve(preset).glow)).double()
+    x = rows(9, 48)
+    torch.testing.assert_close(stock.stock_of(glow).double().log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
 
 
 def test_nflows_own_parts_give_the_same_latent_as_the_folded_flow():
@@ -108,9 +117,65 @@ def test_a_target_is_met_from_the_side_it_says(value, at_most, met):
     assert timing.Result("row", value, target=2.0, at_most=at_most).met is met
 
 
+def test_the_products_of_a_step_are_those_of_autograd(monkeypatch):
+    flow, taken = torch.nn.Sequential(Linear(6, 4), torch.nn.ReLU(), Linear(4, 2)), []
+    spied = lambda x, weight, bias, kind: taken.append((*x.shape, len(weight), kind))  # noqa: E731
+    monkeypatch.setattr(timing, "linear", spied)
+    timing.matmuls(list(benchmark("bench_flow").products(flow, 3)), learns=True)()
+    steps = [("forward", 3, 6, 4), ("input gradient", 3, 4, 6), ("weight gradient", 4, 3, 6)]
+    steps += [("forward", 3, 4, 2), ("input gradient", 3, 2, 4), ("weight gradient", 2, 3, 4)]
+    assert taken == [(*shape, kind) for kind, *shape in steps]
+
+
+def test_the_plain_loop_fits_its_flow(tiny_bert):
+    sentences = ["a cat sat", "a dog ran", "the cat ran", "the dog sat"] * 8
+    flow = stock.plain_loop(str(tiny_bert), sentences, batch=8)
+    assert torch.isfinite(flow.log_prob(torch.randn(5, 16))).all()
+    assert any(parameter.abs().max() > 0 for parameter in (flow.stacks[0][0].last, flow.norms[0][0].b))
+
+
+AMD = """processor\t: 0\nvendor_id\t: AuthenticAMD\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC
+flags\t\t: fpu avx512f avx512_bf16\n\nprocessor\t: 1\n"""
+INTEL = """processor\t: 0\ncpu family\t: 6\nmodel\t\t: 143\nmodel name\t: Intel(R) Xeon(R) Platinum 8481C CPU @ 2.70GHz
+flags\t\t: fpu avx512f avx512_bf16 amx_bf16 amx_tile\n"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (AMD, "AMD EPYC family 26 (AVX-512, bfloat16)"),
+        (INTEL, "Intel Xeon Platinum 8481C family 6 model 143 (AVX-512, AMX, bfloat16)"),
+    ],
+)
+def test_a_processor_is_named_by_what_decides_its_speed(tmp_path, text, name):
+    (tmp_path / "cpuinfo").write_text(text)
+    assert page.processor_name(tmp_path / "cpuinfo") == name
+
+
+def kept(name, value, target=None, met=None):
+    row = {"name": name, "value": value, "unit": "x", "target": target, "at_most": False, "met": met}
+    return {"part": {"rows": [row], "conditions": {}}}
+
+
+def test_the_table_has_a_column_for_each_processor():
+    found = page.table({"one": kept("a", 2.5, 1.5, True), "two": kept("a", 1.25, 1.5, False), "three": kept("b", 3)})
+    assert found.splitlines()[0] == "| what | target | one | two | three |"
+    assert found.splitlines()[2:] == ["| a | ≥ 1.5 | 2.5, met | 1.25, **missed** |  |", "| b |  |  |  | 3 |"]
+
+
+def test_a_page_without_its_two_lines_is_refused(tmp_path):
+    (tmp_path / "page.md").write_text("no place for a table\n")
+    with pytest.raises(SystemExit, match=r"should have the lines <!-- begin: python benchmarks/bench.py -->"):
+        page.write_section(tmp_path / "page.md", "bench.py", "| a table |")
+
+
+def test_only_what_stands_between_the_two_lines_is_written(tmp_path):
+    begin = page.BEGIN.format("bench.py")
+    (tmp_path / "page.md").write_text(f"before\n{begin}old\n{page.END}after\n")
+    page.write_section(tmp_path / "page.md", "bench.py", "new")
+    assert (tmp_path / "page.md").read_text() == f"before\n{begin}\nnew\n\n{page.END}after\n"
+
+
 def test_the_page_quotes_the_results_that_are_kept():
-    pytest.importorskip("sentence_transformers", reason="the demo extra is not installed")
-    for name in ("bench_material", "bench_flow", "bench_compile", "bench_encode", "bench_fit"):
-        benchmark(name)
-    kept = json.loads((FOLDER / "results.json").read_text())
-    assert benchmark("bench").table(kept) in (FOLDER.parent / "docs" / "speed.md").read_text()
+    results = json.loads((FOLDER / "results.json").read_text("utf-8"))
+    assert page.section(results) in page.PAGE.read_text("utf-8")
