@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parents[1]
 
@@ -63,3 +65,11 @@ def test_the_installed_wheel_works(dist, tmp_path):
     path, shape = finished.stdout.splitlines()
     assert Path(path).is_relative_to(tmp_path)
     assert shape == "(50, 4)"
+
+
+def test_the_workflow_runs_the_versions_of_python_that_the_package_names():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "tests.yml").read_text("utf-8"))
+    python = "Programming Language :: Python :: "
+    named = [one.removeprefix(python) for one in project["classifiers"] if one.startswith(python)]
+    assert workflow["jobs"]["linux"]["strategy"]["matrix"]["python"] == named
