@@ -1,4 +1,4 @@
-"""Linear layers in float32 on a processor, through oneDNN where that is faster.
+"""Linear layers in float32 on a processor, through oneDNN where that is faster; and bfloat16 only where that is.
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors leaves AVX-512 unused: oneDNN, which comes with
 PyTorch too, is then more than twice as fast. On Intel's it is slower, above all in gradients of weights. Same products
@@ -7,6 +7,7 @@ that is resumed makes the same numbers. All else (few numbers, other devices and
 exported) goes to ``torch.nn.functional.linear``; after ``torch.backends.mkldnn.enabled = False`` everything does.
 """
 
+import logging
 import platform
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,28 +16,66 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+logger = logging.getLogger("bertflow")
+
 ENOUGH = 2**20
 """Products of two numbers from which it is faster; below, its calls cost more than they save."""
 ENOUGH_TO_LEARN = 2**22
 """The same where gradients are wanted."""
 FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
-FASTER: Mapping[tuple[str, str], tuple[str, ...]] = {("AuthenticAMD", "AVX512"): (FORWARD, INPUT, WEIGHT)}
-"""Vendor and instruction set, and the products that oneDNN makes faster there (docs/speed.md); elsewhere none.
-
-Gradients are only asked for where the first one is there.
+FASTER: Mapping[tuple[str, str, str], tuple[str, ...]] = {
+    ("AuthenticAMD", "AVX512", "avx512_vp2intersect"): (FORWARD, INPUT, WEIGHT),  # Zen 5; Zen 4 adds halves of 256 bits
+}
+"""Vendor, PyTorch's instruction set, another one that the processor has -> the products that oneDNN makes faster there
+than MKL (docs/speed.md); elsewhere none. Gradients are only asked for where the first one is there.
 """
+BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
+"""Instruction sets that multiply bfloat16, of x86 and ARM. Without one PyTorch takes longer for it than for float32."""
+CPUINFO = Path("/proc/cpuinfo")
 
 
-def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> tuple[str, str]:
+def processor(cpuinfo: Path = CPUINFO) -> tuple[str, str]:
     """Vendor, as the processor names itself (empty where that is not known), and the instruction set of PyTorch."""
-    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
-    told = next((line.partition(":")[2].strip() for line in lines if line.startswith("vendor_id")), "")
     on_windows = platform.processor().rpartition(",")[2].strip()
-    return told or on_windows, torch.backends.cpu.get_cpu_capability()
+    return _told(cpuinfo).get("vendor_id") or on_windows, torch.backends.cpu.get_cpu_capability()
 
 
-THROUGH_ONEDNN = FASTER.get(processor(), ()) if torch.backends.mkldnn.is_available() else ()
+def instruction_sets(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+    """All that the processor has, by the names of Linux; elsewhere those that PyTorch knows, if it is recent."""
+    told = _told(cpuinfo)
+    if found := told.get("flags") or told.get("Features"):
+        return frozenset(found.split())
+    known = getattr(torch.cpu, "get_capabilities", dict[str, Any])()
+    return frozenset(name for name, there in known.items() if there is True)
+
+
+def through_onednn(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
+    """The products that go through oneDNN on a processor, by ``FASTER``: none where PyTorch lacks it, or MKL."""
+    both = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()
+    named, sets = processor(cpuinfo), instruction_sets(cpuinfo)
+    return next((made for (*name, one), made in FASTER.items() if both and (*name,) == named and one in sets), ())
+
+
+def _told(cpuinfo: Path) -> dict[str, str]:
+    """What Linux says of the last processor, by name."""
+    lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
+    return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+THROUGH_ONEDNN = through_onednn()
 """The products that go through oneDNN on this processor."""
+
+
+def computed_in(dtype: torch.dtype, device: torch.device | str, cpuinfo: Path = CPUINFO) -> torch.dtype:
+    """What a model with weights of a dtype computes in: not in bfloat16 on a processor that has no products in it.
+
+    float32 is faster there, and its results are those of bfloat16 up to the rounding of bfloat16.
+    """
+    slow = dtype == torch.bfloat16 and torch.device(device).type == "cpu"
+    if not slow or not instruction_sets(cpuinfo).isdisjoint(BFLOAT16):
+        return dtype
+    logger.warning("This processor has no products in bfloat16: the model's weights are, but it computes in float32.")
+    return torch.float32
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, product: str = FORWARD) -> Tensor:

@@ -116,23 +116,70 @@ def test_a_graph_that_is_exported_has_torchs_operator(counted):
     assert not counted
 
 
+ALL = (onednn.FORWARD, onednn.INPUT, onednn.WEIGHT)
+AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: sse avx2 "
+INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: sse avx2 "
+ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp "
+ZEN_5 = AMD + "avx512f avx512_bf16 avx512_vp2intersect\n"
+PROCESSORS = {
+    "Zen 5": (ZEN_5, "AVX512", "AuthenticAMD", ALL, True),
+    "two of them": (ZEN_5 + "\n" + ZEN_5, "AVX512", "AuthenticAMD", ALL, True),
+    "Zen 5, PyTorch told to use AVX2": (ZEN_5, "AVX2", "AuthenticAMD", (), True),
+    "Zen 4": (AMD + "avx512f avx512_bf16\n", "AVX512", "AuthenticAMD", (), True),
+    "Zen 3": (AMD + "\n", "AVX2", "AuthenticAMD", (), False),
+    "Sapphire Rapids": (INTEL + "avx512f avx512_bf16 amx_bf16\n", "AVX512", "GenuineIntel", (), True),
+    "Tiger Lake": (INTEL + "avx512f avx512_vp2intersect\n", "AVX512", "GenuineIntel", (), False),
+    "Graviton 3": (ARM + "sve bf16\nCPU implementer\t: 0x41\n", "SVE256", "", (), True),
+    "Graviton 2": (ARM + "\nCPU implementer\t: 0x41\n", "DEFAULT", "", (), False),
+    "a Mac": (None, "DEFAULT", "", (), False),
+    "nothing told": ("", "DEFAULT", "", (), False),
+}
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Makes another processor of this one: what Linux says of it, PyTorch's instruction set, what PyTorch knows."""
+
+    def make(cpuinfo, level, known=(), named=""):
+        monkeypatch.setattr(onednn.platform, "processor", lambda: named)
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: level)
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: dict.fromkeys(known, True), raising=False)
+        if cpuinfo is not None:
+            (tmp_path / "cpuinfo").write_text(cpuinfo)
+        return tmp_path / "cpuinfo"
+
+    return make
+
+
+@pytest.mark.parametrize(("cpuinfo", "level", "vendor", "products", "half"), PROCESSORS.values(), ids=PROCESSORS)
+def test_the_processor_alone_decides(machine, caplog, cpuinfo, level, vendor, products, half):
+    told = machine(cpuinfo, level)
+    assert onednn.processor(told) == (vendor, level)
+    assert onednn.through_onednn(told) == products
+    made = onednn.computed_in(torch.bfloat16, "cpu", told)
+    assert made == (torch.bfloat16 if half else torch.float32)
+    assert ("This processor has no products in bfloat16" in caplog.text) == (not half)
+
+
+def test_where_linux_says_nothing_pytorch_does(machine):
+    told = machine(None, "AVX512", ["avx512_bf16", "avx512_vp2intersect"], "AMD64 Family 26 Model 68, AuthenticAMD")
+    assert onednn.through_onednn(told) == ALL
+    assert onednn.computed_in(torch.bfloat16, "cpu", told) == torch.bfloat16
+
+
+@pytest.mark.parametrize("library", ["mkldnn", "mkl"])
+def test_none_where_pytorch_lacks_a_library(machine, monkeypatch, library):
+    told = machine(ZEN_5, "AVX512")
+    monkeypatch.setattr(getattr(torch.backends, library), "is_available", lambda: False)
+    assert onednn.through_onednn(told) == ()
+
+
 @pytest.mark.parametrize(
-    ("cpuinfo", "vendor"),
-    [
-        ("processor : 0\nvendor_id\t: AuthenticAMD\nflags : avx2\n", "AuthenticAMD"),
-        ("vendor_id\t: GenuineIntel\n", "GenuineIntel"),
-        ("CPU implementer : 0x41\n", ""),
-        (None, ""),
-    ],
-    ids=["AMD", "Intel", "ARM", "no such file"],
+    ("dtype", "device"), [(torch.float32, "cpu"), (torch.float16, "cpu"), (torch.bfloat16, "cuda")]
 )
-def test_the_vendor_is_the_one_that_the_processor_names(tmp_path, monkeypatch, cpuinfo, vendor):
-    monkeypatch.setattr(onednn.platform, "processor", str)
-    if cpuinfo is not None:
-        (tmp_path / "cpuinfo").write_text(cpuinfo)
-    assert onednn.processor(tmp_path / "cpuinfo") == (vendor, torch.backends.cpu.get_cpu_capability())
-    monkeypatch.setattr(onednn.platform, "processor", lambda: "AMD64 Family 25 Model 33 Stepping 0, AuthenticAMD")
-    assert onednn.processor(tmp_path / "none")[0] == "AuthenticAMD"
+def test_other_precisions_and_devices_stay_as_they_are(machine, caplog, dtype, device):
+    assert onednn.computed_in(dtype, device, machine(AMD, "AVX2")) == dtype
+    assert not caplog.text
 
 
 @pytest.mark.parametrize("product", [onednn.FORWARD, onednn.INPUT, onednn.WEIGHT])
@@ -148,7 +195,7 @@ def test_each_product_is_chosen_by_itself(monkeypatch, product):
 
 
 def test_none_of_them_on_another_processor(monkeypatch, counted):
-    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", onednn.FASTER.get(("GenuineIntel", "AVX512"), ()))
+    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", ())
     x, weight, shift = tensors((300,), 160, 120)
     assert torch.equal(linear(x, weight, shift), nn.functional.linear(x, weight, shift))
     assert not counted

@@ -27,7 +27,7 @@ from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, UsageError, reason_of
-from bertflow.onednn import use_onednn
+from bertflow.onednn import computed_in, use_onednn
 from bertflow.registry import lookup
 
 DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
@@ -242,7 +242,7 @@ class BlockStack:
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         use_onednn(model)
-        nn.Module.to(model.eval(), device)
+        nn.Module.to(model.eval(), device, computed_in(model.dtype, device))
         layers = {layer for pooling in poolings for layer in pooling.resolve(folder.blocks)}
         return cls(model, depth, pooler)._tried(folder, sorted(layers))
 

@@ -199,7 +199,10 @@ class RunFolder:
         remove_unfinished(self.path / "encoder")
         write_text(self.path / "config.yaml", self.config)
         host = socket.gethostname()
-        resumption = [{"at": _now(), "host": host, "step": self.steps}] if self.begun else []
+        here = {"processor": [*processor()], "through_onednn": [*THROUGH_ONEDNN]}
+        left: Mapping[str, Any] = read_run(self.begun) if self.begun else {}
+        moved = {key: left[key] for key, found in here.items() if left.get(key, found) != found}
+        stop = {"at": _now(), "host": host, "step": self.steps} | ({"moved_from": moved} if moved else {})
         self.facts = {
             "encoder": encoder.recipe,
             "describe": encoder.describe(),
@@ -207,11 +210,10 @@ class RunFolder:
             "options": self.options,
             "world_size": self.trainer.world_size,
             "started": before.get("started", _now()),
-            "resumed": [*before.get("resumed", []), *resumption],
+            "resumed": [*before.get("resumed", []), *([stop] if self.begun else [])],
             "host": host,
             "platform": platform.platform(),
-            "processor": [*processor()],
-            "through_onednn": [*THROUGH_ONEDNN],
+            **here,
             "python": platform.python_version(),
             "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
             "command": sys.argv,
@@ -220,6 +222,9 @@ class RunFolder:
         keep_metrics((self.begun or self.path) / METRICS, self.path, self.steps)
         if self.begun:
             self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
+        if moved:
+            changes = (f"{key} {' '.join(was)} (now {' '.join(here[key])})" for key, was in moved.items())
+            self.say(f"moved     {', '.join(changes)}: from here on, products are rounded otherwise")
 
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""

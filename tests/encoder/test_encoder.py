@@ -12,6 +12,7 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from bertflow import onednn
 from bertflow.encoder import transformer
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -217,6 +218,22 @@ def test_half_precision_is_near_and_still_gives_float32(tiny_bert, dtype):
     found = make(tiny_bert, dtype=dtype).encode(SENTENCES)
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, make(tiny_bert).encode(SENTENCES), atol=0.1)
+
+
+def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_products_in_it(
+    tiny_bert, tmp_path, monkeypatch, caplog
+):
+    here = make(tiny_bert, dtype="bfloat16")
+    monkeypatch.setattr(onednn, "BFLOAT16", ())
+    encoder = make(tiny_bert, dtype="bfloat16")
+    assert "This processor has no products in bfloat16" in caplog.text
+    weights = dict(encoder.model.named_parameters())
+    assert {weight.dtype for weight in weights.values()} == {torch.float32}
+    assert all(torch.equal(weights[name], weight.float()) for name, weight in here.model.named_parameters())
+    np.testing.assert_allclose(encoder.encode(SENTENCES), here.encode(SENTENCES), atol=0.1)
+    assert encoder.describe() == here.describe()
+    encoder.save(tmp_path / "saved")
+    np.testing.assert_array_equal(make(tmp_path / "saved").encode(SENTENCES), encoder.encode(SENTENCES))
 
 
 def test_embed_is_one_batch_as_a_tensor(tiny_bert):
