@@ -8,13 +8,15 @@ export TOKENIZERS_PARALLELISM ?= false
 # One process a core, four at most, each with the tests of whole files: their fixtures are made once.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
-.PHONY: help demo test test-slow check bench claims clean
+.PHONY: help demo test test-slow check docs picture bench claims clean
 
 help:
 	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
 	@echo "make check       ruff, mypy, import layers, dead code"
+	@echo "make docs        build the site, strictly and offline, into build/site"
+	@echo "make picture     draw the picture of the README again"
 	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json"
 	@echo "make claims      check what papers and tutorials say about such embeddings"
 
@@ -40,6 +42,12 @@ check: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+picture: $(VENV)/.test
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/picture.py
 
 bench: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/bench.py

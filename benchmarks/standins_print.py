@@ -52,7 +52,7 @@ def _mark(row: Mapping[str, Any]) -> str:
 
 
 def short(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A row a stand-in, for the README: STS transductive / inductive, and hits with a fit on other docstrings."""
+    """A row a stand-in, for docs/results.md: STS transductive / inductive, and hits with a fit on other docstrings."""
     columns = [(STS, name) for name in ("raw", "closed", "similarity", "both")]
     columns += [(SEARCH[1:], name) for name in ("raw", "closed", "similarity", "both", "search")]
     heads = ("closed form" if name == "closed" else name if name == "raw" else f"`{name}`" for _, name in columns)
@@ -63,6 +63,30 @@ def short(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         found = [[values.get((stand_in, one), {}).get(name) for one in settings] for settings, name in columns]
         cells = [" / ".join("-" if one is None else f"{one:.1f}" for one in cell) for cell in found]
         yield f"| {stand_in} | {' | '.join(cells)} |"
+
+
+STAND_INS = {
+    "L0": "MiniLM, embedding layer",
+    "L1L2": "MiniLM, blocks 1 and 2",
+    "L3": "MiniLM, block 3",
+    "CLS3": "MiniLM, [CLS] of block 3",
+    "MLM4": "a small plain BERT",
+    "RoBERTa": "a small plain RoBERTa",
+    "last": "MiniLM, as it is (tuned for sentences)",
+    "first-last": "MiniLM, first and last block",
+}
+
+
+def brief(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A row a stand-in, for the README: fitted on other text; a dash where nothing was measured."""
+    columns = [(STS[1], name) for name in ("raw", "closed", "similarity")]
+    columns += [(SEARCH[1], name) for name in ("raw", "closed", "search")]
+    values = {(row["stand-in"], row["setting"]): row["values"] for row in rows}
+    yield "| encoder | STS: raw | closed form | `similarity` | search: raw | closed form | `search` |"
+    yield "|---" + "|---:" * len(columns) + "|"
+    for stand_in, name in STAND_INS.items():
+        found = [values.get((stand_in, setting), {}).get(system) for setting, system in columns]
+        yield f"| {name} | {' | '.join('-' if one is None else f'{one:.1f}' for one in found)} |"
 
 
 def _table(rows: Sequence[Mapping[str, Any]], recipe: str) -> Iterator[str]:

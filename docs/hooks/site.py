@@ -1,0 +1,197 @@
+"""What mkdocs adds to the pages of docs/: the front page, the reference, the tables of benchmarks/.
+
+    README.md, CONTRIBUTING.md ...     -> index.md, contributing.md ...     with links turned to pages of the site
+    benchmarks/*.md                    -> benchmarks/*.md
+    bertflow/__init__.pyi              -> reference/python/NAME.md          a page for each public name, by mkdocstrings
+    bertflow.cli.COMMANDS              -> reference/commands/NAME.md        the options, as their parsers have them
+
+Nothing of it is committed. PyTorch is not loaded.
+"""
+
+import ast
+import os
+import posixpath
+import re
+from argparse import SUPPRESS
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+ROOMS = {
+    "advise": "Advice",
+    "calibrated": "Calibrated encoders",
+    "calibration": "Calibrators",
+    "data": "Data",
+    "encoder": "Encoders",
+    "evaluation": "Evaluation",
+    "export": "Export",
+    "geometry": "Geometry",
+    "moments": "Calibrators",
+    "opening": "Encoders",
+    "retrieval": "Search",
+    "runs": "Runs: train, embed, fit, transform, reindex",
+    "scoring": "Scores and domains",
+    "serve": "Serving",
+    "store": "Embeddings on disk",
+    "training": "Training",
+    "words": "Words",
+}
+"""What the names of a folder of the package are about."""
+LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+
+
+def public_names() -> dict[str, str]:
+    """Where each public name is defined: {"fix": "bertflow.advise.fixing"}."""
+    stub = ast.parse((ROOT / "bertflow" / "__init__.pyi").read_text("utf-8"))
+    imports = (one for one in stub.body if isinstance(one, ast.ImportFrom))
+    return {alias.name: f"bertflow.{one.module}" for one in imports for alias in one.names}
+
+
+def copied() -> dict[str, str]:
+    """Pages that stand outside of docs/: {page of the site: file of the repository}."""
+    pages = {"index.md": "README.md"}
+    pages |= {f"{name.lower()}.md": f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")}
+    return pages | {
+        f"benchmarks/{path.name}": f"benchmarks/{path.name}" for path in sorted(ROOT.glob("benchmarks/*.md"))
+    }
+
+
+def turned(text: str, page: str) -> str:
+    """A page's links, between files of the repository, as links between pages of the site.
+
+    A link to a file that is no page, as a script, becomes its text.
+    """
+    source = copied().get(page, f"docs/{page}")
+    pages = {file: at for at, file in copied().items()}
+
+    def turn(link: re.Match[str]) -> str:
+        image, shown, target = link.groups()
+        path, _, anchor = target.partition("#")
+        if not path or ":" in path:
+            return link[0]
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        if file not in pages and not file.startswith("docs/"):
+            return shown if (ROOT / file).exists() else link[0]
+        at = posixpath.relpath(pages.get(file, file.removeprefix("docs/")), posixpath.dirname(page) or ".")
+        return f"{image}[{shown}]({at}{'#' * bool(anchor)}{anchor})"
+
+    ends = [0, *(end for fence in FENCE.finditer(text) for end in fence.span()), len(text)]
+    parts = [text[begin:end] for begin, end in pairwise(ends)]
+    return "".join(part if at % 2 else LINK.sub(turn, part) for at, part in enumerate(parts))
+
+
+def commands() -> Iterator[tuple[str, str, Any]]:
+    """Every command with its summary; the actions of one, as of search, each alone."""
+    from bertflow.cli import COMMANDS, load
+
+    for name, summary in COMMANDS.items():
+        command = load(name).__self__  # type: ignore[attr-defined]
+        if hasattr(command, "actions"):
+            yield from ((f"{name} {action}", one.summary, one) for action, one in command.actions.items())
+        else:
+            yield name, f"{summary[0].upper()}{summary[1:]}.", command
+
+
+def command_page(name: str, command: Any) -> str:
+    """How a command is called, what it does, its options, and examples."""
+    parser = command._parser(helping=True)
+    lines = [f"# bertflow {name}", "", "```text", parser.usage, "```", "", _prose(parser.description or "")]
+    groups: Mapping[str, list[Any]] = {
+        "Arguments": [one for one in parser._positionals._group_actions if one.help != SUPPRESS],
+        "Options": [one for one in parser._actions if one.option_strings and one.help != SUPPRESS],
+    }
+    placed = {id(one) for one in groups["Arguments"]}
+    for title, actions in groups.items():
+        kept = [one for one in actions if title == "Arguments" or id(one) not in placed]
+        if kept:
+            lines += [
+                "",
+                f"## {title}",
+                "",
+                f"| {title[:-1].lower()} | default | what it does |",
+                "| --- | --- | --- |",
+            ]
+            lines += [_row(one, title == "Options") for one in kept]
+    if command.examples:
+        shown = "\n".join(line.removeprefix("  ") for line in command.examples.splitlines())
+        lines += ["", "## Examples", "", "```bash", shown, "```"]
+    return "\n".join(lines) + "\n"
+
+
+def _row(action: Any, is_option: bool) -> str:
+    metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
+    takes = action.nargs != 0 and type(action).__name__ not in ("_HelpAction", "_ActionPrintConfig")
+    spelled = ", ".join(f"`{one}`" for one in action.option_strings if not one.endswith("+"))
+    name = (
+        f"{spelled} {_cell(metavar)}" if is_option and takes and metavar else spelled if is_option else f"`{metavar}`"
+    )
+    default = action.default
+    said = "" if default in (None, SUPPRESS, False, []) or "default" in (action.help or "") else f"`{default}`"
+    return f"| {name} | {_cell(said)} | {_cell(_prose(action.help or ''))} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(str(text).split()).replace("|", "\\|")
+
+
+def _prose(text: str) -> str:
+    """Text of a help, in which nothing is markup: <task> and *, and names with underscores."""
+    return re.sub(r"([>*_\[\]])", r"\\\1", text).replace("<", "&lt;")
+
+
+def generated() -> dict[str, str]:
+    """Text by page."""
+    pages = {page: (ROOT / file).read_text("utf-8") for page, file in copied().items()}
+    rooms, names = defaultdict(list), public_names()
+    for name, module in sorted(names.items(), key=lambda pair: pair[0].lower()):
+        pages[f"reference/python/{name}.md"] = f"---\ntitle: {name}\n---\n\n::: {module}.{name}\n"
+        rooms[ROOMS[module.split(".")[1]]].append(name)
+    lines = ["# Python", "", "Every public name, as `bertflow.NAME`. They are loaded when they are first used.", ""]
+    for room, listed in sorted(rooms.items()):
+        lines += [f"**{room}**: {', '.join(f'[{name}](python/{name}.md)' for name in listed)}", ""]
+    pages["reference/python.md"] = "\n".join(lines)
+    lines = ["# Commands", "", "`bertflow COMMAND --help` prints the same.", "", "| command | |", "| --- | --- |"]
+    for name, summary, command in commands():
+        page = f"commands/{name.replace(' ', '-')}.md"
+        pages[f"reference/{page}"] = command_page(name, command)
+        lines.append(f"| [{name}]({page}) | {_cell(_prose(summary))} |")
+    codes = "0 done, 1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself"
+    pages["reference/commands.md"] = "\n".join([*lines, "", f"Exit codes: {codes}.", ""])
+    return pages
+
+
+def on_config(config: Any) -> Any:
+    """Put what is generated into the navigation."""
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    config["generated"] = generated()
+    pages = sorted(config["generated"], key=str.lower)
+    titled = lambda folder: [page for page in pages if page.startswith(folder)]  # noqa: E731
+    for entry in config["nav"]:
+        if "Reference" in entry:
+            entry["Reference"] = [
+                {"Python": ["reference/python.md", *titled("reference/python/")]},
+                {"Commands": ["reference/commands.md", *titled("reference/commands/")]},
+                *entry["Reference"],
+            ]
+        if "Results" in entry:
+            entry["Results"] += [{Path(page).stem: page} for page in titled("benchmarks/")]
+    config["nav"].append({"More": ["security.md", "changelog.md"]})
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the pages."""
+    from mkdocs.structure.files import File
+
+    for page, text in config["generated"].items():
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Turn the links of a page to pages of the site; "no-run" is for the tests."""
+    return turned(re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.MULTILINE), page.file.src_uri)
