@@ -42,6 +42,7 @@ from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
 from .runs.demonstration import demo as demo
+from .runs.paper import paper_tables as paper_tables
 from .runs.reindexing import reindex as reindex
 from .runs.training import finetune as finetune
 from .runs.training import train as train

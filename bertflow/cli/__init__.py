@@ -35,6 +35,7 @@ COMMANDS: Mapping[str, str] = {
     "evaluate": "score encoders and calibrated encoders on the STS tasks",
     "sweep": "find the best layer and pooling for an encoder and your data",
     "verify-paper": "reproduce the published figures of bert-base-uncased",
+    "paper-tables": "reproduce tables 2 and 3 of the BERT-flow paper on your encoders, with several seeds",
     "inspect": "report the geometry of an encoder, before and after calibration",
     "tokens": "show how text is split into tokens, and what their input embeddings are made of",
     "words": "compare static and contextual vectors of words",

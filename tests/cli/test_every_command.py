@@ -40,6 +40,7 @@ LINES = {
     "evaluate": "evaluate BERT --tasks mine --data_dir data --binary labels.tsv --output out/new --device cpu",
     "sweep": "sweep BERT --tasks mine --data_dir data --layers 0 --tokens mean --output out/new --device cpu",
     "verify-paper": "verify-paper BERT --data_dir data --output out/new --device cpu",
+    "paper-tables": "paper-tables BERT --data_dir data --output out/new --device cpu",
     "inspect": "inspect BERT --text text.txt --pairs none --sentences 30 --output out/new --device cpu",
     "tokens": "tokens dog --model BERT",
     "words": "words dog cat --in the_dog_eats_a_cat --pooling mean(1) --model BERT --output out/new",
@@ -62,7 +63,9 @@ LINES = {
 TABLES = ("labels.tsv", "nli.tsv", "answers.tsv", "more.tsv", "right.tsv")
 INPUTS = ("BERT", "data", "exported", "fitted", "faq.index", *TABLES, "text.txt", "x.npy")
 """What command lines read."""
-WRITERS = [name for name, line in LINES.items() if "out/" in line and name != "verify-paper"]
+PUBLISHED = ("verify-paper", "paper-tables")
+"""Those that need the real tasks."""
+WRITERS = [name for name, line in LINES.items() if "out/" in line and name not in PUBLISHED]
 """Those that write in ``out``, and have here what they need."""
 CHANGING = ("search add", "search update", "search remove")
 """Those that change the index."""
@@ -123,7 +126,10 @@ def other_kind(place, name):
 
 
 WRONG = {"missing": missing, "empty": empty, "of other bytes": other_bytes, "of the other kind": other_kind}
-UNSAID = {("fix", "text.txt", "empty"), ("verify-paper", "data", "empty"), ("verify-paper", "data", "of other bytes")}
+UNSAID = {
+    ("fix", "text.txt", "empty"),
+    *((name, "data", how) for name in PUBLISHED for how in ("empty", "of other bytes")),
+}
 """Errors that do not name the input, but what is wanted."""
 
 
@@ -147,7 +153,7 @@ def test_every_command_is_in_the_table(command):
 def test_an_input_that_cannot_be_used_is_one_line(command, name, wrong, place, error_line):
     instead = str(WRONG[wrong](place, name))
     # A task that is in no table of the folder is an unknown name.
-    expected = 2 if (name, wrong) == ("data", "empty") and command != "verify-paper" else 3
+    expected = 2 if (name, wrong) == ("data", "empty") and command not in PUBLISHED else 3
     line = error_line(main(words(LINES[command], **{name: instead})), expected)
     assert (command, name, wrong) in UNSAID or instead in line or name in line
     assert not [path for path in (place / "out").rglob("*") if path.is_file()]
@@ -164,7 +170,7 @@ PLACES = {
 @pytest.mark.parametrize(
     ("command", "where"),
     marked(
-        [(command, where) for command in [*WRITERS, "verify-paper"] for where in PLACES],
+        [(command, where) for command in [*WRITERS, *PUBLISHED] for where in PLACES],
         lambda command, where: command in PARSED_SLOWLY and where != "below a file",
     ),
 )
@@ -223,7 +229,7 @@ def test_a_file_that_the_disk_cannot_hold_is_not_begun(place, monkeypatch, error
 
 
 @pytest.mark.parametrize(
-    "command", marked([(name,) for name in LINES if name != "verify-paper"], lambda name: name in ("demo", "train"))
+    "command", marked([(name,) for name in LINES if name not in PUBLISHED], lambda name: name in ("demo", "train"))
 )
 def test_a_command_that_is_stopped_says_so_and_leaves_nothing_half_written(command, place, capsys, monkeypatch):
     """At the first thing that takes long: weights, docstrings, an index, or what is written reaching the disk."""

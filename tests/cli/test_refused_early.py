@@ -20,6 +20,7 @@ CALLS = {
     "evaluate": "evaluate BERT --tasks mine --data_dir data",
     "sweep": "sweep BERT --tasks mine --data_dir data",
     "verify-paper": "verify-paper BERT --data_dir data",
+    "paper-tables": "paper-tables BERT --data_dir data --output out/new",
     "inspect": "inspect BERT --text text.txt --output out/new",
     "tokens": "tokens dog",
     "words": "words dog cat --in dog --model BERT --output out/new",
@@ -167,6 +168,16 @@ EARLY = {
         "--tasks nonsense": "Unknown task",
     },
     "verify-paper": {"--device nonsense": "The device", "--max_length 0": "max_length should be 1 or more"},
+    "paper-tables": {
+        "--device nonsense": "The device",
+        "--tasks stsb-dev": "Unknown task of the tables",
+        "--seeds 0": "seeds should be 1 or more",
+        "--line 9": "line should be from 1 to",
+        "--max_sentences 1": "max_sentences should be 2 or more",
+        "--resamples -1": "resamples should be",
+        "--nli missing.txt": "missing.txt is missing",
+        "--nli_models BERT": "Two encoders are called 'BERT'",
+    },
     "inspect": SEED
     | {
         "--pooling nonsense": "Unknown pooling",

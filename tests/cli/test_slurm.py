@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from bertflow.cli.paper_tables import command as paper_command
 from bertflow.cli.train import command as train_command
 from bertflow.records import read_record
 from bertflow.store.store import EmbeddingStore
@@ -102,6 +103,20 @@ def test_what_the_guide_submits_is_understood(submitted):
     assert (options["resume"], options["output"], options["flow"].epochs) == ("auto", "runs/mine", 3)
     assert (options["text"].sentences, options["text"].store) == ("text.txt", "store")
     assert (options["encoder"].model, options["encoder"].pooling) == ("bert-base-uncased", "first-last-avg")
+
+
+def test_the_lines_of_the_paper_are_made_by_an_array_and_merged_without_one(submitted):
+    page = (ROOT / "docs" / "paper-tables.md").read_text(encoding="utf-8").replace("\\\n", " ")
+    (line,) = re.findall(r"^sbatch --array=1-12 (.*)$", page, re.MULTILINE)
+    offline, argv = submitted(f"sbatch {line} --seeds 3", SLURM_ARRAY_TASK_ID="7", NLI_MODELS="one two")
+    options = {name: value for name, value in paper_command.parse(argv[1:]).items() if name != "show_lines"}
+    assert (offline, options["line"], options["seeds"], options["models"]) == ("1", 7, 3, "bert-base-uncased")
+    assert (options["nli"], options["nli_models"], str(options["output"])) == (
+        ["snli.jsonl"],
+        ["one", "two"],
+        "runs/paper",
+    )
+    assert paper_command.parse(submitted(f"sbatch {line}")[1][1:])["line"] is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,331 @@
+"""``bertflow.paper_tables``: tables 2 and 3 of Li et al. 2020 on weights of your own, with several seeds.
+
+    lines (``paper_lines``), made one by one, in any order, by any number of jobs
+    -> how similar each finds the pairs -> means over seeds, intervals of pairs and seeds, the published figures beside
+
+The protocol is the paper's: Spearman of the cosine, STS12-16 as the mean over their sub-sets weighted by their pairs,
+64 tokens a sentence.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between
+from bertflow.evaluation.rows import interval, number, task_title
+from bertflow.files import require_files, require_place
+from bertflow.opening import require_openable
+from bertflow.registry import lookup
+from bertflow.results import AbstractResult
+from bertflow.runs.paper_lines import PAPER_TASKS, SIZES, PaperJob, PaperLine, by_name, paper_lines, shape_of
+from bertflow.tables import MISSING, Section, Table
+from bertflow.training.recipe import PAPER_TF
+
+if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.evaluation.significance import Figure
+
+SUITE, AGGREGATION, METRIC = "sts7", "wmean", "cosine_spearman"
+
+
+@dataclass(frozen=True)
+class PaperScore:
+    """A line on one task, or the mean over tasks; correlations in [-1, 1].
+
+    Attributes:
+        task: The task, or the suite.
+        values: Of each seed; a single one without a flow.
+        mean: Over the seeds.
+        standard_deviation: Over the seeds, with n - 1: that of one fit; None of a single value.
+        ci_low: Lower end of the 95 % interval of the mean, over pairs and seeds; None without resamples.
+        ci_high: Upper end.
+        difference: The mean less the same encoder without the flow (last2avg); None of lines without a flow.
+        difference_low: Lower end of its 95 % interval, which is paired.
+        difference_high: Upper end.
+        published: The published figure.
+    """
+
+    task: str
+    values: tuple[float, ...]
+    mean: float
+    standard_deviation: float | None
+    ci_low: float | None
+    ci_high: float | None
+    difference: float | None
+    difference_low: float | None
+    difference_high: float | None
+    published: float
+
+    def cell(self) -> str:
+        """Mean and standard deviation, x 100."""
+        spread = "" if self.standard_deviation is None else f" ± {number(self.standard_deviation, METRIC)}"
+        return f"{number(self.mean, METRIC)}{spread}"
+
+    def difference_cell(self) -> str:
+        """The difference with its interval, x 100."""
+        ends = interval(self.difference_low, self.difference_high, METRIC)
+        return f"{number(self.difference, METRIC)}{'' if ends == MISSING else f' ({ends})'}"
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """All seeds of a line.
+
+    Attributes:
+        table: 2 or 3.
+        name: What tables call it.
+        published: The published line beside it.
+        flow: Whether it has a flow.
+        scores: By task, the mean over all last.
+    """
+
+    table: int
+    name: str
+    published: str
+    flow: bool
+    scores: tuple[PaperScore, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class PaperTables(AbstractResult):
+    """Our lines with the published ones.
+
+    Attributes:
+        rows: Our lines.
+        seeds: Number of seeds of each flow.
+        max_sentences: Size of the sample that each flow was fitted on; None for all.
+        resamples: How often pairs and seeds were resampled.
+        notes: How the numbers were made, and what is left out.
+    """
+
+    rows: tuple[PaperRow, ...]
+    seeds: int
+    max_sentences: int | None
+    resamples: int
+    notes: tuple[str, ...]
+
+    title: ClassVar[str] = "Tables 2 and 3 of Li et al. 2020"
+    format: ClassVar[int | None] = 1
+
+    def parts(self) -> Iterator[Section | str]:
+        """Each table, what the flows add, and how the numbers were made."""
+        header = ("line", *(task_title(score.task) for score in self.rows[0].scores))
+        for table in dict.fromkeys(row.table for row in self.rows):
+            lines: list[tuple[str, ...]] = []
+            for row in self.rows:
+                if row.table == table:
+                    lines.append((row.name, *(score.cell() for score in row.scores)))
+                    theirs = (number(score.published, METRIC) for score in row.scores)
+                    lines.append((f"  published: {row.published}", *theirs))
+            yield Section(f"Table {table}", Table(header, tuple(lines)))
+        flows = [(row.name, *(score.difference_cell() for score in row.scores)) for row in self.rows if row.flow]
+        yield Section("What each flow adds to last2avg of the same encoder", Table(header, tuple(flows)))
+        yield from self.notes
+
+
+@dataclass(frozen=True, repr=False)
+class PaperPlan(AbstractResult):
+    """The lines of the tables, and which of them are done.
+
+    Attributes:
+        lines: Number, name and seed of each.
+        done: Numbers of those that are done.
+    """
+
+    lines: tuple[PaperLine, ...]
+    done: tuple[int, ...]
+
+    def parts(self) -> Iterator[Table | str]:
+        """A line each, and what to do next."""
+        rows = ((str(line.number), line.system, "done" if line.number in self.done else "-") for line in self.lines)
+        yield Table(("line", "system", "state"), tuple(rows))
+        yield f"{len(self.done)} of {len(self.lines)} lines are done."
+        rest = "--line K makes one of the others, " if len(self.done) < len(self.lines) else ""
+        yield f"\nnext: {rest}the same command without --line and --list makes what is missing and the tables"
+
+
+def paper_tables(
+    models: list[str] | str,
+    data_dir: str,
+    output: str | Path = "runs/paper-tables",
+    nli: list[str] | str | None = None,
+    nli_models: list[str] | str | None = None,
+    tasks: str = SUITE,
+    seeds: int = 5,
+    line: int | None = None,
+    show_lines: bool = False,
+    max_sentences: int | None = None,
+    resamples: int = 1000,
+    device: str = "auto",
+    progress: bool | None = None,
+    say: Callable[[str], None] | None = None,
+) -> "PaperTables | PaperPlan":
+    """Reproduce tables 2 and 3 of Li et al. 2020 on your encoders, with several seeds.
+
+    Makes every line that is not done yet: avg, last2avg, flow (NLI) and flow (target), as the released code makes them.
+    Then writes paper_tables.json and .md with means, standard deviations, paired intervals, and the published figures.
+    It can be stopped at any time and goes on when it is called again; several jobs can make one line each.
+
+    Args:
+        models: BERT-base and BERT-large, or other encoders: hub ids or folders; for table 2.
+        data_dir: Folder of the STS data, with the sub-sets of STS12-16.
+        output: Folder of all lines and of the tables.
+        nli: File of NLI sentences, or several, for the lines flow (NLI), which are left out without.
+        nli_models: An encoder after fine-tuning on NLI labels (configs/paper-nli.yaml), or several, for table 3.
+        tasks: Tasks among the seven of the paper, with commas.
+        seeds: Number of seeds of each flow.
+        line: Make this line alone, by its number; in a SLURM array $SLURM_ARRAY_TASK_ID.
+        show_lines: Show the lines with their numbers, and make none.
+        max_sentences: Fit every flow on a random sample of so many sentences, as a rehearsal.
+        resamples: Number of bootstrap resamples for the intervals; 0 for none.
+        device: cpu, cuda, ...
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        say: Called with a line before each line of the tables is made.
+
+    Returns:
+        The tables; with ``line`` or ``show_lines`` which lines are done.
+
+    Raises:
+        UsageError: For options that cannot be used, or lines in ``output`` that were made with others.
+        DataError: For data that is missing, has no sub-sets, or has changed.
+    """
+    require_between(1, seeds=seeds)
+    require_between(2, max_sentences=max_sentences)
+    require_between(0, MOST_RESAMPLES, resamples=resamples)
+    require_place(output, folder=True)
+    plain, tuned, text = (_listed(given) for given in (models, nli_models, nli))
+    require_files(*text)
+    require_tasks(tasks, data_dir)
+    wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in expand_tasks(tasks)]
+    for model in (*plain, *tuned):
+        require_openable(model, pooling="first-last-avg", max_length=PAPER_TF.max_length, device=device)
+    lines = paper_lines(plain, tuned, seeds, bool(text))
+    if line is not None and show_lines:
+        raise UsageError("A line is made, or all are shown, but both were asked for. Leave one out.")
+    require_between(1, len(lines), line=line)
+    in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
+    tell = say or (lambda words: None)
+    job = PaperJob(Path(output), data_dir, in_order, text, max_sentences, device, progress, tell)
+    sets = {} if show_lines else {task: _with_subsets(load_sts(task, data_dir)) for task in in_order}
+    for one in () if show_lines else lines if line is None else (lines[line - 1],):
+        if missing := job.missing(one):
+            tell(f"line {one.number} of {len(lines)}: {one.system}, {', '.join(map(task_title, missing))}")
+            job.make(one)
+    if show_lines or line is not None:
+        return PaperPlan(lines, tuple(one.number for one in lines if not job.missing(one)))
+    tables = PaperTables(_rows(lines, job, sets, resamples), seeds, max_sentences, resamples, _notes(lines, job, sets))
+    tell(f"written   {tables.save(output) / 'paper_tables.md'}")
+    return tables
+
+
+def _listed(given: list[str] | str | None) -> tuple[str, ...]:
+    return (given,) if isinstance(given, str) else tuple(given or ())
+
+
+def _with_subsets(pairs: "Pairs") -> "Pairs":
+    """The pairs of a task.
+
+    Raises:
+        DataError: If its sub-sets, over which the paper averages, are not named.
+    """
+    from bertflow.evaluation.figures import ScoredTask
+
+    partitions = ScoredTask(pairs, "cosine", np.empty((0, len(pairs)))).partitions()
+    if all(reading.aggregation != AGGREGATION for part in partitions for reading in part.readings):
+        raise DataError(
+            f"The figure of {pairs.task} is {AGGREGATION}, over its sub-sets, but {pairs.source} does not name them. "
+            "Give a folder with the packages of SemEval or SentEval."
+        )
+    return pairs
+
+
+def _rows(
+    lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]", resamples: int
+) -> tuple[PaperRow, ...]:
+    """All lines with the means over their seeds, which are resampled beside the pairs.
+
+    Raises:
+        DataError: If the pairs are not those that a line has scored.
+    """
+    from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
+    from bertflow.evaluation.literature import published
+    from bertflow.evaluation.seeds import SeveralSeeds, spread
+
+    scored = []
+    records = [job.found(line) for line in lines]
+    for task, pairs in sets.items():
+        for line, record in zip(lines, records, strict=True):
+            if record.pairs.get(task) != pairs.digest():
+                raise DataError(
+                    f"{job.folder(line)} has scored other pairs of {task} than those of {pairs.source}. Give the same "
+                    "data, or delete the folder: the line is then made again."
+                )
+        scored.append(ScoredTask(pairs, "cosine", np.array([record.similarities[task] for record in records])))
+    figures = [one for task in scored for one in task_figures(task, resamples, 0)]
+    if set(sets) == set(PAPER_TASKS):
+        figures += suite_figures(SUITE, scored, resamples, 0)
+    figures = [one for one in figures if (one.aggregation, one.metric, one.subset) == (AGGREGATION, METRIC, "")]
+    systems = [line.system for line in lines]
+    for group in by_name(lines):
+        several = SeveralSeeds(group[0].name, tuple(range(len(group))), tuple(line.system for line in group))
+        figures = [several.with_mean(figure, systems, 0) for figure in figures]
+        systems.append(f"mean of {group[0].name}")
+    theirs = {line.model: line for line in published() if line.aggregation == AGGREGATION}
+
+    def score(figure: "Figure", group: Sequence[PaperLine]) -> PaperScore:
+        at, first = systems.index(f"mean of {group[0].name}"), group[0]
+        values = tuple(float(figure.values[systems.index(line.system)]) for line in group)
+        printed = round(theirs[first.published].score(figure.task) / 100, 6)
+        less: tuple[float | None, float | None, float | None] = (None, None, None)
+        if first.seed is not None:
+            plain = next(line for line in lines if (line.model, line.kind.title) == (first.model, "last2avg"))
+            other = systems.index(f"mean of {plain.name}")
+            less = (float(figure.values[at] - figure.values[other]), *figure.interval(at, less=other))
+        return PaperScore(
+            figure.task, values, float(figure.values[at]), spread(values), *figure.interval(at), *less, printed
+        )
+
+    return tuple(
+        PaperRow(
+            group[0].table,
+            group[0].name,
+            group[0].published,
+            group[0].seed is not None,
+            tuple(score(figure, group) for figure in figures),
+        )
+        for group in by_name(lines)
+    )
+
+
+def _notes(lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]") -> tuple[str, ...]:
+    """How the numbers were made, and what is left out."""
+    forms = " and ".join(dict.fromkeys(pairs.text_form for pairs in sets.values()))
+    flows = {line.kind.flow for line in lines}
+    seeds = max(0 if line.seed is None else line.seed + 1 for line in lines)
+    others = [model for model in dict.fromkeys(line.model for line in lines) if shape_of(model) not in SIZES]
+    return (
+        "Spearman of the cosine x 100; of STS12-16 the mean over sub-sets weighted by their pairs (wmean); at most "
+        f"{PAPER_TF.max_length} tokens; {forms} text, where the paper read STS12-16 as SentEval tokenized it.",
+        "The flow as released: presets paper-tf and paper-tf-nli, the encoder in the loop with its dropout on. "
+        "flow (target) is fitted on the unlabelled sentences of the scored task (transductive).",
+        f"± is the standard deviation over {seeds} seeds of the flow, with n - 1; intervals are 95 %, of pairs and of "
+        "seeds."
+        if seeds > 1
+        else "One seed of each flow: its spread is not known; 95 % intervals are of pairs.",
+        *(f"Rehearsal: every flow was fitted on {job.max_sentences:,} sentences." for _ in [0] if job.max_sentences),
+        *(
+            f"{Path(model).name} is neither BERT-base nor BERT-large: it is another encoder, so the published figures, "
+            "those of BERT-base, are no reference for it."
+            for model in others
+        ),
+        *("flow (NLI) is left out: give NLI sentences with nli." for _ in [0] if "nli" not in flows),
+        *(
+            f"Table {table} is left out: {what}."
+            for table, what in ((2, "give encoders"), (3, "give encoders fine-tuned on NLI with nli_models"))
+            if all(line.table != table for line in lines)
+        ),
+    )
