@@ -20,8 +20,8 @@ from transformers import PretrainedConfig
 
 from bertflow.calibration.calibrators import Whitening
 from bertflow.correlation import spearman
+from bertflow.encoder.device import DTYPES, TOKEN_BUDGETS
 from bertflow.encoder.foreign import quiet_transformers
-from bertflow.encoder.model import DTYPES, TOKEN_BUDGETS
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.onednn import FORWARD
 from bertflow.similarity import SIMILARITIES

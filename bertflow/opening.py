@@ -42,7 +42,7 @@ class LoadOptions(TypedDict, total=False):
         pooling: How tokens become a vector, as mean(1,2); static or static-sif for the word embeddings of a
             transformer (default: the encoder's own, else mean).
         max_length: Longest sentence, in tokens; longer ones are cut (default: the encoder's own, else 128).
-        dtype: float32, float16 or bfloat16 (default: the encoder's own, else float32).
+        dtype: float32, float16, bfloat16, or tf32 on a GPU (default: the encoder's own, else float32).
         device: cpu, cuda, mps (default: the first of cuda, mps and cpu that is there).
         revision: Branch, tag or commit, for a hub id.
         prompt: Text in front of every sentence, or the name of a prompt of a sentence-transformers folder; from Python
@@ -138,16 +138,16 @@ def require_openable(model: Any = None, **options: Unpack[LoadOptions]) -> None:
         DataError: If a model is missing.
     """
     from bertflow.encoder.chunks import Chunks
+    from bertflow.encoder.device import PRECISIONS, resolve_device
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.folders import open_model
     from bertflow.encoder.length import require_length, without_weights
-    from bertflow.encoder.model import DTYPES, resolve_device
     from bertflow.encoder.pooling import DENOISED, parse_pooling
     from bertflow.encoder.template import Template, require_positions
 
     require_between(1, max_length=options.get("max_length"))
     if dtype := options.get("dtype"):
-        lookup("dtype", DTYPES, dtype)
+        lookup("dtype", PRECISIONS, dtype)
     resolve_device(options.get("device") or "auto")
     if chunks := options.get("chunks"):
         Chunks.parse(chunks)

@@ -112,3 +112,6 @@ _.transport
 # tokenizers: the parts of a tokenizer.
 _.post_processor
 _.pre_tokenizer
+
+# transformers: how a model attends.
+_._attn_implementation

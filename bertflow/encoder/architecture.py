@@ -60,14 +60,18 @@ class Family:
     Attributes:
         final_norm: The module behind the last block, which must not act behind an earlier one.
         least_blocks: With fewer blocks the model cannot be built.
+        plain: Whether each token attends to all others, by nothing but their vectors, and positions can be told: such
+            sentences may be packed (``bertflow.encoder.packing``).
     """
 
     final_norm: str | None = None
     least_blocks: int = 0
+    plain: bool = False
 
 
 FAMILIES: Mapping[str, Family] = {
-    **dict.fromkeys(("albert", "bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta"), Family()),
+    **dict.fromkeys(("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta"), Family(plain=True)),
+    "mpnet": Family(),
     **dict.fromkeys(("t5", "mt5", "umt5"), Family(final_norm="encoder.final_layer_norm")),
     "gpt2": Family(final_norm="ln_f"),
     "modernbert": Family(final_norm="final_norm", least_blocks=1),
@@ -172,9 +176,9 @@ def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedMo
         alone = first(short)
         if not all(layer.isfinite().all() for layer in alone):
             return True  # an embedding that is not finite is refused where it is made, with its own words
-        if _agree(alone, first(short, long), model.dtype):
+        if same_tokens(alone, first(short, long), model):
             return True
-        equal = _agree(alone, first(short, short[::-1]), model.dtype)
+        equal = same_tokens(alone, first(short, short[::-1]), model)
     except UsageError:
         raise
     except WANTS_MORE as error:
@@ -190,9 +194,9 @@ def try_padding(read: Read, ids: Sequence[int], pad_id: int, model: PreTrainedMo
     return False
 
 
-def _agree(alone: Sequence[Tensor], batched: Sequence[Tensor], dtype: torch.dtype) -> bool:
-    """Whether no token moved by more than the tolerance, in any layer."""
+def same_tokens(alone: Sequence[Tensor], batched: Sequence[Tensor], model: PreTrainedModel) -> bool:
+    """Whether no token moved by more than the tolerance of the model's dtype, in any layer."""
     return all(
-        bool(((there - here).norm(dim=-1) <= TOLERANCES[dtype] * here.norm(dim=-1)).all())
+        bool(((there - here).norm(dim=-1) <= TOLERANCES[model.dtype] * here.norm(dim=-1)).all())
         for here, there in zip(alone, batched, strict=True)
     )

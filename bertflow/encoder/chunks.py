@@ -29,7 +29,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.abstract import Float32
-from bertflow.encoder.model import CHUNK, TokenizedText, chunks
+from bertflow.encoder.batching import CHUNK, TokenizedText, chunks
 from bertflow.errors import UsageError
 
 TOKENS, SENTENCES = "tokens", "sentences"
@@ -178,7 +178,7 @@ def split(
                 sizes.append(max(1, last - first))
     starts = np.searchsorted(owners, np.arange(len(texts) + 1))
     chunk_texts = [texts[row][start:stop] for row, (start, stop) in zip(owners, spans, strict=True)]
-    tokenized = TokenizedText.joined(ids, special, chunk_texts)
+    tokenized = TokenizedText.joined(ids, special, [len(tokens) for tokens in ids], chunk_texts)
     return ChunkedText(tokenized, starts, np.array(spans, dtype=np.int64).reshape(-1, 2), np.array(sizes, np.int64))
 
 

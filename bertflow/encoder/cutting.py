@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.batching import tokenize
 from bertflow.encoder.length import longest_input
-from bertflow.encoder.model import tokenize
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.similarity import SIMILARITIES
 
@@ -69,7 +69,8 @@ def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 
         return Cut(len(sentences), len(cut), max_length)
     longer = int(min(longest, lengths[sample].max()))
     texts = [tokenize([prompted[row] for row in sample], tokenizer, tokens) for tokens in (max_length, longer)]
-    before, after = (encoder._embedded(text, [encoder._pooling], False, None)[0] for text in texts)
+    rows, whose = [encoder._pooling], range(len(sample))
+    before, after = (encoder._embedded([text], rows, False, None, whose)[0] for text in texts)
     cosine = SIMILARITIES["cosine"].paired
     others = float(np.median(cosine(after[:-1], after[1:]))) if len(sample) > 1 else None
     return Cut(len(sentences), len(cut), max_length, longer, float(np.median(cosine(before, after))), others)

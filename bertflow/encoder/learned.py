@@ -30,8 +30,8 @@ from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
+from bertflow.encoder.batching import TokenizedText, chunks
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
-from bertflow.encoder.model import TokenizedText, chunks
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError
 from bertflow.files import atomic_folder, file_sha256
@@ -122,7 +122,19 @@ class TokenCounts:
 
     def weigh(self, ids: torch.Tensor, content: torch.Tensor) -> dict[str, torch.Tensor]:
         """For each row of ``COUNTED``, the weights of a batch of token ids; zero where there is no content."""
-        return {name: torch.from_numpy(table).to(ids.device)[ids] * content for name, table in self.weights.items()}
+        if ids.device not in self._placed:
+            tables = {name: torch.from_numpy(table).to(ids.device) for name, table in self.weights.items()}
+            self._placed[ids.device] = tables
+        return {name: table[ids] * content for name, table in self._placed[ids.device].items()}
+
+    @functools.cached_property
+    def _placed(self) -> dict[torch.device, dict[str, torch.Tensor]]:
+        """The weights on each device that has asked for them."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The counts alone: what follows from them stays where it is."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
     def digest(self) -> str:
         """One fingerprint for equal counts."""

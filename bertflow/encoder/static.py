@@ -29,7 +29,7 @@ from bertflow.encoder.folders import open_model
 from bertflow.encoder.learned import AbstractLearner, TokenCounts, WordCounts
 from bertflow.encoder.model import WordEmbeddings
 from bertflow.encoder.pooling import Pooling
-from bertflow.encoder.transformer import AbstractTokenEncoder
+from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError, shown
 from bertflow.files import file_sha256, read_raw_lines
 from bertflow.registry import lookup

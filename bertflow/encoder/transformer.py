@@ -6,10 +6,10 @@ sentences -> tokens -> batches of one length -> the blocks that are needed -> po
 import copyreg
 import functools
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,158 +17,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from bertflow.encoder.abstract import Float32, Role, check_sentences, say_empty
-from bertflow.encoder.chunks import ChunkedText, Chunks, split
-from bertflow.encoder.folders import ModelFolder, Prompts, open_model, shown_prompts, write_facts
+from bertflow.encoder.abstract import Role
+from bertflow.encoder.batching import Batch, TokenizedText
+from bertflow.encoder.device import resolve_device
+from bertflow.encoder.folders import Prompts, open_model, shown_prompts, write_facts
 from bertflow.encoder.foreign import quiet_transformers
-from bertflow.encoder.learned import AbstractLearner, Supervision, TokenCounts, vocabulary_size
+from bertflow.encoder.learned import Supervision, TokenCounts
 from bertflow.encoder.length import choose_length
 from bertflow.encoder.license import license_of
-from bertflow.encoder.model import POOLER, TOKEN_BUDGETS, Batch, BlockStack, TokenizedText, resolve_device, tokenize
-from bertflow.encoder.pooling import Pooling, TokenViews, parse_pooling, pool
-from bertflow.encoder.template import Template, described, told
-from bertflow.errors import BadRowsError, DataError, UsageError
-from bertflow.progress import bar
+from bertflow.encoder.model import BlockStack
+from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.template import Template, described
+from bertflow.encoder.token_encoder import AbstractTokenEncoder
+from bertflow.errors import UsageError
 
 logger = logging.getLogger("bertflow")
-CUT = "%d of %d sentences were cut to max_length=%d tokens. Read them whole: chunks, or a larger max_length."
-"""What is said of sentences that are longer."""
-REPAIR = "Use float32 where half precision overflows; else the weights are damaged."
-
-
-class AbstractTokenEncoder(AbstractLearner):
-    """Sentences -> tokens -> batches -> layers -> pooled: of a transformer, or of its word embeddings alone.
-
-    Attributes:
-        device: Where the model is.
-    """
-
-    _folder: ModelFolder
-    _stack: BlockStack
-    _max_length: int
-    _counts: TokenCounts | None = None
-    _chunks: Chunks | None = None
-    _template: Template | None = None
-    _dtype = "float32"
-    _prompts: Prompts
-    device = torch.device("cpu")
-
-    def count_tokens(self, sentences: Iterable[str]) -> Self:
-        """Count the tokens of a corpus, which may be a stream, for ``sif``; earlier counts are replaced.
-
-        Raises:
-            DataError: If there are no tokens to count.
-        """
-        self._counts = TokenCounts.of_text(sentences, self._tokenize, vocabulary_size(self._folder.tokenizer))
-        return self
-
-    _count = count_tokens
-
-    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        return self._pooled(sentences, [self._pooling], role, progress, batch_size)[0]
-
-    def encode_chunks(
-        self, sentences: Sequence[str], chunks: str, progress: bool | None = None, role: Role = "document"
-    ) -> tuple[Float32, ChunkedText]:
-        """One embedding for each chunk of long texts, not pooled over the chunks: what an index of them keeps.
-
-        Args:
-            sentences: As for ``encode``.
-            chunks: How texts are split, as ``tokens:128:32`` (``bertflow.encoder.chunks``).
-            progress: Show a bar; by default in a terminal or a notebook, for work that takes over a second.
-            role: What the texts are.
-
-        Returns:
-            The embeddings (chunk, dim), and where each chunk stands in which text.
-
-        Raises:
-            UsageError: If the chunks are misspelled or too large, or the tokenizer does not say where tokens stand.
-        """
-        text = self._split(sentences, role, self.fitted_chunks(chunks))
-        return self._embedded(text.tokens, [self._pooling], progress, None, text.owners)[0], text
-
-    def fitted_chunks(self, spelling: str) -> Chunks:
-        """Chunks as they are spelled, their size said, for the ``max_length`` and the prompts of this encoder."""
-        return Chunks.parse(spelling).fitted(self._folder.tokenizer, self._prompts.values(), self._max_length)
-
-    def tokenized(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        """Sentences as token ids, with the prompt, cut to ``max_length`` or a row a chunk; said as in ``encode``."""
-        if self._chunks:
-            return self._split(sentences, role, self._chunks).tokens
-        text = self._tokenize(sentences, role)
-        if text.truncated:
-            logger.warning(CUT, text.truncated, len(text.lengths), self._max_length)
-        say_empty(text.without_content(), len(text.lengths))
-        return text
-
-    def _split(self, sentences: Sequence[str], role: Role, how: Chunks) -> ChunkedText:
-        check_sentences(sentences)
-        text = split(sentences, self._prompts[role], self._folder.tokenizer, self._max_length, how)
-        say_empty(text.tokens.without_content(), len(sentences))
-        return text
-
-    def _tokenize(self, sentences: Sequence[str], role: Role = "document") -> TokenizedText:
-        check_sentences(sentences)
-        prompted = [self._prompts[role] + sentence for sentence in sentences]
-        return tokenize(prompted, self._folder.tokenizer, None if self._chunks else self._max_length)
-
-    def _pooled(
-        self, sentences: Sequence[str], rows: Sequence[Pooling], role: Role, progress: bool | None, most: int | None
-    ) -> list[NDArray[np.float32]]:
-        """The embeddings by each of some poolings, in batches of at most ``most`` sentences, or chunks of them."""
-        if self._chunks is None:
-            return self._embedded(self.tokenized(sentences, role), rows, progress, most)
-        text = self._split(sentences, role, self._chunks)
-        found = self._embedded(text.tokens, rows, progress, most, text.owners)
-        return [text.pooled(x, self._chunks.pool) for x in found]
-
-    @torch.no_grad()
-    def _embedded(
-        self,
-        text: TokenizedText,
-        rows: Sequence[Pooling],
-        progress: bool | None,
-        most: int | None,
-        owners: NDArray[np.int64] | None = None,
-    ) -> list[NDArray[np.float32]]:
-        """The embeddings of tokens by each of some poolings; ``owners`` are the sentences that they are from."""
-        if text.ids.max(initial=0) >= (known := getattr(self._folder.config, "vocab_size", np.inf)):
-            raise DataError(
-                f"{self._folder.path} has a tokenizer with more tokens than its model, {known}. Copy it again."
-            )
-        depth, pooler = self._folder.needed(rows)
-        stack = self._stack
-        if depth > stack.depth or pooler > stack.pooler:
-            stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
-        n = len(text.lengths)
-        found = [np.empty((n, pooling.width(stack.dim)), np.float32) for pooling in rows]
-        budget = TOKEN_BUDGETS.get(self.device.type, TOKEN_BUDGETS["cpu"])
-        with bar(n, "encoding", progress, "sentences" if owners is None else "chunks") as advance:
-            for batch in text.batches(budget, self._folder.pad_id, most):
-                for x, embedded in zip(found, self._run(stack, batch.to(self.device), rows), strict=True):
-                    x[batch.rows] = embedded.cpu().numpy()
-                advance(len(batch.rows))
-        for x, pooling in zip(found, rows, strict=True):
-            finite = np.isfinite(x).all(1)
-            if not finite.all():
-                bad = np.flatnonzero(~finite) if owners is None else owners[~finite]
-                which = f"that of sentence {bad[0]} the first (pooling {pooling}, {self._dtype})"
-                message = f"Embeddings must be finite, but {(~finite).sum()} of {len(x)} are not, {which}. {REPAIR}"
-                raise BadRowsError(dict.fromkeys(bad.tolist(), f"the embedding is not finite. {REPAIR}"), message)
-        return found
-
-    def _run(self, stack: BlockStack, batch: Batch, poolings: Sequence[Pooling]) -> list[Tensor]:
-        """The embeddings of one batch by each pooling."""
-        layers = [pooling.resolve(self._folder.blocks) for pooling in poolings]
-        counts = self._counts if any(pooling.counted for pooling in poolings) else None
-        views = TokenViews(batch.mask, batch.content, counts.weigh(batch.ids, batch.content) if counts else None)
-        states = stack.read(batch.ids, batch.mask, sorted({layer for row in layers for layer in row}))
-        return [
-            states[POOLER].float()
-            if pooling.tokens == "pooler"
-            else pool([states[layer] for layer in row], told(self._template, views, pooling, stack, row), pooling)
-            for pooling, row in zip(poolings, layers, strict=True)
-        ]
 
 
 class TransformerEncoder(AbstractTokenEncoder):
@@ -186,7 +49,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         max_length: Longest sentence, in tokens, special ones included. By default the saved encoder's, else 128, or
             what the model can read if that is less.
         device: ``auto`` (cuda, mps or cpu, whichever is there), or a name that is meant.
-        dtype: Precision: ``float32`` (default), ``float16`` or ``bfloat16``. Embeddings are float32 in any case.
+        dtype: Precision: ``float32`` (default), ``float16``, ``bfloat16``, or ``tf32``: float32 whose products a GPU
+            rounds to TF32. Embeddings are float32 in any case.
         revision: Branch, tag or commit, for a hub id.
         prompt: Text that is put in front of every sentence, or the name of a prompt of a sentence-transformers folder;
             or one for each role, as ``{"query": "query: ", "document": "passage: "}``. By default the folder's own;

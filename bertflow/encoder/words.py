@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertflow.encoder.model import CHUNK, TOKEN_BUDGETS, Batch, BlockStack, chunks, tokenize
+from bertflow.encoder.batching import CHUNK, Batch, chunks, tokenize
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -145,10 +146,13 @@ def encode_words(
         name: np.empty((len(places.first), row.width(stack.dim)), np.float32)
         for name, row in zip(poolings, rows, strict=True)
     }
+
+    def states_of(batch: Batch) -> dict[int, Tensor]:
+        there, wanted = batch.to(device), sorted({layer for row in layers for layer in row})
+        return stack.read(there.ids, there.mask, wanted, there.tokens)
+
     with bar(len(sentences), "encoding", progress) as advance:
-        for batch in text.batches(TOKEN_BUDGETS.get(device.type, TOKEN_BUDGETS["cpu"]), folder.pad_id):
-            there = batch.to(device)
-            states = stack.read(there.ids, there.mask, sorted({layer for row in layers for layer in row}))
+        for batch, states in encoder.budget.run(text, folder.pad_id, states_of):
             for numbers, pieces, mask in places.of_batch(batch):
                 views = TokenViews(mask.to(device), mask.to(device))
                 words = {layer: state.flatten(0, 1)[pieces.to(device)] for layer, state in states.items()}

@@ -29,10 +29,11 @@ from torch import Tensor, nn
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.encoder.batching import chunks
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.length import longest_input
-from bertflow.encoder.model import POOLER, chunks
+from bertflow.encoder.model import POOLER
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.golden import distances
 from bertflow.export.parts import Parts

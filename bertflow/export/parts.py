@@ -24,10 +24,11 @@ from bertflow.bands import UnitMap
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES
+from bertflow.encoder.device import DTYPES, TF32
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import TokenCounts
-from bertflow.encoder.model import DTYPES, BlockStack
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, DENOISED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.template import Template
 from bertflow.encoder.transformer import TransformerEncoder
@@ -142,6 +143,8 @@ class Parts:
         self.system, self.encoder, self.files = system, system.raw, files
         self.description = system.describe()
         self.max_length, self.dtype = int(self.description["max_length"]), str(self.description["dtype"])
+        if self.dtype == TF32:  # what a GPU may round: the weights are float32
+            self.dtype = "float32"
         self.checkpoint = open_model(files)
         config = self.checkpoint.config
         self.depth, self.dim_hidden = int(config.num_hidden_layers), int(config.hidden_size)

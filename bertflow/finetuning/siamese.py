@@ -20,7 +20,7 @@ from pytorch_lightning.utilities.enums import GradClipAlgorithmType
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from bertflow.encoder.model import Batch
+from bertflow.encoder.batching import Batch
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe

@@ -37,10 +37,12 @@ from transformers import AutoModelForMaskedLM
 from bertflow.correlation import pearson
 from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.architecture import first_position
+from bertflow.encoder.batching import Batch, tokenize
+from bertflow.encoder.device import TokenBudget, resolve_device
 from bertflow.encoder.folders import LOCALLY, ModelFolder, open_model
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.length import longest_input
-from bertflow.encoder.model import TOKEN_BUDGETS, BlockStack, resolve_device, tokenize
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, mean_cosine
@@ -91,12 +93,16 @@ def read_token_states(
     stack = BlockStack.load(folder, [Pooling(tuple(layers))], device=place)
     text = tokenize(sentences, folder.tokenizer, min(MOST_TOKENS, longest_input(stack.model)))
     tokens, rows, parts = [], [], []
-    for batch in text.batches(TOKEN_BUDGETS.get(place.type, TOKEN_BUDGETS["cpu"]), folder.pad_id):
+
+    def read(batch: Batch) -> NDArray[np.float32]:
+        moved = batch.to(place)
+        states = stack.read(moved.ids, moved.mask, layers, moved.tokens)
+        return np.stack([states[layer][moved.content].cpu().numpy() for layer in layers])
+
+    for batch, vectors in TokenBudget(place).run(text, folder.pad_id, read):
         tokens.append(batch.ids[batch.content].numpy())
         rows.append(np.repeat(batch.rows, batch.content.sum(1).numpy()))
-        moved = batch.to(place)
-        states = stack.read(moved.ids, moved.mask, layers)
-        parts.append(np.stack([states[layer][moved.content].cpu().numpy() for layer in layers]))
+        parts.append(vectors)
     order = np.argsort(np.concatenate(rows), kind="stable")
     return np.concatenate(tokens)[order], np.concatenate(rows)[order], np.concatenate(parts, axis=1)[:, order]
 

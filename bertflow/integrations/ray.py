@@ -39,8 +39,8 @@ from safetensors.numpy import save_file
 from bertflow.data.tables import decoded, open_table
 from bertflow.data.vectors import open_parquet, readable_parquet
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
-from bertflow.encoder.model import chunks
 from bertflow.errors import DataError, RowError, UsageError, needs
 from bertflow.files import atomic_file, file_xxh3
 from bertflow.moments import Moments

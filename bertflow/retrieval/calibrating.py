@@ -20,7 +20,7 @@ from bertflow.calibration.calibrators import AbstractClosedForm, AllButTheTop, C
 from bertflow.calibration.likeness import require_alike
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.transformer import AbstractTokenEncoder
+from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Float64, Moments
 from bertflow.retrieval.storage import Storage

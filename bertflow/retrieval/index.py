@@ -23,7 +23,7 @@ from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.identity import Identity
-from bertflow.encoder.transformer import AbstractTokenEncoder
+from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
 from bertflow.retrieval.calibrating import (

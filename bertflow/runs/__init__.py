@@ -47,7 +47,7 @@ class ModelOptions:
     device: str = "auto"
     """auto, cpu, cuda, ..."""
     dtype: str | None = None
-    """Precision of the encoder's weights: float32, float16, bfloat16. What is trained is float32 in any case."""
+    """Precision of the encoder: float32, float16, bfloat16, tf32 (GPU). What is trained is float32 in any case."""
     revision: str | None = None
     """Branch, tag or commit, for a hub id."""
     prompt: str | None = None

@@ -333,7 +333,7 @@ def transform(
 
 def _count_tokens(encoder: "SentenceEncoder", read: Callable[[], Iterable[str]]) -> None:
     """Count the tokens of the text, which ``read`` starts, for a pooling that weighs them by frequency and has none."""
-    from bertflow.encoder.transformer import AbstractTokenEncoder
+    from bertflow.encoder.token_encoder import AbstractTokenEncoder
     from bertflow.store.text import index_text, text_rows
 
     uncounted = encoder.describe().get("token_counts", "") is None

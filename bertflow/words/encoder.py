@@ -267,7 +267,7 @@ class WordEncoder:
         """Several texts side by side, and all layers from 0, each (text, token, dim)."""
         inputs = stack_tokens(texts, self._folder.pad_id)
         ids, mask, segments = inputs.values()
-        told = {"token_type_ids": segments} if self.input_sum.segments else {}
+        told: dict[str, Any] = {"token_type_ids": segments} if self.input_sum.segments else {}
         return inputs, self.stack.read(ids, mask, range(self.blocks + 1), **told)
 
     def find(self, mention: Mention) -> dict[str, Any]:

@@ -13,7 +13,6 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 from bertflow import onednn
-from bertflow.encoder import transformer
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
@@ -58,7 +57,7 @@ def one_by_one(folder, sentences, layer):
 @pytest.fixture
 def small_batches(monkeypatch):
     """Batches of a few sentences, as a long corpus has."""
-    monkeypatch.setattr(transformer, "TOKEN_BUDGETS", {"cpu": 16})
+    monkeypatch.setattr("bertflow.encoder.device.TOKEN_BUDGETS", {"cpu": 16})
 
 
 def test_it_is_a_sentence_encoder(tiny_bert):
@@ -306,7 +305,7 @@ def test_a_pooling_without_counts_is_fitted_on_nothing(tiny_bert):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"dtype": "int8"}, UnknownNameError, "Unknown dtype 'int8'. Known: float32, float16, bfloat16."),
+        ({"dtype": "int8"}, UnknownNameError, "Unknown dtype 'int8'. Known: float32, float16, bfloat16, tf32."),
         ({"max_length": 65}, UsageError, "max_length must be from 3 to 64 tokens for this model, got 65."),
         ({"max_length": 2}, UsageError, "max_length must be from 3 to 64 tokens for this model, got 2."),
         (

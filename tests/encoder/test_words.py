@@ -61,7 +61,7 @@ def test_it_is_the_vector_that_a_study_of_words_reads(tiny_bert):
 def test_batches_and_their_order_do_not_matter(tiny_bert, monkeypatch):
     sentences = [SENTENCES[at % 3][: 1 + at % 7] for at in range(40)]
     whole = encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"]
-    monkeypatch.setattr("bertflow.encoder.transformer.TOKEN_BUDGETS", {"cpu": 12})
+    monkeypatch.setattr("bertflow.encoder.device.TOKEN_BUDGETS", {"cpu": 12})
     np.testing.assert_allclose(
         encode_words(open_encoder(tiny_bert), sentences, ["mean(4)"])["mean(4)"], whole, atol=1e-5
     )

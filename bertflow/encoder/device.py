@@ -1,0 +1,180 @@
+"""Where the encoder runs, and how a GPU is kept from waiting: the processor works ahead of it, and reads after it.
+
+    text --in a thread--> tokens --pinned--> GPU --> embeddings --while it goes on--> array
+
+A CPU has nobody to work ahead of: there the same functions tokenize all text at once, and copy nothing.
+"""
+
+import logging
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from bertflow.errors import DataError, UsageError, reason_of
+
+if TYPE_CHECKING:
+    from bertflow.encoder.batching import Batch, TokenizedText
+
+logger = logging.getLogger("bertflow")
+T = TypeVar("T")
+
+TF32 = "tf32"
+DTYPES: Mapping[str, torch.dtype] = {name: getattr(torch, name) for name in ("float32", "float16", "bfloat16")}
+"""Of the weights and the hidden states; pooling is done in float32."""
+PRECISIONS: Mapping[str, torch.dtype] = {**DTYPES, TF32: torch.float32}
+"""What a user may choose: those, and float32 whose products a GPU rounds to TF32; other devices do not."""
+
+TOKEN_BUDGETS: Mapping[str, int] = {"cpu": 1024, "cuda": 65536, "mps": 16384}
+"""Tokens in a batch, padding included. On a CPU a batch should stay in the cache; a GPU should be full."""
+LOCAL_RANKS = ("LOCAL_RANK", "SLURM_LOCALID")
+"""Where torchrun, Lightning and SLURM say which process on its machine this is."""
+PARTS = (2048, 16384)
+"""Sentences that are tokenized at a time ahead of a GPU: few at first, so that it can begin, then many."""
+BEHIND = 2
+"""Batches whose embeddings are still on their way while the next one is begun."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device of that name; ``auto`` is the first of cuda, mps and cpu that is there.
+
+    Where several processes share a machine, each ``auto`` takes a GPU of its own.
+
+    Raises:
+        UsageError: If a device that was named cannot be used: nothing else is put in its place.
+    """
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+        local = next((int(os.environ[rank]) for rank in LOCAL_RANKS if rank in os.environ), None)
+        if name == "cuda" and local is not None:  # a launcher may show each process its own GPU alone
+            name = f"cuda:{local % torch.cuda.device_count()}"
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = reason_of(error)
+        raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
+    return device
+
+
+def parts(device: torch.device, n: int) -> list[slice]:
+    """``n`` sentences in the parts in which they are tokenized: on a CPU all at once."""
+    if device.type == "cpu":
+        return [slice(0, n)]
+    first, size = PARTS
+    starts = [0, *range(first, n, size)]
+    return [slice(start, stop) for start, stop in zip(starts, [*starts[1:], n], strict=True)]
+
+
+def ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items; while the caller uses one, the next is made in a thread."""
+    with ThreadPoolExecutor(1, "bertflow-ahead") as thread:
+        context = copy_context()
+
+        def made() -> list[T]:
+            return context.run(lambda: list(islice(items, 1)))
+
+        coming = thread.submit(made)
+        while item := coming.result():
+            coming = thread.submit(made)
+            yield item[0]
+
+
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the CPU on a device; a GPU fetches it from pinned memory, and nobody waits."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
+
+
+class Landing:
+    """Brings rows from a device into arrays; those of a GPU are copied while it goes on working."""
+
+    def __init__(self) -> None:
+        self._flying: deque[tuple[NDArray[Any], NDArray[np.int64], Tensor, Callable[[], object]]] = deque()
+
+    def put(self, x: NDArray[np.float32], rows: NDArray[np.int64], made: Tensor) -> None:
+        """Have ``x[rows] = made``, at the latest after ``finish``."""
+        self._flying.append((x, rows, *_fetched(made)))
+        if len(self._flying) > BEHIND:
+            self._land()
+
+    def finish(self) -> None:
+        """Wait for all rows."""
+        while self._flying:
+            self._land()
+
+    def _land(self) -> None:
+        x, rows, made, wait = self._flying.popleft()
+        wait()
+        x[rows] = made.numpy()
+
+
+def _fetched(made: Tensor) -> tuple[Tensor, Callable[[], object]]:
+    """A tensor on the CPU, and what waits until it is there."""
+    if made.device.type != "cuda":
+        return made.cpu(), lambda: None
+    there = torch.empty(made.shape, dtype=made.dtype, pin_memory=True).copy_(made, non_blocking=True)
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(made.device))
+    return there, event.synchronize
+
+
+class TokenBudget:
+    """How many tokens a device is given at a time; half of them, from the moment on that they were too many.
+
+    Attributes:
+        tokens: Tokens in a batch, padding included.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device, self.tokens = device, TOKEN_BUDGETS.get(device.type, TOKEN_BUDGETS["cpu"])
+
+    def run(
+        self, text: "TokenizedText", pad_id: int, function: Callable[["Batch"], T], at_most: int | None = None
+    ) -> Iterator[tuple["Batch", T]]:
+        """All batches of a text, and what ``function`` makes of each.
+
+        Raises:
+            DataError: If the memory of the device does not suffice for one sentence.
+        """
+        done = 0
+        while done < len(text.lengths):
+            for batch in text.batches(self.tokens, pad_id, at_most, done):
+                try:
+                    made = function(batch)
+                except torch.cuda.OutOfMemoryError as error:
+                    self._halve(len(batch.ids), batch.ids.shape[1], error)
+                    break
+                yield batch, made
+                done += len(batch.rows)
+
+    def _halve(self, sentences: int, longest: int, error: BaseException) -> None:
+        if sentences == 1:
+            raise DataError(
+                f"One sentence of {longest} tokens does not fit into the memory of {self.device}. Give a smaller "
+                "max_length, chunks, dtype bfloat16, or another device."
+            ) from error
+        self.tokens = max(longest, sentences * longest // 2)
+        said = "%s has no memory for %d sentences of up to %d tokens at a time: from now on it is given %d tokens."
+        logger.warning(said, self.device, sentences, longest, self.tokens)
+
+
+@contextmanager
+def tf32_products() -> Iterator[None]:
+    """In this block a GPU rounds the numbers of float32 products to TF32, as 10 bits of a mantissa."""
+    products = torch.backends.cuda.matmul
+    name, value = ("fp32_precision", TF32) if hasattr(products, "fp32_precision") else ("allow_tf32", True)
+    before = getattr(products, name)
+    setattr(products, name, value)
+    try:
+        yield
+    finally:
+        setattr(products, name, before)

@@ -1,0 +1,229 @@
+"""Where the encoder runs. What only a GPU can do is in ``test_cuda.py``; here it is done without one."""
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from bertflow.data.skipping import skip_bad, skipping
+from bertflow.encoder import device
+from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device, tf32_products
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import DataError
+
+WORDS = ("man", "dog", "cat", "bird", "house", "garden")
+SENTENCES = [" ".join(WORDS[(row + at) % 6] for at in range(row % 9)) for row in range(50)]
+
+
+@pytest.fixture
+def encoder(tiny_bert):
+    return TransformerEncoder(tiny_bert, "mean(1,4)", device="cpu")
+
+
+@pytest.fixture
+def in_parts(monkeypatch):
+    """Text is tokenized in parts ahead of the device, as on a GPU."""
+    monkeypatch.setattr("bertflow.encoder.token_encoder.parts", lambda _, n: parts(torch.device("meta"), n))
+    monkeypatch.setattr(device, "PARTS", (4, 20))
+
+
+@pytest.mark.parametrize(
+    ("environment", "gpus", "expected"),
+    [
+        ({}, 4, "cuda"),
+        ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
+        ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
+        ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
+        ({"LOCAL_RANK": "1", "SLURM_LOCALID": "0"}, 4, "cuda:1"),  # torchrun in a SLURM job
+    ],
+)
+def test_processes_that_share_a_machine_take_a_gpu_each(environment, gpus, expected, monkeypatch):
+    for name in LOCAL_RANKS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
+    assert resolve_device("auto") == torch.device(expected)
+
+
+def test_a_cpu_gets_all_text_at_once_and_a_gpu_begins_with_little():
+    assert parts(torch.device("cpu"), 10**6) == [slice(0, 10**6)]
+    of_gpu = parts(torch.device("cuda"), 40_000)
+    assert [(part.start, part.stop) for part in of_gpu] == [(0, 2048), (2048, 18432), (18432, 34816), (34816, 40000)]
+    assert parts(torch.device("cuda"), 7) == [slice(0, 7)]
+    assert parts(torch.device("cuda"), 0) == [slice(0, 0)]
+
+
+def test_items_are_made_ahead_in_a_thread_and_one_at_a_time():
+    made, asked = [], threading.Event()
+
+    def items():
+        for number in range(4):
+            made.append((number, threading.current_thread().name))
+            if number == 1:
+                asked.set()
+            yield number
+
+    given = ahead(items())
+    assert next(given) == 0
+    assert asked.wait(10), "the second is made while the caller has the first"
+    assert len(made) == 2, "and no more than that"
+    assert list(given) == [1, 2, 3]
+    assert {name for _, name in made} == {"bertflow-ahead_0"}
+
+
+def test_what_goes_wrong_ahead_reaches_the_caller():
+    def items():
+        yield 1
+        raise DataError("The second cannot be made.")
+
+    given = ahead(items())
+    assert next(given) == 1
+    with pytest.raises(DataError, match="The second cannot be made"):
+        next(given)
+
+
+def test_what_is_made_ahead_knows_that_bad_rows_are_skipped(tmp_path):
+    with skip_bad(tmp_path / "bad.tsv") as skipped:
+        assert list(ahead(skipping() for _ in range(2))) == [skipped, skipped]
+
+
+def test_rows_land_where_they_belong_and_all_of_them():
+    x, landing = np.zeros((12, 2), np.float32), Landing()
+    for start in range(0, 12, 2):
+        landing.put(x, np.array([start + 1, start]), torch.full((2, 2), float(start)))
+        assert not x[max(0, start - 2 * device.BEHIND + 2) :].any(), "the last batches are still on their way"
+    landing.finish()
+    assert x[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
+    found = encoder.encode(SENTENCES)
+    monkeypatch.undo()
+    np.testing.assert_allclose(found, encoder.encode(SENTENCES), rtol=0, atol=1e-5)
+
+
+@pytest.mark.usefixtures("in_parts")
+def test_what_is_said_of_text_in_parts_is_said_once(tiny_bert, caplog):
+    TransformerEncoder(tiny_bert, max_length=6, device="cpu").encode(SENTENCES)
+    assert caplog.messages == [
+        "20 of 50 sentences were cut to max_length=6 tokens. Read them whole: chunks, or a larger max_length.",
+        "6 of 50 sentences are empty; they are embedded by their special tokens.",
+    ]
+
+
+@pytest.fixture
+def small_memory(monkeypatch):
+    """Blocks that have no memory for more than so many tokens, as a GPU says it; and the batches that they got."""
+    budgets, most, seen = {"cpu": 400}, 60, []
+    monkeypatch.setattr(device, "TOKEN_BUDGETS", budgets)
+
+    def limited(stack):
+        forward = stack.model.forward
+
+        def run(input_ids, **options):
+            seen.append(tuple(input_ids.shape))
+            if input_ids.numel() > most:
+                raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+            return forward(input_ids=input_ids, **options)
+
+        monkeypatch.setattr(stack.model, "forward", run)
+        return seen
+
+    return limited
+
+
+def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory, caplog):
+    expected = encoder.encode(SENTENCES)
+    del encoder.budget
+    seen = small_memory(encoder._stack)
+    found = encoder.encode(SENTENCES)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+    assert [message for message in caplog.messages if "empty" not in message] == [
+        "cpu has no memory for 10 sentences of up to 10 tokens at a time: from now on it is given 50 tokens."
+    ]
+    failed = [shape for shape in seen if shape[0] * shape[1] > 60]
+    assert failed == [(10, 10)]
+    seen.clear()
+    encoder.encode(SENTENCES)
+    assert all(rows * tokens <= 50 for rows, tokens in seen), "the smaller budget is kept"
+
+
+def test_one_sentence_that_has_no_room_is_an_error(encoder, small_memory, monkeypatch):
+    small_memory(encoder._stack)
+    forward = encoder._stack.model.forward
+    monkeypatch.setattr(encoder._stack.model, "forward", lambda input_ids, **o: forward(input_ids.repeat(101, 1), **o))
+    with pytest.raises(DataError) as caught:
+        encoder.encode(SENTENCES)
+    assert str(caught.value) == (
+        "One sentence of 10 tokens does not fit into the memory of cpu. Give a smaller max_length, chunks, dtype "
+        "bfloat16, or another device."
+    )
+
+
+class Asked(TorchDispatchMode):
+    """What a device is asked for its numbers in a block: it would be waited for."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "_to_copy", "unique")
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        name = func.overloadpacket.__name__
+        moved = name == "_to_copy" and (kwargs or {}).get("device") in (None, args[0].device)
+        if name.startswith(self.WAITS) and name != "nonzero_static" and not moved:
+            self.found.append(name)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("pooling", ["mean(1,4)", "sif(4)", "cls", "content", "max", "last-token"])
+@pytest.mark.parametrize("packs", [False, True])
+def test_a_batch_is_run_without_asking_the_device(tiny_bert, pooling, packs):
+    encoder = TransformerEncoder(tiny_bert, pooling, device="cpu").count_tokens(SENTENCES)
+    text = encoder.tokenized(SENTENCES)
+    if packs:
+        encoder._stack = encoder._stack.packing([5, 6, 7], [1, 4])
+        assert encoder._stack.packs
+    encoder._run(encoder._stack, text.batch(np.arange(2), 0), [encoder._pooling])  # what is done once
+    with Asked() as asked:
+        for batch in text.batches(64, 0):
+            encoder._run(encoder._stack, batch, [encoder._pooling])
+    assert not asked.found
+
+
+def test_the_weights_of_sif_stay_on_the_device(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, "sif(3)", device="cpu").count_tokens(SENTENCES)
+    encoder.encode(SENTENCES)
+    table = encoder._counts._placed[torch.device("cpu")]["sif"]
+    encoder.encode(SENTENCES)
+    assert encoder._counts._placed[torch.device("cpu")]["sif"] is table
+    encoder.count_tokens(SENTENCES[:7])
+    assert not encoder._counts._placed, "other counts have other weights"
+
+
+def test_tf32_is_on_in_the_model_alone(tiny_bert):
+    encoder = TransformerEncoder(tiny_bert, device="cpu", dtype="tf32")
+    seen, products = [], torch.backends.cuda.matmul
+    before = products.fp32_precision
+    encoder._stack.model.register_forward_pre_hook(lambda *_: seen.append(products.fp32_precision))
+    x = encoder.encode(SENTENCES)
+    assert set(seen) == {"tf32"}
+    assert products.fp32_precision == before == "none"
+    assert encoder.describe()["dtype"] == "tf32"
+    np.testing.assert_array_equal(x, TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES))
+
+
+def test_the_switch_of_earlier_versions_of_pytorch(monkeypatch):
+    products = SimpleNamespace(allow_tf32=False)  # PyTorch before 2.9
+    monkeypatch.setattr(torch.backends.cuda, "matmul", products)
+    with tf32_products():
+        assert products.allow_tf32
+    assert not products.allow_tf32
