@@ -7,18 +7,21 @@ probability of 0.03.
 """
 
 import hashlib
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+NO_LETTERS = re.compile(r"[\W_]+")
+"""What is neither letter nor digit, as ``str.isalnum`` says of each character."""
+
 
 def text_key(sentence: str) -> str:
     """Letters and digits of a sentence, case folded; the whole text folded where it has neither."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()
-    key = "".join(character for character in folded if character.isalnum())
-    return key or "".join(folded.split())
+    return NO_LETTERS.sub("", folded) or "".join(folded.split())
 
 
 def hash_text(sentence: str) -> int:

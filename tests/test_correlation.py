@@ -1,3 +1,5 @@
+import tracemalloc
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -11,7 +13,7 @@ from bertflow.correlation import (
     pearson,
     percentile_interval,
     spearman,
-    weighted_correlation,
+    weighted_correlations,
 )
 from bertflow.errors import DataError
 from bertflow.evaluation.significance import pair_weights
@@ -31,7 +33,7 @@ def sample(n, decimals=1, seed=0):
 
 def under(name, gold, similarity, weights):
     scores = CORRELATIONS[name]
-    return weighted_correlation(scores(gold).under(weights), scores(similarity).under(weights), weights)
+    return weighted_correlations(scores(gold), [scores(similarity)], weights)[0]
 
 
 @pytest.mark.parametrize("name", CORRELATIONS)
@@ -52,9 +54,40 @@ def test_the_short_names_are_the_table_rows():
 def test_a_weight_is_how_often_a_pair_was_drawn(name):
     gold, similarity = sample(80)
     drawn = np.random.default_rng(1).integers(0, 80, (30, 80))
-    weights = np.stack([np.bincount(row, minlength=80) for row in drawn]).astype(np.float64)
+    weights = np.stack([np.bincount(row, minlength=80) for row in drawn])
     explicit = [SCIPY[name](gold[row], similarity[row])[0] for row in drawn]
-    np.testing.assert_allclose(under(name, gold, similarity, weights), explicit, rtol=0, atol=EXACT)
+    for same in (weights, weights.astype(np.float64)):
+        np.testing.assert_allclose(under(name, gold, similarity, same), explicit, rtol=0, atol=EXACT)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+@pytest.mark.parametrize("size", [1, 200, 10**9])
+def test_how_many_weights_are_read_at_a_time_changes_nothing(monkeypatch, name, size):
+    gold, similarity = sample(80)
+    weights = np.random.default_rng(1).integers(0, 3, (30, 80))
+    expected = under(name, gold, similarity, weights)
+    monkeypatch.setattr("bertflow.correlation.AT_A_TIME", size)
+    np.testing.assert_array_equal(under(name, gold, similarity, weights), expected)
+
+
+@pytest.mark.parametrize("name", CORRELATIONS)
+def test_systems_that_rank_alike_score_alike_to_the_last_bit(name):
+    gold, similarity = sample(300)
+    scores = CORRELATIONS[name]
+    others = [scores(similarity), scores(-similarity), scores(2 * similarity)]
+    weights = np.random.default_rng(1).integers(0, 3, (60, 300))
+    found = weighted_correlations(scores(gold), others, weights)
+    np.testing.assert_array_equal(found[2], found[0])
+    np.testing.assert_allclose(found[1], -found[0], rtol=0, atol=EXACT)
+
+
+def test_values_far_from_the_others_cost_the_rest_no_digit():
+    gold, similarity = sample(200, decimals=3)
+    gold[0], similarity[0] = 1e9, -1e7
+    weights = np.random.default_rng(1).integers(0, 3, (5, 200))
+    weights[:, 0] = 0
+    explicit = [stats.pearsonr(np.repeat(gold, row), np.repeat(similarity, row))[0] for row in weights]
+    np.testing.assert_allclose(under("pearson", gold, similarity, weights), explicit, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("name", CORRELATIONS)
@@ -78,6 +111,40 @@ def test_the_jackknife_leaves_one_pair_out_exactly(name):
     gold, similarity = sample(150)
     explicit = [SCIPY[name](np.delete(gold, i), np.delete(similarity, i))[0] for i in range(150)]
     np.testing.assert_allclose(jackknife(name, gold, similarity), explicit, rtol=0, atol=EXACT)
+
+
+def by_all_signs(a, b):
+    """The jackknife of Spearman's correlation from its definition: n^3 comparisons."""
+    found = []
+    for i in range(len(a)):
+        ranks = [np.sign(x[:, None] - x).sum(1) for x in (np.delete(a, i), np.delete(b, i))]
+        found.append(ranks[0] @ ranks[1] / np.sqrt((ranks[0] @ ranks[0]) * (ranks[1] @ ranks[1])))
+    return found
+
+
+@pytest.mark.parametrize("n", [4, 5, 7, 8, 9, 31, 32, 33, 64, 65])
+@pytest.mark.parametrize("distinct", [3, 10, 1000])
+def test_the_jackknife_of_ranks_is_exact_with_any_ties(n, distinct):
+    rng = np.random.default_rng([n, distinct])
+    a, b = np.arange(2 * n).reshape(2, n) % distinct
+    rng.shuffle(a)
+    rng.shuffle(b)
+    a, b = a / 7, -b / 3  # in neither order
+    with np.errstate(invalid="ignore"):  # three pairs may be left with equal values
+        np.testing.assert_allclose(jackknife("spearman", a, b), by_all_signs(a, b), rtol=0, atol=1e-15)
+
+
+def test_the_jackknife_of_many_pairs_takes_memory_for_none_of_their_couples():
+    n = 30_000
+    gold, similarity = sample(n)
+    tracemalloc.start()
+    found = jackknife("spearman", gold, similarity)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 500 * n  # bytes; each couple once would take n^2
+    for i in (0, n // 10 + 1, n - 1):
+        explicit = stats.spearmanr(np.delete(gold, i), np.delete(similarity, i))[0]
+        assert found[i] == pytest.approx(explicit, rel=0, abs=EXACT)
 
 
 @pytest.mark.parametrize("name", CORRELATIONS)

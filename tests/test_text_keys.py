@@ -1,3 +1,6 @@
+import sys
+import unicodedata
+
 import numpy as np
 import pytest
 
@@ -21,6 +24,13 @@ def test_spelling_of_one_text_has_one_key(one, other):
 @pytest.mark.parametrize(("one", "other"), [("a man", "a woman"), ("3 cats", "4 cats"), ("!", "?"), ("东", "西")])
 def test_different_texts_have_different_keys(one, other):
     assert text_key(one) != text_key(other)
+
+
+@pytest.mark.parametrize("start", range(0, sys.maxunicode, 2**16))
+def test_every_character_of_unicode_is_kept_if_it_is_a_letter_or_a_digit(start):
+    text = "".join(map(chr, range(start, start + 2**16)))
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    assert text_key(text) == ("".join(filter(str.isalnum, folded)) or "".join(folded.split()))
 
 
 def test_the_digest_does_not_depend_on_order_or_repeats():

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from bertflow.correlation import CORRELATIONS, MidRanks, jackknife, weighted_correlation
+from bertflow.correlation import CORRELATIONS, MidRanks, Resamples, Weights, jackknife, weighted_correlations
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts_tasks import TASKS
 from bertflow.evaluation.significance import (
@@ -159,14 +159,11 @@ class Meter:
             for members in partition.groups
         ]
 
-    def under(self, weights: Float64) -> Float64:
+    def under(self, weights: Weights) -> Float64:
         """Values (readings, k, rows) for each row of ``weights`` (rows, n)."""
         by_group = np.empty((len(self._scores), len(self.task.similarities), len(weights)))
         for group, (members, gold, systems) in enumerate(self._scores):
-            columns = weights[:, members]
-            gold_scores = gold.under(columns)
-            for system, scores in enumerate(systems):
-                by_group[group, system] = weighted_correlation(gold_scores, scores.under(columns), columns)
+            by_group[group] = weighted_correlations(gold, systems, weights.take(members, axis=1))
         return np.einsum("ag,gkr->akr", self._mix, by_group)
 
     def influence(self) -> Float64:
@@ -187,7 +184,7 @@ def _resampled(under: Callable[[Any], Float64], ones: Any, weights: Iterable[Any
     return values[..., 0], np.concatenate([values[..., :0], *map(under, weights)], axis=-1)
 
 
-def _readings(meters: Sequence[Meter], weights: Float64) -> Float64:
+def _readings(meters: Sequence[Meter], weights: Weights) -> Float64:
     return np.stack([meter.under(weights) for meter in meters])
 
 
@@ -232,7 +229,7 @@ def suite_figures(suite: str, tasks: Sequence[ScoredTask], resamples: int, seed:
     ]
 
 
-def _means(meters: Sequence[Sequence[Meter]], weights: Sequence[Float64]) -> dict[tuple[str, str], Float64]:
+def _means(meters: Sequence[Sequence[Meter]], weights: Sequence[Weights]) -> dict[tuple[str, str], Float64]:
     """Means over tasks (k, rows) by (aggregation, correlation), of the aggregations that every task has."""
     tasks = [
         {
@@ -312,14 +309,14 @@ def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed:
     return Figure(task, "test", "all", "", metric, n, values, replicates, influence=by_query - values[:, None])
 
 
-def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Float64) -> Float64:
+def weighted_auc(ranks: MidRanks, positive: NDArray[np.bool_], weights: Weights) -> Float64:
     """The area for each row of ``weights`` (rows, n), in [0, 1]; scikit-learn's takes one row at a time."""
     above = weights[:, positive].sum(1)
     below = weights[:, ~positive].sum(1)
     # A score is 2 rank / total - 1. The mean rank of the positives, less their mean rank among themselves, counts the
     # negatives below them.
     total = above + below
-    mean_score = np.einsum("rn,rn->r", weights[:, positive], ranks.under(weights)[:, positive]) / above
+    mean_score = np.vecdot(weights[:, positive], ranks.under(Resamples(weights))[:, positive]) / above
     return ((mean_score + 1) * total / 2 - above / 2) / below
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from bertflow.evaluation.significance import generator, pair_weights, sentence_numbers, sentence_weights
+from bertflow.evaluation.significance import UNIT, generator, pair_weights, sentence_numbers, sentence_weights
 
 
 def test_pairs_are_drawn_within_their_group():
@@ -37,7 +37,15 @@ def test_a_pair_weighs_as_in_the_bayesian_bootstrap_and_shares_what_it_shares():
     # Pairs (0, 1) and (0, 2) share a sentence; (3, 4) shares none; the second task has the pair (0, 1) again.
     numbers = [np.array([[0, 0, 3], [1, 2, 4]]), np.array([[1], [0]])]
     blocks = list(sentence_weights(numbers, 20_000, np.random.default_rng(0)))
-    first, second = (np.concatenate([block[task] for block in blocks]) for task in (0, 1))
+    first, second = (np.concatenate([block[task] for block in blocks]) / UNIT for task in (0, 1))
     np.testing.assert_array_equal(second[:, 0], first[:, 0])
     assert stats.kstest(first[:, 0], "expon").pvalue > 0.01
     assert np.corrcoef(first.T)[0] == pytest.approx([1, 0.5, 0], abs=0.03)
+
+
+def test_weights_by_sentence_are_whole_numbers_of_a_unit_that_no_figure_sees():
+    numbers = [np.array([[0, 2], [1, 3]])]
+    whole = np.concatenate([block[0] for block in sentence_weights(numbers, 40, np.random.default_rng(0))])
+    assert whole.dtype == np.int64
+    exact = np.random.default_rng(0).standard_normal((40, 4)) ** 2 / 2
+    np.testing.assert_allclose(whole / UNIT, exact[:, [0, 2]] + exact[:, [1, 3]], rtol=0, atol=1 / UNIT)
