@@ -28,7 +28,6 @@ from bertflow.errors import NullDirectionWarning
 from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow
-from bertflow.training.rows import participation_ratio
 
 HERE = Path(__file__).parent
 POOLINGS: Mapping[str, tuple[str, ...]] = {"mean": ("mean", "first-last-avg"), "mask": ("mask", "denoised-mask")}
@@ -50,9 +49,9 @@ def mean_cosine(x: Vectors) -> float:
     return float((np.square(unit.sum(0, dtype=np.float64)).sum() - len(x)) / (len(x) * (len(x) - 1)))
 
 
-def measured(material: Material, x: Vectors, spread: float) -> list[float]:
-    """One row of the table; ``spread`` is the participation ratio of the plain mean."""
-    maps = [CLOSED_FORMS["whitening"](Moments.of(x)), fit_flow(x, random_state=0, spread=spread).map]
+def measured(material: Material, x: Vectors, plain: Moments) -> list[float]:
+    """One row of the table; ``plain`` are the moments of the plain mean."""
+    maps = [CLOSED_FORMS["whitening"](Moments.of(x)), fit_flow(x, random_state=0, plain=plain).map]
     scores = [float(np.mean(material.sts(z))) for z in (x, *(applied(one, x) for one in maps))]
     return [round(value, 2) for value in (mean_cosine(x), *scores)]
 
@@ -88,11 +87,11 @@ def main() -> None:
     for tasks in ("tuning", "sts7") if options.test else ("tuning",):
         material = Material(options.data_dir, options.cache, SUITES.get(tasks, [tasks]))
         for name, folder in folders.items():
-            spread = 0.0
+            plain = None
             for pooling, x in embeddings(str(folder), material.sentences) if folder else ():
-                spread = spread or participation_ratio(Moments.of(x))
+                plain = plain or Moments.of(x)  # the first pooling is the mean
                 rows = found.setdefault(tasks, {}).setdefault(name, {})
-                rows[pooling] = measured(material, x, spread)
+                rows[pooling] = measured(material, x, plain)
                 logger.info("%s, %s, %s: %s", tasks, name, pooling, rows[pooling])
                 write_json(place, found)
                 write_text(HERE / "mask_prompt.md", to_markdown(found))
