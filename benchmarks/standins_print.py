@@ -12,11 +12,6 @@ ABOVE = (
     "the paper's Table 2 not reproduced."
 )
 
-MARKS = {
-    " *": "*: of the second round, with the same flow; `both` and `search` were not scored there.",
-    " †": "†: ridge and two bands were not among the closed forms.",
-}
-
 
 def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]) -> str:
     """A table for STS, one for search, what was missed, and a table for joined layers."""
@@ -24,7 +19,6 @@ def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, 
         ABOVE,
         "",
         "Recipes are a mean over seeds, ± their standard deviation (number of seeds). Intervals are 95 %.",
-        *[said for mark, said in MARKS.items() if any(_mark(row) == mark for row in rows)],
     ]
     lines += ["", "## In short", "", *short(rows)]
     for title, settings, recipe in (("Similarity", STS, "similarity"), ("Search", SEARCH, "search")):
@@ -45,10 +39,6 @@ def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, 
             cells = (row["layers"], row["setting"], name, values[name], values[f"{name}, reduced"], alone)
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
-
-
-def _mark(row: Mapping[str, Any]) -> str:
-    return " *" if row.get("carried over") else "" if row.get("peers") else " †"
 
 
 def short(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -72,13 +62,14 @@ STAND_INS = {
     "CLS3": "MiniLM, [CLS] of block 3",
     "MLM4": "a small plain BERT",
     "RoBERTa": "a small plain RoBERTa",
+    "SimCSE": "MiniLM, blocks 1 to 3 after SimCSE",
     "last": "MiniLM, as it is (tuned for sentences)",
     "first-last": "MiniLM, first and last block",
 }
 
 
 def brief(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A row a stand-in, for the README: fitted on other text; a dash where nothing was measured."""
+    """A row a stand-in, for the README: fitted on other text."""
     columns = [(STS[1], name) for name in ("raw", "closed", "similarity")]
     columns += [(SEARCH[1], name) for name in ("raw", "closed", "search")]
     values = {(row["stand-in"], row["setting"]): row["values"] for row in rows}
@@ -106,7 +97,7 @@ def _table(rows: Sequence[Mapping[str, Any]], recipe: str) -> Iterator[str]:
         cells = [values.get(name, "-") for name in ("raw", "closed", "hindsight", "default-1", *RECIPES)]
         gaps = [row["differences"].get(pair) for pair in pairs]
         cells += ["-" if gap is None else f"{gap[0]:+.2f} [{gap[1]:+.2f}, {gap[2]:+.2f}]" for gap in gaps]
-        yield f"| {row['stand-in']}{_mark(row)} | {row['setting']} | {' | '.join(cells)} |"
+        yield f"| {row['stand-in']} | {row['setting']} | {' | '.join(cells)} |"
 
 
 JUDGED: Mapping[str, tuple[Sequence[str], str, float]] = {
