@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 PAGES = {
     path.relative_to(ROOT).with_suffix("").as_posix(): path.read_text("utf-8")
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
+    if path.parent.name != "hooks"  # tests/test_examples.py
 }
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```(?:\n\n```text\n(.*?)^```)?", re.DOTALL | re.MULTILINE)
 BLOCKS = [(page, *block) for page, text in PAGES.items() for block in BLOCK.findall(text)]

@@ -2,7 +2,7 @@
 
     README.md, CONTRIBUTING.md ...     -> index.md, contributing.md ...     with links turned to pages of the site
     benchmarks/*.md                    -> benchmarks/*.md
-    bertflow/__init__.pyi              -> reference/python/NAME.md          a page for each public name, by mkdocstrings
+    bertflow/__init__.pyi, examples.md -> reference/python/NAME.md          a page for each public name, by mkdocstrings
     bertflow.cli.COMMANDS              -> reference/commands/NAME.md        the options, as their parsers have them
 
 Nothing of it is committed. PyTorch is not loaded.
@@ -49,6 +49,12 @@ def public_names() -> dict[str, str]:
     stub = ast.parse((ROOT / "bertflow" / "__init__.pyi").read_text("utf-8"))
     imports = (one for one in stub.body if isinstance(one, ast.ImportFrom))
     return {alias.name: f"bertflow.{one.module}" for one in imports for alias in one.names}
+
+
+def examples() -> dict[str, str]:
+    """The example of each public name, as a block: that of examples.md, which the tests run."""
+    text = (Path(__file__).parent / "examples.md").read_text("utf-8")
+    return dict(re.findall(r"^## (\w+)\n\n(```.*?^```\n)", text, re.DOTALL | re.MULTILINE))
 
 
 def copied() -> dict[str, str]:
@@ -146,9 +152,10 @@ def _prose(text: str) -> str:
 def generated() -> dict[str, str]:
     """Text by page."""
     pages = {page: (ROOT / file).read_text("utf-8") for page, file in copied().items()}
-    rooms, names = defaultdict(list), public_names()
+    rooms, names, shown = defaultdict(list), public_names(), examples()
     for name, module in sorted(names.items(), key=lambda pair: pair[0].lower()):
-        pages[f"reference/python/{name}.md"] = f"---\ntitle: {name}\n---\n\n::: {module}.{name}\n"
+        example = f"\n## Example\n\n{shown[name]}" if name in shown else ""
+        pages[f"reference/python/{name}.md"] = f"---\ntitle: {name}\n---\n\n::: {module}.{name}\n{example}"
         rooms[ROOMS[module.split(".")[1]]].append(name)
     lines = ["# Python", "", "Every public name, as `bertflow.NAME`. They are loaded when they are first used.", ""]
     for room, listed in sorted(rooms.items()):
