@@ -21,6 +21,7 @@ WITHOUT = {
     "fix",
     "inspect_geometry",
     "load_sentence_transformer",
+    "paper_tables",
     "reindex",
     "serve_encoder",
     "sweep",
