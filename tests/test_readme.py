@@ -126,3 +126,9 @@ def test_no_link_is_dead(page):
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), target
         assert not anchor or anchor in anchors_of(file.read_text("utf-8")), target
+
+
+def test_every_page_is_in_the_navigation_of_the_site():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").split("\nnav:\n")[1]
+    pages = {page.removeprefix("docs/") for page in PAGES if page != "README"}
+    assert {page for page in pages if f": {page}.md\n" not in nav} == set()
