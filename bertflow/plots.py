@@ -6,6 +6,7 @@ shows its number.
 """
 
 import io
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -27,13 +28,17 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#00
 """Okabe and Ito's palette; the colors with most contrast on white come first."""
 DASHES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (1, 1)), (0, (3, 1, 1, 1)))
 GREY = "#666666"
-LEGEND: dict[str, Any] = {"loc": "outside upper left", "ncols": 3, "frameon": False, "fontsize": 9}
+LEGEND: dict[str, Any] = {"loc": "outside upper left", "frameon": False, "fontsize": 9}
 CELL = (0.75, 0.42)
 """Width and height of a cell, in inches."""
 DARK = 0.5
 """Below this share of the color scale a number is white."""
-WIDTH = 8.6
-"""Width of a figure of the report, in inches."""
+WIDTH = 4.8
+"""Width of a figure of the report, in inches: on a telephone it is shrunk by a quarter, and can still be read."""
+LETTER = 0.075
+"""Width of a letter of a legend or a tick, in inches."""
+LABEL = 30
+"""Letters of a line of a vertical label."""
 COLUMNS = 3
 """Panels of points side by side."""
 BINS = 60
@@ -90,6 +95,7 @@ def curves(
     ticks: Sequence[str] = (),
     reference: str = "",
     order: Sequence[str] = (),
+    mark: tuple[float, str] | None = None,
 ) -> Figure:
     """Lines in the same axes, each with its name.
 
@@ -102,11 +108,13 @@ def curves(
         reference: Name of a thin grey line where x equals y; none if empty.
         order: Names in the order of the colors, so that a system keeps its color throughout a report (default: the
             order of ``lines``).
+        mark: Place on the horizontal axis of a vertical line, and its name.
     """
     figure, (axis,) = _panels()
-    axis.set(xlabel=x, ylabel=y, **{f"{name}scale": "log" for name in log})
+    axis.set(xlabel=x, ylabel=textwrap.fill(y, LABEL), **{f"{name}scale": "log" for name in log})
     if ticks:
-        axis.set_xticks(range(len(ticks)), ticks)
+        crowded = LETTER * sum(map(len, ticks)) > 0.6 * WIDTH
+        axis.set_xticks(range(len(ticks)), ticks, **({"rotation": 25, "ha": "right"} if crowded else {}))
     for name, points in lines.items():
         across, up = (range(len(ticks)), points) if ticks else points
         look = _look(list(order or lines).index(name))
@@ -114,8 +122,9 @@ def curves(
     if reference:
         ends = [min(axis.get_xlim()[0], axis.get_ylim()[0]), max(axis.get_xlim()[1], axis.get_ylim()[1])]
         axis.plot(ends, ends, color=GREY, linewidth=0.8, label=reference, zorder=0)
-    # Above the axes, where it covers no line.
-    figure.legend(**LEGEND)
+    if mark:
+        axis.axvline(mark[0], color=GREY, linewidth=1.2, linestyle=(0, (4, 2)), label=mark[1], zorder=0)
+    _name_lines(figure, axis)
     return figure
 
 
@@ -126,7 +135,7 @@ def histograms(panels: Mapping[str, Mapping[str, Float64]], x: str) -> Figure:
         panels: Samples by name, by the title of the panel. Every panel has the same names, in the same order.
         x: Label of the horizontal axis.
     """
-    figure, axes = _panels(0.9 + 1.5 * len(panels), rows=len(panels))
+    figure, axes = _panels(0.9 + 1.1 * len(panels), rows=len(panels))
     everything = np.concatenate([sample for samples in panels.values() for sample in samples.values()])
     edges = np.linspace(everything.min(), everything.max() + 1e-9, BINS + 1)
     for axis, (panel, samples) in zip(axes, panels.items(), strict=True):
@@ -135,7 +144,7 @@ def histograms(panels: Mapping[str, Mapping[str, Float64]], x: str) -> Figure:
             axis.hist(sample, edges, density=True, histtype="step", label=name, linewidth=1.4, **_look(at))
         axis.set_title(panel, fontsize=10, loc="left")
         axis.set_yticks([])
-    figure.legend(*axes[0].get_legend_handles_labels(), **LEGEND)
+    _name_lines(figure, axes[0])
     axes[-1].set_xlabel(x)
     figure.supylabel("density", fontsize=10)
     return figure
@@ -163,7 +172,7 @@ def scatters(
     """
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure, grid = _panels(0.6 + rows * WIDTH / max(2, columns), rows, columns)
+    figure, grid = _panels(0.5 + 0.6 * (color is not None) + rows * WIDTH / max(2, columns), rows, columns)
     axes = grid[: len(panels)]
     for unused in grid[len(panels) :]:
         unused.remove()
@@ -176,10 +185,12 @@ def scatters(
             axis.plot(0, 0, marker="+", markersize=14, markeredgewidth=2, color=COLORS[1])
             axis.set(xlim=frame[:, 0], ylim=frame[:, 1])
         axis.set_title(panel, fontsize=10)
+        axis.tick_params(labelsize=8)
+        axis.locator_params(nbins=4)
     figure.supxlabel(x, fontsize=10)
     figure.supylabel(y, fontsize=10)
     if color is not None:
-        figure.colorbar(dots, ax=list(axes), label=scale, shrink=0.8)
+        figure.colorbar(dots, ax=list(axes), label=scale, shrink=0.8, location="top", aspect=40)
     return figure
 
 
@@ -217,7 +228,14 @@ def to_svg(figure: Figure) -> bytes:
     return drawn.getvalue()
 
 
-def _panels(height: float = 3.6, rows: int = 1, columns: int = 1) -> tuple[Figure, NDArray[Any]]:
+def _name_lines(figure: Figure, axis: Any) -> None:
+    """The names of the lines of a panel above all panels, where they cover nothing."""
+    handles, names = axis.get_legend_handles_labels()
+    widest = 0.6 + LETTER * max(map(len, names))
+    figure.legend(handles, names, ncols=max(1, min(len(names), int(WIDTH / widest))), **LEGEND)
+
+
+def _panels(height: float = 3.0, rows: int = 1, columns: int = 1) -> tuple[Figure, NDArray[Any]]:
     """A figure of the report, and its panels of equal axes (rows * columns,), row by row."""
     figure = Figure(figsize=(WIDTH, height), layout="constrained")
     grid = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False).ravel()

@@ -165,6 +165,7 @@ class Advice(AbstractResult):
         from bertflow.advise.asking import write_asked
         from bertflow.advise.reading import VectorEncoder
         from bertflow.geometry.inspecting import write_report
+        from bertflow.geometry.report import next_command
 
         folder = Path(folder)
         require_new(folder)
@@ -186,12 +187,29 @@ class Advice(AbstractResult):
                 write_asked(aside / ASKED, self.asked)
             advice = replace(self, folder=folder, exported=self._export(aside, folder))
             pairs = [one.evidence.judging for one in self.evidence[:1] if one.evidence.judging.kind != "binary"]
-            systems = {name: self.systems[name] for name in ("raw", self.system)}
-            title = f"Geometry of {self.of}"
-            write_report(aside / "geometry", title, systems, self.text.reference, pairs[0] if pairs else None)
+            write_report(
+                aside / "geometry",
+                f"Geometry of {self.of}",
+                self._looked_at(),
+                self.text.reference,
+                pairs[0] if pairs else None,
+                verdict=self.headline() + (f": {self.standing.partition(':')[0]}" if self.standing else ""),
+                then=next_command(folder / "encoder", None, True, {}) if place.name == "encoder" else "",
+            )
             write_json(aside / "fix.json", advice.as_dict())
             write_text(aside / "fix.md", advice.to_markdown())
         return advice
+
+    def _looked_at(self) -> "dict[str, SentenceEncoder]":
+        """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""
+        from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+
+        advised, shown = self.systems[self.system], {"raw": self.systems["raw"]}
+        for kind in (Whitening, FlowCalibrator):
+            tried = [name for name, one in self.systems.items() if isinstance(one.calibrator, kind)]
+            if tried and not isinstance(advised.calibrator, kind):
+                shown[tried[0]] = self.systems[tried[0]]
+        return {**shown, self.system: advised}
 
     @property
     def _place(self) -> str:

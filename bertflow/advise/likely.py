@@ -24,15 +24,13 @@ from bertflow.encoder.pooling import Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.systems import SharedPass
+from bertflow.geometry.card import CENTERED
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.training.recipe import PRESETS, PURPOSES
 from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 
-CENTERED = 0.2
-"""Median cosine of random pairs up to which a cosine can be read as it is: 0.08 on docstrings by the tuned encoder at
-hand, 0.28 and more by poolings that were not tuned."""
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "similarity": ("soft-sif",),
     "search": ("sif", "soft-sif"),

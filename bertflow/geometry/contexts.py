@@ -46,6 +46,7 @@ from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError
 from bertflow.geometry.cloud import Cloud, mean_cosine
+from bertflow.geometry.explained import LAYERS
 from bertflow.geometry.report import GeometrySection
 from bertflow.moments import Float64
 from bertflow.similarity import unit_rows
@@ -196,23 +197,20 @@ def explained_by_first(x: Float64) -> float:
 def show_layers(rows: Sequence[LayerGeometry]) -> GeometrySection:
     """Anisotropy and contextuality of every layer."""
     most, last = max(rows, key=lambda row: row.baseline), rows[-1]
-    lines = {
-        "different words (baseline)": [row.baseline for row in rows],
-        "one word in different sentences": [row.self_similarity for row in rows],
-        "a word and its sentence": [row.intra_sentence for row in rows],
-        "MEV": [row.mev for row in rows],
-        "MEV, baseline": [row.mev_baseline for row in rows],
-    }
+    exceeds = last.self_similarity - last.baseline
+    shown = [(row.baseline, row.self_similarity, row.intra_sentence, row.mev, row.mev_baseline) for row in rows]
+    lines = {name: list(values) for name, values in zip(LAYERS, zip(*shown, strict=True), strict=True)}
     return GeometrySection(
-        f"Where the baseline is high the layer is anisotropic: it is highest, {most.baseline:.2f}, in layer "
-        f"{most.layer}; what counts is by how much a word's similarity with itself exceeds it, in layer {last.layer} "
-        f"by {last.self_similarity - last.baseline:.2f} ({last.words} words in {last.sentences:,} sentences).",
+        f"The baseline, which is high where a layer is anisotropic, is highest in layer {most.layer}: "
+        f"{most.baseline:.2f}. In layer {last.layer} a word's similarity with itself is {abs(exceeds):.2f} "
+        f"{'above' if exceeds > 0 else 'below'} it ({last.words} words in {last.sentences:,} sentences).",
         {"layers": rows},
         lambda plots: plots.curves(
             lines, "layer (0: embeddings)", "mean cosine, or share", ticks=[str(row.layer) for row in rows]
         ),
         "Mean cosines of word vectors by layer: of different words, of one word in different sentences, of words with "
         "their sentence's mean; and MEV with its baseline.",
+        explained=LAYERS,
     )
 
 

@@ -10,6 +10,7 @@ Neighbors are searched for among all rows, by the measure that is shown.
 Source: Li et al. 2020, arXiv:2011.05864, section 2.2 and table 1.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -20,7 +21,8 @@ from sklearn.linear_model import LinearRegression
 from bertflow.correlation import FEWEST, fisher_interval, spearman
 from bertflow.data.corpus import words_of
 from bertflow.errors import DataError
-from bertflow.geometry.cloud import Cloud, nearest
+from bertflow.geometry.cloud import Cloud, mean_length_share, nearest
+from bertflow.geometry.explained import NEIGHBORHOOD
 from bertflow.geometry.report import GeometrySection, listed
 from bertflow.moments import Float64
 from bertflow.tables import MISSING, Table
@@ -205,15 +207,25 @@ def show_frequency_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, co
     frame, outside = _frame(points)
     percent = {name: 100 * value for name, value in explained.items()}
     return GeometrySection(
-        "If colors are sorted in space, frequency is what the largest directions encode: the two of them explain "
-        f"{listed(percent, 0, ' %')} of the variance of the mean log word frequency ({counted}); the cross is the "
-        f"origin, and {outside} points lie beyond the frame.",
+        f"The two largest directions explain {listed(percent, 0, ' %')} of the variance of the mean log word frequency "
+        f"({counted}): the more, the more the colors are sorted. The cross is the origin; {_beside(clouds)}. {outside} "
+        "points lie beyond the frame.",
         {"explained": explained, "counts": counted, "beyond_the_frame": outside},
         lambda plots: plots.scatters(
             points, "first singular direction", "second", frequency, "mean log word frequency", frame
         ),
         f"Sentences in the plane of the two largest singular directions, colored by word frequency; a panel for each "
         f"of {', '.join(points)}.",
+    )
+
+
+def _beside(clouds: Mapping[str, Cloud]) -> str:
+    """Where the clouds lie: beside the origin where their mean is longer than their rows stray from it."""
+    beside = [name for name, cloud in clouds.items() if mean_length_share(cloud) > math.sqrt(0.5)]
+    around = [name for name in clouds if name not in beside]
+    parts = [(beside, "beside it"), (around, "around it")]
+    return " and ".join(
+        f"{', '.join(names)} {'lies' if len(names) == 1 else 'lie'} {where}" for names, where in parts if names
     )
 
 
@@ -236,9 +248,12 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
     trends = {name: LengthTrend.of(x, frequency) for name, x in rows_of.items()}
     distances = {name: np.array([row.distance[SHOWN_K] for row in rows]) for name, rows in found.items()}
     rises = {name: 100 * (values[0] / values[-1] - 1) for name, values in distances.items()}
+    told = ", ".join(
+        f"{abs(value):.0f} % {'larger' if value > 0 else 'smaller'} {name}" for name, value in rises.items()
+    )
     return GeometrySection(
-        "A level line treats rare and frequent words alike; sentences of the rarest words are farther from their "
-        f"{SHOWN_K} nearest than those of the most frequent by {listed(rises, 0, ' %')}. Spearman of length and "
+        f"The distance of sentences of the rarest words to their {SHOWN_K} nearest is {told} than that of the most "
+        "frequent; a level line would treat both alike. Spearman of length and "
         f"frequency, with its 95 % interval: {', '.join(f'{name} {trend}' for name, trend in trends.items())}.",
         {**found, "length_and_frequency": trends},
         lambda plots: plots.curves(
@@ -252,6 +267,7 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
             ("system", "sentences", "length", f"distance to {SHOWN_K} nearest", f"product with {SHOWN_K}"),
             tuple((name, row.name, *row.cells([SHOWN_K])) for name, rows in found.items() for row in rows),
         ),
+        explained=NEIGHBORHOOD,
     )
 
 
@@ -277,4 +293,5 @@ def show_words_by_frequency(
         lambda plots: plots.curves(lines, "words by frequency rank", "mean", ticks=[row.name for row in rows]),
         "Mean length, distance to and product with the nearest, of word embeddings by bins of frequency rank.",
         Table(tuple(header), tuple((row.name, f"{row.n:,}", *row.cells(NEAREST)) for row in rows)),
+        explained=NEIGHBORHOOD,
     )

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibrated import encode_systems
+from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.calibrators import FlowCalibrator, Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data.corpus import count_words, load_sentences, read_frequencies
@@ -25,7 +25,8 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import contexts, frequency, measures, pairs
+from bertflow.geometry import contexts, frequency, history, measures, pairs
+from bertflow.geometry.card import make_card
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.report import DOCSTRINGS, FEWEST, NONE, REPORT, SUMMARY, GeometryReport, GeometrySection
 from bertflow.moments import Float64
@@ -85,6 +86,11 @@ class Material:
         """Cosines of the pairs."""
         return pairs.cosines_of_pairs(self.systems, self.some_pairs)
 
+    @cached_property
+    def scores(self) -> pairs.PairScores:
+        """How well the systems rank the pairs."""
+        return pairs.scores_of_pairs(self.systems, self.some_pairs)
+
     @property
     def latents(self) -> dict[str, NDArray[np.floating]]:
         """Embeddings by the systems that should map to a Gaussian."""
@@ -129,9 +135,9 @@ SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
     "Hubs": lambda made: measures.show_hubs(made.clouds),
     "Edit distance": lambda made: pairs.show_edit_distances(made.pair_cosines),
     "What a score means": lambda made: pairs.show_score_curve(made.clouds, made.pair_cosines),
-    "Scores": lambda made: pairs.show_scores(*pairs.scores_of_pairs(made.systems, made.some_pairs)),
+    "Scores": lambda made: pairs.show_scores(made.scores),
     "Latent": lambda made: measures.show_latents(made.latents, tuple(made.systems)),
-    "Training": lambda made: measures.show_training(measures.read_history(made.run)),
+    "Training": lambda made: history.show_training(history.read_history(made.run), history.read_kept(made.run)),
     "Masked words": lambda made: contexts.show_masked_words(
         contexts.dot_product_parts(
             contexts.read_masked_words(sentences=made.sentences[:INSIDE], **made.transformer("model", "revision")),
@@ -142,15 +148,19 @@ SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
 """What makes each section, by title, in the order of the report."""
 
 
-def make_report(heading: str, material: Material, facts: Mapping[str, str] | None = None) -> GeometryReport:
+def make_report(
+    heading: str, material: Material, facts: Mapping[str, str] | None = None, verdict: str = "", then: str = ""
+) -> GeometryReport:
     """The report on some systems.
 
     Args:
         heading: Title of the report.
         material: What it is made from.
         facts: What else the reader should know.
+        verdict: What to do, if that was decided already.
+        then: A command that can be typed next.
     """
-    sections, left_out = {}, {}
+    sections, left_out = dict[str, GeometrySection](), dict[str, str]()
     for title, make in SECTIONS.items():
         try:
             sections[title] = make(material)
@@ -158,7 +168,12 @@ def make_report(heading: str, material: Material, facts: Mapping[str, str] | Non
             left_out[title] = str(error)
     described = {name: _described(system, material.sentences) for name, system in material.systems.items()}
     given = {"sentences": f"{len(material.sentences):,}", "word frequencies": material.counted, **(facts or {})}
-    return GeometryReport(heading, {**given, **described}, sections, left_out)
+    card = None
+    try:
+        card = make_card(material.clouds, material.scores if "Scores" in sections else None, verdict, then)
+    except DataError as error:
+        left_out["The card"] = str(error)
+    return GeometryReport(heading, {**given, **described}, sections, left_out, card)
 
 
 def write_report(
@@ -171,23 +186,29 @@ def write_report(
     run: Path | None = None,
     x: Embeddings | None = None,
     facts: Mapping[str, str] | None = None,
+    verdict: str = "",
+    then: str = "",
 ) -> Path:
     """Write the report of another command, on a sample of its sentences; returns the path of report.html.
 
     Args:
         folder: Where to write.
         heading: Title of the report.
-        systems: By the name they have in it, the one "before" first.
+        systems: By the name they have in it, the one "before" first. Whitening is added where there is none, and a
+            calibrator holds the moments to fit it from.
         sentences: All sentences; at most ``LOOKED_AT`` of them are looked at.
         pairs: Scored pairs, or queries with their texts.
         recipe: Arguments of the ``TransformerEncoder`` behind the systems.
         run: Folder of a training run.
         x: Raw embeddings (n, dim) of the sentences, so that nothing is embedded again; all systems have this encoder.
         facts: What else the reader should know.
+        verdict: What to do, if that was decided already.
+        then: A command that can be typed next.
 
     Raises:
         DataError: If there are too few sentences.
     """
+    systems = with_whitening(systems)
     rows = np.array(sorted({sentence: row for row, sentence in reversed([*enumerate(sentences)])}.values()))
     index = np.sort(rows[seeded_order(len(rows), 0)[:LOOKED_AT]])
     chosen = [sentences[row] for row in index]
@@ -198,7 +219,18 @@ def write_report(
         raw = np.asarray(take(x, index), dtype=np.float32)
         embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
     material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
-    return make_report(heading, material, facts).save(folder) / REPORT
+    return make_report(heading, material, facts, verdict, then).save(folder) / REPORT
+
+
+def with_whitening(systems: Mapping[str, SentenceEncoder]) -> Mapping[str, SentenceEncoder]:
+    """The systems with whitening after the first, if none of them is, and a calibrator of that encoder has moments."""
+    first, *others = systems.items()
+    alike = [system.calibrator for _, system in others if system.raw.identity.key == first[1].raw.identity.key]
+    fitted = next((one for one in alike if one is not None), None)
+    if fitted is None or "whitening" in systems or any(isinstance(one.calibrator, Whitening) for _, one in others):
+        return systems
+    whitening = Whitening().fit_moments(fitted.moments_, fitted.provenance)
+    return dict([first, ("whitening", CalibratedEncoder(first[1].raw, whitening, force=True)), *others])
 
 
 def require_sentences(sentences: Sequence[str], fewest: int) -> None:
@@ -260,10 +292,14 @@ def inspect_opened(
     frequencies: str | Path | None,
     run: Path | None,
     progress: bool | None,
+    then: str,
 ) -> GeometryReport:
     """The report on one encoder and its baselines."""
     looked_at, fitted_on, source, known = drawn
-    baselines = parse_systems(compare or ("raw" if opened.calibrator else "raw,whitening"))
+    if compare is None:
+        flow = isinstance(opened.calibrator, FlowCalibrator)
+        compare = "raw,whitening,flow" if opened.calibrator is None else "raw,whitening" if flow else "raw"
+    baselines = parse_systems(compare)
     refitted = opened.calibrator is not None and all(one.refittable for one in baselines)
     systems = build_systems([opened], baselines, None if refitted else fitted_on, progress)
     material = Material(
@@ -278,4 +314,4 @@ def inspect_opened(
     )
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
-    return make_report(f"Geometry of {opened.name}", material, facts)
+    return make_report(f"Geometry of {opened.name}", material, facts, then=then)

@@ -7,18 +7,14 @@ of the plot then lie on the diagonal. If they rise more steeply, some embeddings
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from bertflow.data.pairs import ANY_SCALE, parse_score
-from bertflow.data.tables import open_table
-from bertflow.errors import DataError
 from bertflow.geometry import cloud as shape
 from bertflow.geometry.cloud import Cloud, K
+from bertflow.geometry.explained import LATENT
 from bertflow.geometry.report import GeometrySection, listed, rounded
 from bertflow.moments import Float64
 from bertflow.tables import Table
@@ -31,18 +27,10 @@ NULL = 1e-5
 """Singular values below this share of the largest are not drawn."""
 LEVELS = np.linspace(0.01, 0.99, 99)
 """Probabilities of the quantiles."""
-DEPARTURES: Mapping[str, str] = {
-    "mean": "means",
-    "covariance": "covariances",
-    "sampling": "of them, by chance",
-    "variance": "variances",
-    "skewness": "skewness",
-    "kurtosis": "excess kurtosis",
-    "norm_ks": "lengths (KS)",
-}
+DEPARTURES: Mapping[str, str] = dict(
+    zip(("mean", "covariance", "sampling", "variance", "skewness", "kurtosis", "norm_ks"), LATENT, strict=True)
+)
 """Departures of a latent from N(0, I), 0 for none, and their column titles."""
-HISTORY: Mapping[str, str] = {"train/bits_per_dim": "training", "val/bits_per_dim": "held out"}
-"""Columns of metrics.csv that are drawn, and their names."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Measure:
 
     Attributes:
         title: Its name in tables.
-        says: What it means, in words.
+        says: What it is and how to read it, in two sentences.
         of: The function that computes it.
         gaussian: Its value, or nearly, for n rows of an isotropic Gaussian of dim dimensions.
     """
@@ -65,77 +53,90 @@ class Measure:
 MEASURES: Mapping[str, Measure] = {
     "mean_cosine": Measure(
         "mean cosine",
-        "cosine of two sentences that have nothing to do with each other; near 1 all point one way",
+        "Mean cosine of two sentences that have nothing to do with each other. It should be near 0; near 1 all "
+        "sentences point the same way.",
         shape.mean_cosine,
     ),
     "largest_cosine_share": Measure(
         "of it, by one coordinate",
-        "what the coordinate that adds most to the mean cosine adds",
+        "The part of the mean cosine that comes from a single coordinate. If it is nearly all of it, a few "
+        "coordinates make the cone.",
         lambda cloud: float(cloud.cosine_by_coordinate.max()),
     ),
     "mean_length_share": Measure(
         "length of the mean",
-        "over the root mean square length of the embeddings; 0 is centered",
+        "Length of the mean embedding over the root mean square length of all. At 0 the cloud lies around the "
+        "origin; near 1 it lies far to one side of it.",
         shape.mean_length_share,
         lambda n, dim: 1 / math.sqrt(n),
     ),
     "partition_isotropy": Measure(
         "partition isotropy",
-        "smallest over largest partition function; 1 looks alike from all directions",
+        "Smallest over largest partition function, over all principal directions. At 1 the cloud looks alike from "
+        "all sides; near 0 one side differs.",
         lambda cloud: math.exp(-np.ptp(shape.log_partition(cloud))),
         lambda n, dim: 1.0,
     ),
     "iso_score": Measure(
         "IsoScore",
-        "share of the directions that are used, by the participation ratio; 0 is one direction",
+        "Share of the directions that the variance uses, from the participation ratio. At 1 all are used alike; at "
+        "0 there is only one.",
         shape.iso_score,
         shape.gaussian_iso_score,
     ),
     "participation_ratio": Measure(
         "participation ratio",
-        "over how many directions the variance is spread; large directions decide",
+        "Over how many directions the variance is spread, from the squares of their shares. Large directions decide "
+        "it.",
         shape.participation,
         shape.gaussian_participation,
     ),
     "effective_rank": Measure(
         "effective rank",
-        "over how many directions the variance is spread; small directions count too",
+        "Over how many directions the variance is spread, from the entropy of their shares. Small directions count "
+        "here too.",
         lambda cloud: entropy_rank(cloud.variance_shares),
         shape.gaussian_effective_rank,
     ),
     "top_1_share": Measure(
         "variance in 1 direction",
-        "share of the variance along the largest direction",
+        "Share of all variance that lies along the largest direction. A large value means that one direction "
+        "decides most distances.",
         lambda cloud: float(cloud.variance_shares[0]),
         lambda n, dim: shape.gaussian_top_share(n, dim, 1),
     ),
     "top_10_share": Measure(
         "variance in 10 directions",
-        "share of the variance along the ten largest directions",
+        "Share of all variance that lies along the ten largest directions. For a cloud without preferred directions "
+        "it is 10 over the dimension, or a little more.",
         lambda cloud: float(cloud.variance_shares[:10].sum()),
         lambda n, dim: shape.gaussian_top_share(n, dim, 10),
     ),
     "outlier_dimensions": Measure(
         "outlier dimensions",
-        "coordinates three standard deviations larger than the others",
+        "Number of coordinates whose size is three standard deviations above that of the others. They weigh most in "
+        "every cosine, whatever the sentences say.",
         lambda cloud: float(len(shape.outlier_dimensions(cloud))),
         lambda n, dim: CHANCE_OUTLIERS * dim,
     ),
     "uniformity": Measure(
         "uniformity",
-        "log mean of exp(-2 distance^2) on the sphere; the lower, the more evenly spread",
+        "Log of the mean of exp(-2 distance^2) over pairs, with all embeddings scaled to length one. The lower, the "
+        "more evenly they lie on the sphere.",
         lambda cloud: cloud.uniformity,
         lambda n, dim: -4 + 8 / dim,  # nearly: cosines are N(0, 1/dim)
     ),
     "hub_skewness": Measure(
         "hub skewness",
-        f"of how often a sentence is among the {K} nearest of others; large with few hubs",
+        f"Skewness of how often a sentence is among the {K} nearest of others. If it is large, a few sentences come "
+        "up in nearly every search.",
         shape.hub_skewness,
         lambda n, dim: 1 / math.sqrt(K),
     ),
     "orphans": Measure(
         "orphans",
-        f"share of sentences that are among the {K} nearest of none",
+        f"Share of sentences that are among the {K} nearest of no other. A search that shows {K} results never shows "
+        "them.",
         lambda cloud: float((cloud.occurrences == 0).mean()),
         lambda n, dim: math.exp(-K),
     ),
@@ -161,16 +162,21 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     last = list(clouds.values())[-1]
     gaussian = of_gaussian(last.n, last.dim)
     lines = tuple(
-        (row.title, *(rounded(values[key], 3) for values in [*found.values(), gaussian]), row.says)
-        for key, row in MEASURES.items()
+        (row.title, *(_short(values[key]) for values in [*found.values(), gaussian])) for key, row in MEASURES.items()
     )
     return GeometrySection(
         f"Two sentences that have nothing to do with each other have a mean cosine of "
         f"{listed({name: row['mean_cosine'] for name, row in found.items()})}; the column Gaussian is what {last.n:,} "
         f"rows of an isotropic Gaussian of {last.dim} dimensions would have, or nearly.",
         {"values": found, "gaussian": gaussian, "n": last.n},
-        table=Table(("measure", *found, "Gaussian", "what it says"), lines),
+        table=Table(("measure", *found, "Gaussian"), lines),
+        explained={row.title: row.says for row in MEASURES.values()},
     )
+
+
+def _short(value: float) -> str:
+    """Three decimals, or one where there are two digits before them."""
+    return rounded(value, 3 if abs(value) < 10 else 1)
 
 
 def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
@@ -179,7 +185,7 @@ def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
     ratios = {name: shape.participation(cloud) for name, cloud in clouds.items()}
     drawn = {name: values[values > NULL] for name, values in spectra.items()}
     return GeometrySection(
-        "The flatter a line, the more directions carry the variance; it is spread over as many as "
+        "The flatter a line, the more directions carry the variance. It is spread over as many as "
         f"{listed(ratios, 0)} (participation ratio).",
         {"participation_ratio": ratios, "singular_values": spectra},
         lambda plots: plots.curves(
@@ -200,9 +206,9 @@ def show_hubs(clouds: Mapping[str, Cloud]) -> GeometrySection:
     n = len(next(iter(counts.values())))
     at_least = {name: np.arange(1.0, most[name] + 1) for name in counts}
     return GeometrySection(
-        f"A line that reaches far to the right has hubs, sentences that are neighbors of very many: the largest is "
-        f"among the {K} nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} "
-        f"sentences, and the share of sentences that are neighbors of no other is {listed(orphans, 3)}.",
+        f"The farther a line reaches to the right, the larger the largest hub: a sentence that is among the {K} "
+        f"nearest of {', '.join(f'{value} ({name})' for name, value in most.items())} of {n:,} sentences. The share "
+        f"of sentences that are neighbors of no other is {listed(orphans, 3)}.",
         {
             name: {"k": K, "n": n, "skewness": shape.hub_skewness(cloud), "orphans": orphans[name], "most": most[name]}
             for name, cloud in clouds.items()
@@ -242,8 +248,8 @@ def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[st
     spreads = {name: length_spread(*pair) for name, pair in quantiles.items()}
     departures = {name: vars(gaussianity(z)) for name, z in latents.items()}
     return GeometrySection(
-        "For a Gaussian latent the points lie on the grey line; the middle 90 % of the squared lengths are "
-        f"{listed(spreads, 1)} times as wide as those of chi-square.",
+        "A Gaussian would lie on the grey line. The middle 90 % of the squared lengths are "
+        f"{listed(spreads, 1)} times as wide as those of chi-square; above 1 some embeddings lie far out.",
         {
             name: {
                 "spread": spreads[name],
@@ -265,39 +271,5 @@ def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[st
             ("system", *DEPARTURES.values()),
             tuple((name, *(f"{found[key]:.3f}" for key in DEPARTURES)) for name, found in departures.items()),
         ),
-    )
-
-
-def read_history(run: Path | None) -> dict[str, tuple[Float64, Float64]]:
-    """Steps and bits per dimension from the metrics.csv of a run, by the rows on which they were measured.
-
-    Raises:
-        DataError: If it is not the folder of a run, or fewer than two values of any were logged.
-    """
-    if run is None or not (path := run / "metrics.csv").is_file():
-        raise DataError(f"{run.name if run else 'This'} is not the folder of a training run.")
-    table, found = open_table(path), {}
-    (step,) = table.require([["step"]], "Is it the log of a training?")
-    for column, name in HISTORY.items():
-        rows = table.read((step, column)) if column in table.columns else ()
-        logged = ((partial(table.bad, number), cells) for number, cells in rows if cells[1])
-        points = [[parse_score(cell, ANY_SCALE, bad) for cell in cells] for bad, cells in logged]
-        if len(points) > 1:
-            steps, bits = np.array(points).T
-            found[name] = (steps, bits)
-    if not found:
-        raise DataError(f"{path} should hold bits per dimension, but fewer than two values were logged. Train longer.")
-    return found
-
-
-def show_training(history: Mapping[str, tuple[Float64, Float64]]) -> GeometrySection:
-    """Bits per dimension over the steps of the training."""
-    ends = {name: {"first": bits[0], "last": bits[-1], "least": bits.min()} for name, (_, bits) in history.items()}
-    told = "; ".join(f"{name} from {row['first']:.3f} to {row['last']:.3f}" for name, row in ends.items())
-    return GeometrySection(
-        f"Falling lines are a better density: bits per dimension go, {told}. A better density is not yet a better "
-        "similarity.",
-        ends,
-        lambda plots: plots.curves(history, "step of the optimizer", "bits per dimension"),
-        f"Bits per dimension over the steps of the training: {', '.join(history)}.",
+        explained=LATENT,
     )

@@ -32,7 +32,8 @@ from bertflow.evaluation.lexical import LEVELS, edit_distance
 from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.systems import encode_sets
 from bertflow.geometry.cloud import Cloud
-from bertflow.geometry.report import GeometrySection, listed
+from bertflow.geometry.explained import PARAPHRASES, SCORES
+from bertflow.geometry.report import GeometrySection, listed, rounded
 from bertflow.moments import Float64
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
@@ -41,6 +42,8 @@ ALIKE = 0.8
 """Share of the range of the human scores from which a pair counts as a paraphrase: 4 on the scale from 0 to 5."""
 BINS = 15
 """Bins of the curve that says what a score means."""
+HILLS = 30
+"""Bins of the histograms whose overlap is measured."""
 DRAWN = 2000
 """Largest number of pairs that are drawn as points."""
 
@@ -68,6 +71,21 @@ class PairCosines:
     def paraphrases(self, system: str) -> Float64:
         """Cosines of the paraphrases by one system."""
         return self.cosines[system][self.alike]
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """How well systems rank pairs.
+
+    Attributes:
+        title: The metric and the pairs, in words: "hit@1 on docstrings".
+        values: Value, lower and upper end of its 95 % interval, by system, the one "before" first.
+        separable: Whether another system differs from the first by more than chance, by a paired test.
+    """
+
+    title: str
+    values: Mapping[str, tuple[float, float, float]]
+    separable: Mapping[str, bool]
 
 
 def load_scored_pairs(name: str, data_dir: str) -> Pairs:
@@ -104,13 +122,8 @@ def cosines_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> Pa
     )
 
 
-def scores_of_pairs(
-    systems: Mapping[str, SentenceEncoder], pairs: Pairs
-) -> tuple[str, dict[str, tuple[float, float, float]]]:
+def scores_of_pairs(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> PairScores:
     """Spearman with the human scores, or hit@1 of the queries.
-
-    Returns:
-        The metric and the pairs, in words; value, lower and upper end of the 95 % interval, by system.
 
     Raises:
         DataError: If a system was trained on labels of these pairs.
@@ -119,11 +132,15 @@ def scores_of_pairs(
         report, metric, title = score_sets(systems, [pairs]), "cosine_spearman", "Spearman"
     else:
         report, metric, title = evaluate_retrieval(systems, pairs), "hit@1", "hit@1"
-    return f"{title} on {pairs.task}", {
+    values = {
         row.system: (row.value, row.ci_low, row.ci_high)
         for row in report.rows
         if (row.metric, row.aggregation) == (metric, "all") and row.ci_low is not None and row.ci_high is not None
     }
+    first, *others = systems
+    compared = [one for other in others for one in report.compared(other, first)]
+    separable = {one.first: bool(one.separable) for one in compared if (one.metric, one.aggregation) == (metric, "all")}
+    return PairScores(f"{title} on {pairs.task}", values, separable)
 
 
 def alignment(cosines: Float64) -> float:
@@ -138,6 +155,12 @@ def separation(paraphrases: Float64, random: Float64) -> float:
     """Probability that a paraphrase has a higher cosine than a random pair, ties half; 0.5 is chance, 1 is perfect."""
     alike = np.repeat([1, 0], [len(paraphrases), len(random)])
     return float(roc_auc_score(alike, np.concatenate([paraphrases, random])))
+
+
+def overlap(a: Float64, b: Float64) -> float:
+    """Common area of the histograms of two samples, each of area 1, in ``HILLS`` bins: 0 for apart, 1 for the same."""
+    edges = np.histogram_bin_edges(np.concatenate([a, b]), HILLS)
+    return float(np.minimum(*(np.histogram(one, edges)[0] / len(one) for one in (a, b))).sum())
 
 
 def random_cosines(cloud: Cloud) -> Float64:
@@ -156,12 +179,19 @@ def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) 
     }
     kinds = list(next(iter(panels.values())))
     middle = {kind: listed({name: row[kind][1] for name, row in quantiles.items()}) for kind in kinds}
-    told = f"random pairs have a median cosine of {middle['random pairs']}"
-    if pairs is not None:
-        told += f", paraphrases ({pairs.rule}) of {middle['paraphrases']}"
+    told, numbers = f"Random pairs have a median cosine of {middle['random pairs']}", {}
+    if pairs is None:
+        ends = [(name, *map(rounded, row["random pairs"][::2])) for name, row in quantiles.items()]
+        told += f"; 90 % of them lie between {', '.join(f'{low} and {high} {name}' for name, low, high in ends)}. "
+        told += "Unrelated sentences should have cosines around 0."
+    else:
+        shared = {name: 100 * overlap(*samples.values()) for name, samples in panels.items()}
+        numbers = {"overlap": {name: value / 100 for name, value in shared.items()}}
+        told += f", paraphrases ({pairs.rule}) of {middle['paraphrases']}. The two hills of a panel have "
+        told += f"{listed(shared, 0, ' %')} of their area in common; the less, the better a threshold can work."
     return GeometrySection(
-        f"A threshold works where the two hills do not overlap: {told}.",
-        {"quantiles 5, 50, 95 %": quantiles},
+        told,
+        {"quantiles 5, 50, 95 %": quantiles, **numbers},
         lambda plots: plots.histograms(panels, "cosine"),
         f"Histograms of cosines of {' and '.join(kinds)}, a panel for each of {', '.join(panels)}.",
     )
@@ -179,13 +209,14 @@ def show_paraphrases(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
     }
     apart = {name: row["separation"] for name, row in numbers.items()}
     return GeometrySection(
-        "Calibration lowers uniformity (evenly spread) and often raises alignment (paraphrases farther apart), so "
-        f"neither is read alone; a paraphrase is more similar than a random pair with probability {listed(apart, 3)}.",
+        f"A paraphrase is more similar than a random pair with probability {listed(apart, 3)}. Calibration usually "
+        "lowers uniformity and raises alignment, one better and one worse, so neither is read alone.",
         {"systems": numbers, "pairs": pairs.name, "paraphrases": int(pairs.alike.sum()), "rule": pairs.rule},
         table=Table(
             ("system", "alignment", "uniformity", "separation"),
             tuple((name, *(f"{value:.3f}" for value in row.values())) for name, row in numbers.items()),
         ),
+        explained=PARAPHRASES,
     )
 
 
@@ -196,8 +227,9 @@ def show_edit_distances(pairs: PairCosines) -> GeometrySection:
     shown = np.random.default_rng(0).permutation(len(pairs.edits))[:DRAWN]
     points = {name: np.column_stack([pairs.edits, cosines])[shown] for name, cosines in pairs.cosines.items()}
     return GeometrySection(
-        "The steeper the cloud falls, the more a similarity is spelling: Spearman's correlation of cosine and edit "
-        f"distance, in words, is {listed(follows)} on the {len(pairs.edits):,} pairs of {pairs.name}{gold}.",
+        f"Spearman's correlation of cosine and edit distance, in words, is {listed(follows)} on the "
+        f"{len(pairs.edits):,} pairs of {pairs.name}{gold}. Below 0 a cloud falls: the similarity is partly one of "
+        "spelling.",
         {"spearman": follows, "pairs": pairs.name, "n": len(pairs.edits)},
         lambda plots: plots.scatters(
             points, "edit distance in words", "cosine", None if pairs.gold is None else pairs.gold[shown], "human score"
@@ -218,31 +250,38 @@ def show_score_curve(clouds: Mapping[str, Cloud], pairs: PairCosines) -> Geometr
             scores, target = pairs.cosines[name], (pairs.gold - pairs.gold.min()) / np.ptp(pairs.gold)
         curves[name] = calibration_curve(scores, target)
     middle = {name: crossing(*curve) for name, curve in curves.items()}
-    told = ", ".join(f"{'none' if value is None else f'{value:.2f}'} {name}" for name, value in middle.items())
+    cross = listed({name: value for name, value in middle.items() if value is not None})
+    told = f"The cosine to decide by, where a line rises through one half, is {cross}. " if cross else ""
+    if never := [name for name, value in middle.items() if value is None]:
+        told += f"No rise through one half: {', '.join(never)}. "
     meaning = (
         "probability that the pair is a paraphrase, were half of all pairs"
         if pairs.gold is None
         else "mean human score, over its range"
     )
     return GeometrySection(
-        f"Where a line crosses one half stands the cosine to decide by: {told}. The height is the {meaning} "
-        f"({pairs.name}).",
+        f"{told}The height is the {meaning} ({pairs.name}).",
         {"curves": {name: {"cosine": a, "meaning": b} for name, (a, b) in curves.items()}, "half": middle},
         lambda plots: plots.curves(curves, "cosine", meaning.partition(",")[0]),
         f"The {meaning} by cosine, a line for each of {', '.join(curves)}.",
     )
 
 
-def show_scores(metric: str, scores: Mapping[str, tuple[float, float, float]]) -> GeometrySection:
+def show_scores(scores: PairScores) -> GeometrySection:
     """How good the systems are on the pairs, with intervals."""
-    scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.items()}
+    metric, before = scores.title, next(iter(scores.values))
+    scaled = {name: (100 * value, 100 * low, 100 * high) for name, (value, low, high) in scores.values.items()}
     told = ", ".join(f"{value:.1f} ({low:.1f} to {high:.1f}) {name}" for name, (value, low, high) in scaled.items())
+    apart = "; ".join(
+        f"{name} is {'' if known else 'not '}told apart from {before} by a paired test"
+        for name, known in scores.separable.items()
+    )
     return GeometrySection(
-        "Systems whose bars do not overlap can be told apart, others only by a paired test (bertflow evaluate): "
-        f"{metric} x 100, with 95 % intervals, is {told}.",
-        {"metric": metric, "values": scores},
+        f"{metric} x 100, with 95 % intervals, is {told}{apart and f'; {apart}'}.",
+        {"metric": metric, "values": scores.values, "separable": scores.separable},
         lambda plots: plots.intervals(scaled, f"{metric} x 100"),
-        f"{metric} of {', '.join(scores)}, each a dot with its 95 % interval.",
+        f"{metric} of {', '.join(scaled)}, each a dot with its 95 % interval.",
+        explained={name: SCORES[name] for name in (metric.partition(" ")[0], "interval")},
     )
 
 

@@ -1,20 +1,17 @@
-"""The report on the geometry of an encoder: sections, each a sentence with its numbers and its picture.
+"""The report on the geometry of an encoder: a card, then sections, each with what to see, its numbers and its picture.
 
-One HTML page holds it all: pictures are SVG within the page, there is no script, and the page's own policy forbids the
-browser to load anything. Text is escaped where it enters the page. ``page.html`` is a ``string.Template``.
+``page.py`` sets it as one HTML page.
 """
 
-import base64
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 from bertflow.data.sts import require_tasks
-from bertflow.errors import MissingExtraError, require_between, require_seed
+from bertflow.errors import require_between, require_seed
 from bertflow.files import require_files, require_place, write_text
 from bertflow.opening import require_openable
 from bertflow.results import AbstractResult, ready_for_json
@@ -40,11 +37,12 @@ class GeometrySection:
     """One section of a report.
 
     Attributes:
-        sees: One sentence: what to see, and the number behind it.
+        sees: What to see in this picture, and the numbers behind it.
         numbers: The numbers, for JSON.
         draw: Makes the picture: called with ``bertflow.plots``, returns a Figure. None without a picture.
         alt: Text in the place of the picture, for readers who cannot see it.
         table: The numbers as a table.
+        explained: What the numbers are and how to read them, two sentences for each name.
     """
 
     sees: str
@@ -52,10 +50,34 @@ class GeometrySection:
     draw: Callable[[Any], Any] | None = None
     alt: str = ""
     table: Table | None = None
+    explained: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """The sentence and the numbers, ready for JSON."""
+        """What to see, and the numbers, ready for JSON."""
         return {"sees": self.sees, **ready_for_json(self.numbers)}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What to know first.
+
+    Attributes:
+        verdict: What to do, or what the space is.
+        says: The numbers behind it, in a sentence.
+        numbers: Three numbers, a column for each system, the one "before" first.
+        then: A command that can be typed next; empty if there is none.
+    """
+
+    verdict: str
+    says: str
+    numbers: Table
+    then: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """The words and the numbers, ready for JSON."""
+        lines = [dict(zip(self.numbers.header[1:], cells, strict=True)) for _, *cells in self.numbers.lines]
+        numbers = {name: line for (name, *_), line in zip(self.numbers.lines, lines, strict=True)}
+        return {"verdict": self.verdict, "says": self.says, "numbers": numbers, "next": self.then}
 
 
 @dataclass(frozen=True, repr=False)
@@ -67,6 +89,7 @@ class GeometryReport(AbstractResult):
         facts: How it was made, by the name of the fact.
         sections: By title.
         left_out: Titles of the sections that are missing, each with the reason.
+        card: What to know first; None where the clouds cannot be measured.
         page: Where ``report.html`` was written; None if it was not.
     """
 
@@ -77,50 +100,45 @@ class GeometryReport(AbstractResult):
     facts: Mapping[str, str]
     sections: Mapping[str, GeometrySection]
     left_out: Mapping[str, str] = field(default_factory=dict)
+    card: Card | None = None
     page: Path | None = None
 
     def parts(self) -> Iterator[Table | str]:
-        """The table of measures, and what is missing."""
+        """The verdict, the table of measures, what is missing, and what to do next."""
+        if self.card is not None:
+            yield self.card.verdict
         summary = self.sections.get(SUMMARY)
         if summary is not None and summary.table is not None:
-            # The last column says in words what each measure means; it is too wide for a terminal.
-            yield Table(summary.table.header[:-1], tuple(line[:-1] for line in summary.table.lines))
+            yield summary.table
         yield from (f"left out: {title}: {reason}" for title, reason in self.left_out.items())
         if self.page is not None:
             yield f"report  {self.page}"
+        if self.card is not None and self.card.then:
+            yield f"next    {self.card.then}"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON."""
         return {"title": self.heading, **super().as_dict()}
 
     def to_markdown(self) -> str:
-        """Every section but its picture."""
-        text = f"# {self.heading}\n\n" + "".join(f"* {name}: {value}\n" for name, value in self.facts.items())
+        """The card, and every section but its picture."""
+        text = f"# {self.heading}\n\n"
+        if self.card is not None:
+            text += f"**{self.card.verdict}** {self.card.says}\n\n{self.card.numbers.to_markdown()}\n"
+            text += f"Next: `{self.card.then}`\n\n" if self.card.then else ""
+        text += "".join(f"* {name}: {value}\n" for name, value in self.facts.items())
         for title, part in self.sections.items():
             text += f"\n## {title}\n\n{part.sees}\n" + (f"\n{part.table.to_markdown()}" if part.table else "")
+            explained = "".join(f"* {name}: {says}\n" for name, says in part.explained.items())
+            text += f"\n{explained}" if explained else ""
         missing = "".join(f"* {title}: {reason}\n" for title, reason in self.left_out.items())
         return text + (f"\n## Left out\n\n{missing}" if missing else "")
 
     def to_html(self) -> str:
         """One page that needs no other file, no network and no script; without matplotlib, a page without pictures."""
-        note = ""
-        try:
-            from bertflow import plots
-        except MissingExtraError as error:
-            plots = None  # type: ignore[assignment]
-            note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
-        facts = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in self.facts.items())
-        sections = [_section(title, part, plots) for title, part in self.sections.items()]
-        if self.left_out:
-            items = "\n".join(f"<li>{escape(title)}: {escape(reason)}</li>" for title, reason in self.left_out.items())
-            sections.append(f"<section>\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>")
-        template = Template((files("bertflow.geometry") / "page.html").read_text(encoding="utf-8"))
-        return template.substitute(
-            title=escape(self.heading),
-            notes=f'<p class="note">{escape(note)}</p>' if note else "",
-            facts=facts,
-            sections="\n".join(sections),
-        )
+        from bertflow.geometry.page import report_page
+
+        return report_page(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``report.html`` and ``report.json``, each whole or not at all.
@@ -169,8 +187,8 @@ def inspect_geometry(
         model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
             run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
         text: Sentences to look at; others of them are what calibrators are fitted on (default: docstrings).
-        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening; raw for a model that is
-            calibrated).
+        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a model that is
+            calibrated raw, and whitening where it is a flow). A flow is trained: raw,whitening is faster.
         sentences: Number of sentences to look at, at most half of the text.
         pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
         data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
@@ -199,8 +217,22 @@ def inspect_geometry(
     require_openable(model, pooling=pooling, max_length=max_length, device=device)
     opened = inspecting.open_encoder(model, device, pooling=pooling, max_length=max_length)
     drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
-    report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress)
+    then = next_command(model, text, opened.calibrator is not None, {"pooling": pooling, "max_length": max_length})
+    report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress, then)
     return report if output is None else replace(report, page=report.save(output) / REPORT)
+
+
+def next_command(model: object, text: object, calibrated: bool, options: Mapping[str, object]) -> str:
+    """What to type after a look at the geometry; empty for an encoder in memory, which no command can name."""
+    if model is None:
+        return "bertflow demo"
+    if not isinstance(model, str | Path):
+        return ""
+    if calibrated:
+        return shlex.join(["bertflow", "serve", str(model)])
+    given = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
+    own = str(text) if isinstance(text, str | Path) else "mine.txt"
+    return shlex.join(["bertflow", "fix", str(model), own, *given])
 
 
 def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
@@ -216,27 +248,3 @@ def rounded(value: float, decimals: int = 2) -> str:
 def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> str:
     """Values of the systems in a sentence: "0.60 raw, 0.01 whitening"."""
     return ", ".join(f"{rounded(value, decimals)}{unit} {name}" for name, value in values.items())
-
-
-def _section(title: str, part: GeometrySection, plots: Any) -> str:
-    parts = [f"<section>\n<h2>{escape(title)}</h2>\n<p>{escape(part.sees)}</p>"]
-    if part.draw is not None and plots is not None:
-        image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
-        parts.append(f'<figure><img alt="{escape(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
-    if part.table is not None:
-        parts.append(_table(part.table))
-    return "\n".join([*parts, "</section>"])
-
-
-def _table(table: Table) -> str:
-    # Columns of words are set as text, columns of numbers to the right.
-    words = [any(cell[:1].isalpha() for cell in column[1:]) for column in zip(table.header, *table.lines, strict=True)]
-
-    def row(cells: Sequence[str], tag: str) -> str:
-        marks = [' class="words"' if is_text else "" for is_text in words]
-        found = [f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
-        return f"<tr>{''.join(found)}</tr>"
-
-    lines = "\n".join(row(line, "td") for line in table.lines)
-    head = row(table.header, "th")
-    return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>'

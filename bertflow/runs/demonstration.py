@@ -127,6 +127,7 @@ def demo(
     from bertflow.evaluation.evaluating import evaluate_retrieval
     from bertflow.evaluation.systems import SharedPass
     from bertflow.geometry.inspecting import write_report
+    from bertflow.geometry.report import next_command
 
     begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()
     text, found = docstring_corpus(2 * pairs, sentences, seed)
@@ -152,7 +153,8 @@ def demo(
     write_text(folder / "report.md", report.to_markdown())
     write_text(folder / "results.json", report.to_json())
     shown = {name: systems[name] for name in LOOKED_AT}
-    write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model})
+    then = next_command(folder / "encoder", None, True, {})
+    write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model}, then=then)
     neighbors = nearest_texts({name: systems[name] for name in ("raw", chosen)}, reported)
     return Demo(folder, report, chosen, neighbors, time.perf_counter() - begin)
 

@@ -2,6 +2,8 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,8 +16,8 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
+from bertflow.geometry.history import read_history, read_kept, show_training
 from bertflow.geometry.inspecting import write_report
-from bertflow.geometry.measures import read_history
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
@@ -49,9 +51,10 @@ def files(tmp_path_factory):
 def inspect(files, tmp_path, capsys):
     """Runs the command on the text; gives exit code, stdout, stderr and the JSON twin."""
 
-    def call(*arguments):
+    def call(*arguments, flow=False):
         output = tmp_path / "report"
         given = [*map(str, arguments), "--text", str(files / "text.txt"), "--output", str(output), "--device", "cpu"]
+        given += [] if "--compare" in given or flow else ["--compare", "raw,whitening"]
         code = run(main, given)
         twin = output / "report.json"
         return code, *capsys.readouterr(), json.loads(twin.read_text()) if twin.exists() else None
@@ -72,7 +75,7 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
         tiny_bert, "--pooling", "mean(1,2)", "--pairs", files / "scored.tsv", "--frequencies", files / "counts.txt"
     )
     assert code == 0
-    assert out.splitlines()[1].split() == ["measure", "raw", "whitening", "Gaussian"]
+    assert out.splitlines()[2].split() == ["measure", "raw", "whitening", "Gaussian"]
     values = twin["sections"]["Measures"]["values"]
     assert values["raw"]["mean_cosine"] > 0.3 > abs(values["whitening"]["mean_cosine"])
     assert twin["facts"]["fitted on"] == "30 other sentences of this text"
@@ -80,7 +83,12 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert "seen 0.00" in twin["facts"]["whitening"]
     assert set(twin["left_out"]) == {"Training", "Masked words"}
     assert "left out: Masked words: tiny-bert has no masked-language-model head" in out
-    assert out.splitlines()[-1] == f"report  {tmp_path / 'report' / 'report.html'}"
+    text = files / "text.txt"
+    assert out.splitlines()[-2:] == [
+        f"report  {tmp_path / 'report' / 'report.html'}",
+        f"next    bertflow fix {tiny_bert} {text} --pooling 'mean(1,2)'",
+    ]
+    assert out.splitlines()[0] == twin["card"]["verdict"]
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
 
@@ -106,9 +114,9 @@ def test_equal_calls_write_equal_files(inspect, tiny_bert, tmp_path):
 def test_what_is_calibrated_is_compared_with_raw_and_keeps_its_own_text(inspect, tiny_bert, tmp_path):
     encoder = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
     CalibratedEncoder.fit(encoder, Whitening(n_components=4), sentences()[:20]).save(tmp_path / "mine")
-    code, out, _, twin = inspect(tmp_path / "mine", "--pairs", "none")
+    code, out, _, twin = inspect(tmp_path / "mine", "--pairs", "none", flow=True)
     assert code == 0
-    assert out.splitlines()[1].split() == ["measure", "raw", "mine", "Gaussian"]
+    assert out.splitlines()[2].split() == ["measure", "raw", "mine", "Gaussian"]
     assert twin["facts"]["fitted on"] == "what mine was fitted on"
     assert "seen unknown" not in twin["facts"]["mine"]
     assert {"Paraphrases", "Scores"} <= set(twin["left_out"])
@@ -189,6 +197,30 @@ def test_the_history_is_read_from_the_metrics(run_folder):
     }
 
 
+def test_the_history_says_which_state_was_kept_and_why(run_folder):
+    trained = Path(__file__).parents[1] / "fixtures" / "edition1" / "trained" / "flow"
+    kept = read_kept(trained)
+    section = show_training(read_history(trained), kept)
+    assert section.sees.endswith("Kept: step 32, the fewest held-out bits (-0.740).")
+    assert "training do not fall" in section.sees
+    for changes, why in (
+        ({"kept": "start"}, "since no step had fewer held-out bits"),
+        ({"held_out_bits": None}, "since no rows were held out to choose by"),
+        ({"held_out_bits": 0.0}, "since the recipe keeps the last state, whatever its held-out bits"),
+    ):
+        assert show_training(read_history(trained), replace(kept, **changes)).numbers["kept"]["why"] == why
+    assert read_kept(run_folder) is None
+    assert "Kept" not in show_training(read_history(run_folder)).sees
+
+
+def test_the_mark_stands_at_the_step_that_was_kept():
+    plots = pytest.importorskip("bertflow.plots", reason="the plots extra is not installed")
+    trained = Path(__file__).parents[1] / "fixtures" / "edition1" / "trained" / "flow"
+    (axis,) = show_training(read_history(trained), read_kept(trained)).draw(plots).axes
+    (mark,) = [line for line in axis.lines if line.get_label() == "kept"]
+    assert set(mark.get_xdata()) == {31}
+
+
 def test_one_value_is_no_history(tmp_path):
     (tmp_path / "metrics.csv").write_text("step,train/bits_per_dim\n1,2.0\n")
     with pytest.raises(DataError, match="fewer than two values were logged"):
@@ -231,6 +263,9 @@ def test_a_training_run_ends_with_a_report_and_embeds_nothing_again(tiny_bert, r
     assert list(twin["facts"]) == sorted(twin["facts"])
     assert twin["facts"]["sentences"] == "60"
     assert twin["sections"]["Training"]["held out"] == {"first": 1.4, "last": 1.3, "least": 1.3}
+    assert twin["sections"]["Training"]["sees"].startswith(
+        "Bits per dimension: training fall, from 1.500 to 1.250; held out"
+    )
     assert {"Latent", "Layers", "Hubs"} <= set(twin["sections"])
 
 

@@ -9,11 +9,13 @@ import pytest
 
 import bertflow
 from bertflow.errors import DataError
+from bertflow.geometry.card import VERDICTS, look
 from bertflow.geometry.contexts import DotProductParts, LayerGeometry
 from bertflow.geometry.frequency import Bin
 from bertflow.geometry.inspecting import SECTIONS, Material, make_report
-from bertflow.geometry.pairs import PairCosines, calibration_curve, crossing
-from bertflow.geometry.report import GeometryReport, GeometrySection
+from bertflow.geometry.page import content_hash
+from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing, overlap
+from bertflow.geometry.report import GeometryReport, GeometrySection, next_command
 from bertflow.tables import Table
 
 WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
@@ -26,7 +28,7 @@ PARTS = {
     "contexts.contextuality": ("Layers",),
     "contexts.dot_product_parts": ("Masked words",),
     "measures.length_quantiles": ("Latent",),
-    "measures.read_history": ("Training",),
+    "history.read_history": ("Training",),
 }
 """What may fail, and the sections that need it."""
 
@@ -67,7 +69,9 @@ def _made_up():
     edits = np.arange(30.0) % 7
     found = {
         "pairs.cosines_of_pairs": PairCosines("news", cosines, np.arange(30) > 15, "human score of at least 4", edits),
-        "pairs.scores_of_pairs": ("Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6))),
+        "pairs.scores_of_pairs": PairScores(
+            "Spearman on news", dict.fromkeys(NAMES, (0.5, 0.4, 0.6)), {NAMES[1]: False}
+        ),
         "inspecting.read_static_words": (WORDS, rng.normal(size=(10, 6))),
         "frequency.words_by_rank": [
             Bin(f"{at} to {at + 1}", 9, -at, 1 + at, {3: 1, 5: 1, 7: 1}, {3: 2, 5: 2, 7: 2}) for at in range(4)
@@ -76,7 +80,7 @@ def _made_up():
         "contexts.contextuality": [LayerGeometry(at, 0.1 * at, 0.9, 0.5, 0.8, 0.3, 7, 20) for at in range(3)],
         "contexts.read_masked_words": None,
         "contexts.dot_product_parts": DotProductParts(0.3, 0.9, -0.2, 0.7, 20, 100),
-        "measures.read_history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
+        "history.read_history": {"held out": (np.array([1.0, 2.0]), np.array([1.5, 1.2]))},
     }
     with pytest.MonkeyPatch.context() as patch:
         for place, value in found.items():
@@ -94,6 +98,7 @@ class Page(html.parser.HTMLParser):
     def __init__(self, text):
         super().__init__()
         self.open, self.tags, self.images, self.text = [], [], [], []
+        self.source = text
         self.feed(text)
         assert self.open == []
 
@@ -164,9 +169,112 @@ def test_every_picture_has_an_alternative_text(page):
 def test_the_page_needs_nothing_but_itself(page):
     assert all(image["src"].startswith("data:image/svg+xml;base64,") for image in page.images)
     assert not {"script", "link", "iframe", "object"} & {tag for tag, _ in page.tags}
-    assert not any(name.startswith("on") or name == "href" for _, attributes in page.tags for name in attributes)
+    given = [one for _, attributes in page.tags for one in attributes.items()]
+    assert not any(name.startswith("on") or name == "style" for name, _ in given)
     policy = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
-    assert policy == ["default-src 'none'; img-src data:; style-src 'unsafe-inline'"]
+    assert policy == [f"default-src 'none'; img-src data:; style-src '{content_hash(page.source, 'style')}'"]
+
+
+def test_the_contents_lead_to_every_section(page):
+    wanted = [attributes["href"] for tag, attributes in page.tags if tag == "a"]
+    assert wanted == [f"#{attributes['id']}" for tag, attributes in page.tags if tag == "section"]
+    assert len(wanted) == len(SECTIONS) + 1
+
+
+def test_every_measure_is_explained_in_two_sentences():
+    explained = {name: says for section in report().sections.values() for name, says in section.explained.items()}
+    assert {"mean cosine", "alignment", "MEV", "kurtosis", "Spearman"} <= set(explained)
+    assert {name for name, says in explained.items() if len(re.findall(r"[.](?= |$)", says)) != 2} == set()
+
+
+def test_the_card_comes_first_with_three_numbers_before_and_after(page):
+    text = "".join(page.text)
+    verdict = "A narrow cone, but on these pairs no calibration ranks better than chance can explain."
+    assert text.index(verdict) < text.index("Contents") < text.index("IsoScore")
+    made = make_report("T", material(), then="bertflow serve 'my run'")
+    assert [line[0] for line in made.card.numbers.lines] == [
+        "cosine of two unrelated sentences",
+        "directions in use",
+        "Spearman on news, x 100",
+    ]
+    assert made.card.numbers.header == ("", *NAMES, "wanted")
+    assert next(iter(made.parts())) == verdict
+    assert list(made.parts())[-1] == "next    bertflow serve 'my run'"
+    assert "Next <code>bertflow serve &#x27;my run&#x27;</code>" in made.to_html()
+    assert json.loads(made.to_json())["card"]["numbers"]["directions in use"]["raw"].endswith(" of 6")
+    assert make_report("T", material(), verdict="whiten").card.verdict == "whiten"
+
+
+def test_without_pairs_the_card_counts_what_no_search_finds():
+    card = report(given_pairs=None).card
+    assert card.numbers.lines[2][0] == "sentences among the 10 nearest of none"
+    assert card.verdict == "A narrow cone. Whether calibration ranks better, only pairs can say."
+
+
+def test_without_a_cloud_that_can_be_measured_there_is_no_card(monkeypatch):
+    def fails(*_):
+        raise DataError("All 40 rows are equal.")
+
+    monkeypatch.setattr("bertflow.geometry.inspecting.make_card", fails)
+    found = report()
+    assert found.card is None
+    assert found.left_out == {"The card": "All 40 rows are equal."}
+    assert Page(found.to_html())
+    assert found.to_markdown().startswith("# A & B\n\n* ")
+
+
+def scores(best, known):
+    return PairScores("hit@1", {"raw": (0.5, 0.4, 0.6), "flow": (0.1, 0, 0.2), "best": (best, 0, 1)}, {"best": known})
+
+
+@pytest.mark.parametrize(
+    ("cosine", "given", "expected"),
+    [
+        (0.9, scores(0.7, True), (True, "better", "best")),
+        (0.1, scores(0.2, True), (False, "worse", "best")),
+        (0.9, scores(0.7, False), (True, "level", "best")),
+        (0.2, None, (False, "unknown", "")),
+    ],
+)
+def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(cosine, given, expected):
+    found = look({"raw": cosine, "flow": 0.0, "best": 0.0}, given)
+    assert (found.cone, found.change, found.best) == expected
+    assert (found.cone, found.change) in VERDICTS
+
+
+def test_one_system_alone_is_not_compared():
+    assert look({"raw": 0.9}, scores(0.7, True)).change == "alone"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ((None, None, False, {}), "bertflow demo"),
+        (("runs/my run", None, True, {}), "bertflow serve 'runs/my run'"),
+        (("bert", "a.txt", False, {"pooling": "mean(1,2)"}), "bertflow fix bert a.txt --pooling 'mean(1,2)'"),
+        (("bert", ["a"], False, {"max_length": None}), "bertflow fix bert mine.txt"),
+        ((object(), None, False, {}), ""),
+    ],
+)
+def test_the_next_command_works_as_it_stands(arguments, expected):
+    assert next_command(*arguments) == expected
+
+
+def test_samples_share_all_or_none_of_their_histograms():
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=500)
+    assert overlap(a, a) == pytest.approx(1)
+    assert overlap(a, a + 100) == 0
+    assert 0.5 < overlap(rng.normal(size=5000), rng.normal(0.5, size=5000)) < 0.9
+
+
+def test_a_sentence_speaks_of_what_is_in_its_picture():
+    alone, both = (report(given_pairs=pairs).sections["Cosines"].sees for pairs in (None, "some"))
+    assert "hill" not in alone
+    assert "The two hills of a panel have" in both
+    never = report(given_pairs="some").sections["What a score means"].sees
+    assert "none" not in never
+    assert "raw lies beside it and <whitening> lies around it" in report().sections["Word frequency in the plane"].sees
 
 
 def test_everything_is_escaped(page):
