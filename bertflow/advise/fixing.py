@@ -16,6 +16,7 @@ from typing_extensions import Unpack
 from bertflow.advise.advice import Advice, require_new
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
+from bertflow.geometry.report import REPORT, require_page, show_page
 from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 from bertflow.training.purpose import Purpose
@@ -41,6 +42,7 @@ def fix(
     keep_vectors: bool = False,
     ask: int | None = None,
     output: str | Path | None = None,
+    open_report: bool = False,
     candidates: str | None = None,
     max_sentences: int = 8000,
     max_pairs: int = 1000,
@@ -73,6 +75,7 @@ def fix(
         ask: Number of pairs, as 100, to write into ask.csv for you to judge: those whose judgement would tell the
             candidates apart best. Fill in the column score, all or some, and give the file as ``labels``.
         output: Folder to write, new or empty (default on the command line: fixed).
+        open_report: Open the report, geometry/report.html, in the browser.
         candidates: What to try, as whitening,sif+whitening(128),flow; everything by default. Without any pairs, the
             first of them is what is used where the geometry is that of raw encoders.
         max_sentences: Largest number of sentences to fit on; a random sample of the text.
@@ -110,6 +113,7 @@ def fix(
     require_seed(seed)
     lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
     require_files(text, labels, None if vectors is not None and Path(vectors).is_dir() else vectors)
+    require_page(output, open_report)
     require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))
@@ -207,4 +211,9 @@ def fix(
         encoder=best,
         seed=seed,
     )
-    return advice if output is None else advice.saved(output)
+    if output is None:
+        return advice
+    advice = advice.saved(output)
+    if open_report:
+        show_page(Path(output) / "geometry" / REPORT)
+    return advice

@@ -3,4 +3,4 @@
 from bertflow.cli.command import Command
 from bertflow.runs.demonstration import demo
 
-main = Command("demo", demo).main
+main = Command("demo", demo, named={"open_report": "open"}).main

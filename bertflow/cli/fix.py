@@ -9,6 +9,7 @@ main = Command(
     positionals=("encoder", "text"),
     metavars={"encoder": "MODEL"},
     preset=lambda _: {"output": "fixed"},
+    named={"open_report": "open"},
     skips=True,
     examples="""\
   bertflow fix bert-base-uncased my_text.txt --output fixed

@@ -11,6 +11,7 @@ main = Command(
     positionals=("model",),
     metavars={"text": "FILE", "pairs": "TASK|FILE"},
     preset=lambda parsed: {"output": str((run_folder(parsed.model) or Path()) / "report")},
+    named={"open_report": "open"},
     skips=True,
     examples="""\
   bertflow inspect

@@ -16,7 +16,7 @@ the tuned encoder at hand, 0.28 and more by poolings that were not tuned."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """What the numbers say.
 
     Attributes:
@@ -46,21 +46,21 @@ VERDICTS: Mapping[tuple[bool, str], str] = {
 """The verdict where the caller has none of its own."""
 
 
-def look(cosines: Mapping[str, float], scores: PairScores | None) -> Found:
+def look(cosines: Mapping[str, float], scores: PairScores | None) -> Finding:
     """What to make of median cosines of random pairs and of scores, each by system, the one "before" first."""
     before, *others = cosines
     cone = cosines[before] > CENTERED
     if not others:
-        return Found(cone, "alone")
+        return Finding(cone, "alone")
     if scores is None:
-        return Found(cone, "unknown")
+        return Finding(cone, "unknown")
     best = max(others, key=lambda name: scores.values[name][0])
     if not scores.separable.get(best):
-        return Found(cone, "level", best)
-    return Found(cone, "better" if scores.values[best][0] > scores.values[before][0] else "worse", best)
+        return Finding(cone, "level", best)
+    return Finding(cone, "better" if scores.values[best][0] > scores.values[before][0] else "worse", best)
 
 
-def make_card(clouds: Mapping[str, Cloud], scores: PairScores | None, verdict: str = "", then: str = "") -> Card:
+def card_of(clouds: Mapping[str, Cloud], scores: PairScores | None, verdict: str = "", then: str = "") -> Card:
     """The card of some systems.
 
     Args:

@@ -26,9 +26,18 @@ from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.geometry import contexts, frequency, history, measures, pairs
-from bertflow.geometry.card import make_card
+from bertflow.geometry.card import card_of
 from bertflow.geometry.cloud import Cloud
-from bertflow.geometry.report import DOCSTRINGS, FEWEST, NONE, REPORT, SUMMARY, GeometryReport, GeometrySection
+from bertflow.geometry.report import (
+    DOCSTRINGS,
+    FEWEST,
+    NONE,
+    REPORT,
+    SUMMARY,
+    GeometryReport,
+    GeometrySection,
+    next_command,
+)
 from bertflow.moments import Float64
 from bertflow.text_keys import seen_share
 from bertflow.training.rows import Embeddings, seeded_order, take
@@ -170,7 +179,7 @@ def make_report(
     given = {"sentences": f"{len(material.sentences):,}", "word frequencies": material.counted, **(facts or {})}
     card = None
     try:
-        card = make_card(material.clouds, material.scores if "Scores" in sections else None, verdict, then)
+        card = card_of(material.clouds, material.scores if "Scores" in sections else None, verdict, then)
     except DataError as error:
         left_out["The card"] = str(error)
     return GeometryReport(heading, {**given, **described}, sections, left_out, card)
@@ -203,7 +212,7 @@ def write_report(
         x: Raw embeddings (n, dim) of the sentences, so that nothing is embedded again; all systems have this encoder.
         facts: What else the reader should know.
         verdict: What to do, if that was decided already.
-        then: A command that can be typed next.
+        then: A command that can be typed next; that of the run, if it is one.
 
     Raises:
         DataError: If there are too few sentences.
@@ -219,6 +228,8 @@ def write_report(
         raw = np.asarray(take(x, index), dtype=np.float32)
         embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
     material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
+    if run is not None:
+        then = next_command(run, None, True, {})
     return make_report(heading, material, facts, verdict, then).save(folder) / REPORT
 
 

@@ -5,7 +5,6 @@ policy names the hash of its style, so that no other style is applied.
 """
 
 import base64
-import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -15,6 +14,7 @@ from typing import Any
 
 from bertflow.errors import MissingExtraError
 from bertflow.geometry.report import Card, GeometryReport, GeometrySection
+from bertflow.policy import content_hash
 from bertflow.tables import Table
 
 
@@ -33,26 +33,15 @@ def report_page(report: GeometryReport) -> str:
         titles.append("Left out")
         items = "\n".join(f"<li>{escape(title)}: {escape(reason)}</li>" for title, reason in report.left_out.items())
         sections.append(f'<section id="left-out">\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>')
-    return filled(
-        (files("bertflow.geometry") / "page.html").read_text(encoding="utf-8"),
+    template = (files("bertflow.geometry") / "page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        style_hash=content_hash(template, "style"),
         title=escape(report.heading),
         notes=f'<p class="note">{escape(note)}</p>' if note else "",
         card=_card(report.card) if report.card else "",
         contents="\n".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in titles),
         sections="\n".join(sections),
     )
-
-
-def filled(template: str, **parts: str) -> str:
-    """A template with its parts, and the hashes of its style for its policy."""
-    return Template(template).substitute(style_hash=content_hash(template, "style"), **parts)
-
-
-def content_hash(page: str, tag: str) -> str:
-    """What a policy calls the only ``<style>`` or ``<script>`` of a page: the SHA-256 of what stands in it."""
-    match = re.search(f"<{tag}>(.*?)</{tag}>", page, re.DOTALL)
-    assert match is not None, "the page has one"
-    return f"sha256-{base64.b64encode(hashlib.sha256(match[1].encode()).digest()).decode()}"
 
 
 def _card(card: Card) -> str:

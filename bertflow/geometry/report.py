@@ -3,7 +3,9 @@
 ``page.py`` sets it as one HTML page.
 """
 
+import logging
 import shlex
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
@@ -11,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertflow.data.sts import require_tasks
-from bertflow.errors import require_between, require_seed
+from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place, write_text
 from bertflow.opening import require_openable
 from bertflow.results import AbstractResult, ready_for_json
@@ -20,6 +22,8 @@ from bertflow.tables import Table
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
+
+logger = logging.getLogger("bertflow")
 
 FEWEST = 24
 """Fewest sentences for a report: ten neighbors are then fewer than half of them."""
@@ -176,6 +180,7 @@ def inspect_geometry(
     device: str = "auto",
     seed: int = 0,
     output: str | Path | None = None,
+    open_report: bool = False,
     progress: bool | None = None,
 ) -> GeometryReport:
     """Report on the geometry of an encoder, before and after calibration.
@@ -198,6 +203,7 @@ def inspect_geometry(
         device: Where the encoder runs: cpu, cuda, ...
         seed: Random seed for the samples.
         output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
+        open_report: Open report.html in the browser.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
@@ -206,6 +212,7 @@ def inspect_geometry(
     """
     require_between(FEWEST, sentences=sentences)
     require_seed(seed)
+    require_page(output, open_report)
     require_place(output, folder=True)
     require_files(text, frequencies)
     from bertflow.calibration.spelling import parse_systems
@@ -219,7 +226,12 @@ def inspect_geometry(
     drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
     then = next_command(model, text, opened.calibrator is not None, {"pooling": pooling, "max_length": max_length})
     report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress, then)
-    return report if output is None else replace(report, page=report.save(output) / REPORT)
+    if output is None:
+        return report
+    report = replace(report, page=report.save(output) / REPORT)
+    if open_report:
+        show_page(Path(output) / REPORT)
+    return report
 
 
 def next_command(model: object, text: object, calibrated: bool, options: Mapping[str, object]) -> str:
@@ -233,6 +245,22 @@ def next_command(model: object, text: object, calibrated: bool, options: Mapping
     given = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
     own = str(text) if isinstance(text, str | Path) else "mine.txt"
     return shlex.join(["bertflow", "fix", str(model), own, *given])
+
+
+def require_page(output: str | Path | None, open_report: bool) -> None:
+    """Refuse to open a report that is not written.
+
+    Raises:
+        UsageError: If there is no output.
+    """
+    if open_report and output is None:
+        raise UsageError("A report that is not written cannot be opened. Give an output folder.")
+
+
+def show_page(page: Path) -> None:
+    """Open a page in the browser; where there is none, say so."""
+    if not webbrowser.open(page.absolute().as_uri()):
+        logger.warning("There is no browser here that could be opened. The report is %s.", page)
 
 
 def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:

@@ -102,6 +102,7 @@ def demo(
     pairs: int = 2000,
     seed: int = 0,
     output: str | Path = "runs/demo",
+    open_report: bool = False,
     say: Callable[[str], None] | None = None,
 ) -> Demo:
     """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
@@ -111,6 +112,7 @@ def demo(
         pairs: Number of pairs to score, and of pairs to choose the saved system by.
         seed: Random seed for the sample of docstrings.
         output: Folder to write.
+        open_report: Open the report, geometry/report.html, in the browser.
         say: Called with each line that is worth reading before the results are there.
     """
     require_between(2, sentences=sentences)
@@ -127,7 +129,9 @@ def demo(
     from bertflow.evaluation.evaluating import evaluate_retrieval
     from bertflow.evaluation.systems import SharedPass
     from bertflow.geometry.inspecting import write_report
-    from bertflow.geometry.report import next_command
+    from bertflow.geometry.report import next_command, show_page
+    from bertflow.scoring.random_pairs import FEWEST
+    from bertflow.scoring.scores import ScoreCalibrator
 
     begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()
     text, found = docstring_corpus(2 * pairs, sentences, seed)
@@ -149,12 +153,19 @@ def demo(
     calibrator = systems[chosen].calibrator
     assert calibrator is not None, "only calibrated systems are chosen from"
     encoder = open_pooled(pooling=SYSTEMS[chosen][0]).count_tokens(text)
-    CalibratedEncoder(encoder, calibrator).save(folder / "encoder")
+    saved = CalibratedEncoder(encoder, calibrator)
+    saved.save(folder / "encoder")
+    if len(found.sentences) >= FEWEST:
+        scores = ScoreCalibrator(random_state=seed).fit(systems[chosen].encode(found.sentences))  # embedded already
+        scores.made_by_ = saved.identity
+        scores.save(folder / "encoder")
     write_text(folder / "report.md", report.to_markdown())
     write_text(folder / "results.json", report.to_json())
     shown = {name: systems[name] for name in LOOKED_AT}
     then = next_command(folder / "encoder", None, True, {})
-    write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model}, then=then)
+    page = write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model}, then=then)
+    if open_report:
+        show_page(page)
     neighbors = nearest_texts({name: systems[name] for name in ("raw", chosen)}, reported)
     return Demo(folder, report, chosen, neighbors, time.perf_counter() - begin)
 

@@ -334,7 +334,6 @@ def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", provenan
 def _write_report(run: "RunFolder", fit: "FlowFit", result: FlowRun, sentences: Sequence[str]) -> None:
     """The geometry before and after, in pictures; a run whose text is too short for them is complete without."""
     from bertflow.geometry.inspecting import write_report
-    from bertflow.geometry.report import next_command
 
     try:
         write_report(
@@ -346,7 +345,6 @@ def _write_report(run: "RunFolder", fit: "FlowFit", result: FlowRun, sentences: 
             run=run.path,
             x=fit.x,
             facts={"text": "a sample of what the flow was fitted on"},
-            then=next_command(run.path, None, True, {}),
         )
     except BertflowError as error:
         run.say(f"note: there is no report in pictures. {error}")

@@ -3,6 +3,7 @@
 The address is taken, the encoder opened, and requests are answered until the process is stopped.
 
     protocol.py     requests and answers, and what is refused
+    trying.py       similarities before and after, and the page that shows them
     connections.py  how many connections, and how long
     server.py       HTTP
     batching.py     requests that wait are embedded together
@@ -55,8 +56,9 @@ def serve_encoder(
 ) -> None:
     """Answer requests for embeddings over HTTP, in the form of OpenAI's /v1/embeddings.
 
-    Requests that wait are embedded together. SIGTERM and Ctrl-C stop the server after the requests that it accepted
-    are answered; a second Ctrl-C stops it at once. There is no TLS: let others in through a proxy that has it.
+    A browser finds a page there to try it, and the API at /docs. Requests that wait are embedded together. SIGTERM and
+    Ctrl-C stop the server after the requests that it accepted are answered; a second Ctrl-C stops it at once. There is
+    no TLS: let others in through a proxy that has it.
 
     Args:
         model: Encoder to serve: a hub id, the folder of an encoder or of a calibrated encoder, or a run.
@@ -99,8 +101,9 @@ def serve_encoder(
         served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key)
         listener.listen(BACKLOG)
         with EmbeddingServer(served, opened) as server, _stopping(server.stop):
-            at = f"http://{'[::1]' if host == '::' else host}:{listener.getsockname()[1]}{PATH}"
-            say(f"{name} is served at {at}. Ctrl-C stops it.")
+            shown = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
+            at = f"http://{shown}:{listener.getsockname()[1]}"
+            say(f"{name} is served at {at}{PATH}. A page to try it: {at}/  Ctrl-C stops it.")
             server.run(listener)
 
 

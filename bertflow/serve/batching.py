@@ -73,7 +73,7 @@ class Batcher:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bertflow-encoder")
 
     async def answer(self, role: Role, texts: Sequence[str]) -> Found:
-        """The embeddings of some texts, and the number of tokens that were read.
+        """What the model finds for some texts.
 
         Raises:
             RequestError: If the model refuses them, too many requests wait, or this one waited too long.
@@ -142,11 +142,14 @@ class Batcher:
 
     def _answer(self, role: Role, jobs: Sequence[_Job]) -> None:
         found = self._model.embed(role, [job.texts for job in jobs], self._metrics.watch) if jobs else []
-        for job, x in zip(jobs, found, strict=True):
+        for job, one in zip(jobs, found, strict=True):
             assert job.size, "it was counted"
-            if not isinstance(x, RequestError):
-                self._metrics.read(len(x), job.size)
-            job.give(x if isinstance(x, RequestError) else (x, job.size.tokens))
+            if isinstance(one, RequestError):
+                job.give(one)
+                continue
+            x, raw = one
+            self._metrics.read(len(x), job.size)
+            job.give(Found(x, job.size.tokens, raw))
 
     def _next(self) -> _Job | None:
         with self._lock:

@@ -19,6 +19,7 @@ from bertflow.export.client import PATH
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.drift import Drift
 from bertflow.serve.protocol import Size
+from bertflow.serve.trying import PAGES, SIMILARITY
 
 with needs("prometheus_client", "serve"):
     from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -28,7 +29,7 @@ with needs("prometheus_client", "serve"):
 
 logger = logging.getLogger("bertflow")
 
-ROUTES = ("/health", "/metrics", "/v1/models", PATH)
+ROUTES = (*PAGES, "/health", "/metrics", "/v1/models", PATH, SIMILARITY)
 """Routes that are counted by name; all others are "other", since clients can invent paths without end."""
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 PERCENTILES = (1, 5, 10, 25, 50, 75, 90, 95, 99, 100)

@@ -13,6 +13,7 @@ from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
 from bertflow.scoring.domain import DOMAIN, DomainCheck
+from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.protocol import RequestError, Size
 
 
@@ -26,10 +27,12 @@ class ServedModel:
 
     Attributes:
         domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
+        scores: Percentiles of cosines among random pairs; None where the folder holds no ``scores.json``.
 
     Raises:
         UsageError: If it is not a transformer.
-        DataError: If the folder is missing, incomplete or damaged, or its domain check belongs to another encoder.
+        DataError: If the folder is missing, incomplete or damaged, or its scores or its domain check belong to
+            another encoder.
     """
 
     def __init__(self, model: str, device: str = "auto", truncate: bool = False) -> None:
@@ -41,6 +44,7 @@ class ServedModel:
             )
         self.encoder, self._raw, self._truncate = encoder, raw, truncate
         self.max_tokens = int(raw.describe()["max_length"])
+        self.scores = ScoreCalibrator.load(model, encoder) if (Path(model) / SCORES).exists() else None
         self.domain = DomainCheck.load(model, raw) if (Path(model) / DOMAIN).exists() else None
 
     def count(self, role: Role, texts: Sequence[str]) -> Size | RequestError:
@@ -62,8 +66,8 @@ class ServedModel:
 
     def embed(
         self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
-    ) -> list[Float32 | RequestError]:
-        """The embeddings of each request; ``watch`` gets the raw ones.
+    ) -> list[tuple[Float32, Float32] | RequestError]:
+        """The embeddings of each request, and the raw ones, which ``watch`` gets as well.
 
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
@@ -77,7 +81,7 @@ class ServedModel:
             return [self.embed(role, [one], watch)[0] for one in requests]
         watch(role, raw)
         bounds = accumulate(map(len, requests), initial=0)
-        return [x[start:stop] for start, stop in pairwise(bounds)]
+        return [(x[start:stop], raw[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def no_prefix(encoder: SentenceEncoder) -> str:

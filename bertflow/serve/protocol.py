@@ -16,7 +16,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from reprlib import Repr
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -128,8 +128,20 @@ class Size:
     truncated: int = 0
 
 
-Found = tuple[Float32, int]
-"""The embeddings (n, dim) for a request, in the order of its texts, and the number of tokens that were read."""
+class Found(NamedTuple):
+    """What the model finds for a request.
+
+    Attributes:
+        x: Embeddings (n, dim), in the order of its texts.
+        tokens: Number of tokens that were read, special tokens included.
+        raw: Embeddings before the calibrator (n, dim_in); ``x`` itself where there is none.
+    """
+
+    x: Float32
+    tokens: int
+    raw: Float32
+
+
 ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {
     "float": lambda row: list(row.tolist()),
     "base64": lambda row: base64.b64encode(row.astype("<f4").tobytes()).decode("ascii"),
@@ -166,10 +178,22 @@ def require_key(header: str, served: Served) -> None:
 
 
 def parse_request(body: bytes, served: Served) -> Wanted:
-    """Read a request.
+    """Read a request for embeddings.
 
     Raises:
         RequestError: If it cannot be answered.
+    """
+    request = parse_object(body, served)
+    encoding, kind = parse_choice(request, "encoding_format", ENCODINGS), parse_choice(request, "input_type", ROLES)
+    texts = parse_input(request.get("input"), served.limits)
+    return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
+
+
+def parse_object(body: bytes, served: Served) -> dict[str, Any]:
+    """The JSON object of a request, which names this model or none.
+
+    Raises:
+        RequestError: If it is something else.
     """
     try:
         request = json.loads(body)
@@ -182,9 +206,7 @@ def parse_request(body: bytes, served: Served) -> Wanted:
         raise RequestError(
             f"The model {_shown(name)} is not served here; this is {served.name!r}.", "model", 404, "model_not_found"
         )
-    encoding, kind = _parse_choice(request, "encoding_format", ENCODINGS), _parse_choice(request, "input_type", ROLES)
-    texts = _parse_input(request.get("input"), served.limits)
-    return Wanted(texts, encoding, _parse_dimensions(request.get("dimensions"), served), ROLES[kind])
+    return request
 
 
 def answer_body(served: Served, wanted: Wanted, embeddings: Float32, tokens: int) -> bytes:
@@ -212,7 +234,7 @@ def models_body(served: Served) -> bytes:
     return json.dumps({"object": "list", "data": [model]}).encode()
 
 
-def _parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, Any]) -> str:
+def parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, Any]) -> str:
     """One of some names; the first where nothing is given."""
     given = next(iter(choices)) if request.get(param) is None else request[param]
     if not isinstance(given, str) or given not in choices:
@@ -220,7 +242,12 @@ def _parse_choice(request: Mapping[str, Any], param: str, choices: Mapping[str, 
     return given
 
 
-def _parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
+def parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
+    """Texts within the limits.
+
+    Raises:
+        RequestError: For the first that is not.
+    """
     texts = [given] if isinstance(given, str) else given
     if not isinstance(texts, list):
         raise RequestError(f"input should be a text or a list of texts, got {_kind(given)}.", "input")

@@ -4,18 +4,19 @@
 
 What is served:
 
-    GET /health   GET /metrics   GET /v1/models   POST /v1/embeddings
+    GET /health   GET /metrics   GET /v1/models   POST /v1/embeddings   POST /v1/similarity   GET /   GET /docs
 
-``/health`` is open to all; the others want the key, where there is one.
+``/health`` and both pages are open to all; the others want the key, where there is one.
 """
 
 import asyncio
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
+from bertflow.encoder.abstract import Role
 from bertflow.errors import BertflowError, needs
 from bertflow.export.client import PATH
 from bertflow.serve import BACKLOG
@@ -26,11 +27,18 @@ from bertflow.serve.protocol import (
     Found,
     RequestError,
     Served,
-    Wanted,
     answer_body,
     models_body,
     parse_request,
     require_key,
+)
+from bertflow.serve.trying import (
+    PAGES,
+    SIMILARITY,
+    as_query,
+    comparison_body,
+    page_with_headers,
+    parse_comparison,
 )
 
 with needs("fastapi", "serve"):
@@ -56,7 +64,8 @@ class EmbeddingServer:
     """
 
     def __init__(self, served: Served, model: ServedModel) -> None:
-        self._served, self._gate = served, Gate(served.limits.connections, served.limits.patience)
+        self._served, self._model = served, model
+        self._gate = Gate(served.limits.connections, served.limits.patience)
         now = {
             "open_connections": lambda: len(self._gate.open),
             "waiting_requests": lambda: self._batcher.unanswered,
@@ -80,12 +89,15 @@ class EmbeddingServer:
         self._server.should_exit = True
 
     def _config(self) -> uvicorn.Config:
-        app = FastAPI(openapi_url=None)
+        app = FastAPI(openapi_url=None, docs_url=None)
         app.add_api_route("/health", self.health, methods=["GET"])
+        for path in PAGES:
+            app.add_api_route(path, self.page, methods=["GET"])
         locked = APIRouter(dependencies=[Depends(self._require_key)])
         locked.add_api_route("/metrics", self.metrics, methods=["GET"])
         locked.add_api_route("/v1/models", self.models, methods=["GET"])
         locked.add_api_route(PATH, self.embeddings, methods=["POST"])
+        locked.add_api_route(SIMILARITY, self.similarity, methods=["POST"])
         app.include_router(locked)
         for kind in (RequestError, BertflowError, HTTPException, ClientDisconnect):
             app.add_exception_handler(kind, _failed)
@@ -123,8 +135,25 @@ class EmbeddingServer:
         """``POST /v1/embeddings``."""
         wanted = parse_request(await self._body(request), self._served)
         request.state.connection.owe()
-        found, tokens = await self._answer(request, wanted)
-        return _json(answer_body(self._served, wanted, found, tokens))
+        found = await self._answer(request, wanted.role, wanted.texts)
+        return _json(answer_body(self._served, wanted, found.x, found.tokens))
+
+    async def similarity(self, request: Request) -> Response:
+        """``POST /v1/similarity``: the query, then its texts, each within the limits of a request for embeddings."""
+        wanted = parse_comparison(await self._body(request), self._served)
+        request.state.connection.owe()
+        try:
+            query = await self._answer(request, wanted.role, [wanted.query])
+        except RequestError as error:
+            raise as_query(error) from None
+        texts = await self._answer(request, "document", wanted.texts)
+        calibrated = self._model.encoder.calibrator is not None
+        return _json(comparison_body(self._served, query, texts, self._model.scores, calibrated))
+
+    async def page(self, request: Request) -> Response:
+        """``GET /`` and ``GET /docs``; they hold nothing of the model, so they need no key."""
+        page, headers = page_with_headers(request.url.path)
+        return Response(page, headers=headers, media_type="text/html")
 
     async def _require_key(self, request: Request) -> None:
         require_key(request.headers.get("authorization", ""), self._served)
@@ -145,9 +174,9 @@ class EmbeddingServer:
             raise RequestError(f"The body did not arrive within {patience:g} seconds.", status=408) from None
         return bytes(body)
 
-    async def _answer(self, request: Request, wanted: Wanted) -> Found:
+    async def _answer(self, request: Request, role: Role, texts: Sequence[str]) -> Found:
         """What the model finds; the request is dropped when its client goes away."""
-        answer = asyncio.ensure_future(self._batcher.answer(wanted.role, wanted.texts))
+        answer = asyncio.ensure_future(self._batcher.answer(role, texts))
         leaves = asyncio.ensure_future(request.receive())
         try:
             await asyncio.wait({answer, leaves}, return_when=asyncio.FIRST_COMPLETED)

@@ -6,6 +6,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.cli.demo import main
 from bertflow.encoder.embedded import RAW_POOLING
 from bertflow.runs.demonstration import RAW, SYSTEMS
+from bertflow.scoring.scores import ScoreCalibrator
 
 
 @pytest.mark.slow
@@ -21,6 +22,10 @@ def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
     saved = CalibratedEncoder.load(tmp_path / "encoder")
     assert saved.encode(["Return the number of items.", "Raise an error."]).shape == (2, saved.dim)
     assert saved.calibrator.moments_.n == 600
+    assert ScoreCalibrator.load(tmp_path / "encoder", saved).n_ > 200
+    (card,) = [json.loads((tmp_path / "geometry" / "report.json").read_text())["card"]]
+    assert card["next"] == f"bertflow serve {tmp_path / 'encoder'}"
+    assert list(card["numbers"]["directions in use"]) == ["raw", "whitening", "flow", "wanted"]
 
 
 def test_the_raw_system_is_what_other_commands_calibrate_by_default():
@@ -29,4 +34,6 @@ def test_the_raw_system_is_what_other_commands_calibrate_by_default():
 
 def test_help_lists_the_options(capsys):
     assert main(["--help"]) == 0
-    assert "--pairs PAIRS" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "--pairs PAIRS" in printed
+    assert "--open" in printed

@@ -1,5 +1,4 @@
 import json
-import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,9 +19,6 @@ from bertflow.geometry.history import read_history, read_kept, show_training
 from bertflow.geometry.inspecting import write_report
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
-QUIET = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"]
-QUIET += ["--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
@@ -91,6 +87,17 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert out.splitlines()[0] == twin["card"]["verdict"]
     page = (tmp_path / "report" / "report.html").read_text()
     assert page.count("<img alt=") == page.count("data:image/svg+xml;base64,") == 11
+
+
+@pytest.mark.usefixtures("blank_pictures")
+@pytest.mark.parametrize("found", [True, False])
+def test_with_open_the_browser_is_asked_for_the_report(inspect, tiny_bert, tmp_path, monkeypatch, found):
+    asked = []
+    monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or found)
+    code, _, err, _ = inspect(tiny_bert, "--pairs", "none", "--compare", "raw", "--open")
+    assert (code, asked) == (0, [(tmp_path / "report" / "report.html").as_uri()])
+    said = f"There is no browser here that could be opened. The report is {tmp_path / 'report' / 'report.html'}."
+    assert (said in err) != found
 
 
 @pytest.mark.usefixtures("blank_pictures")
@@ -280,68 +287,81 @@ def test_other_commands_write_the_report_of_their_systems(tiny_bert, tmp_path):
     assert set(twin["sections"]["Scores"]["values"]) == {"raw", "whitened"}
 
 
-@pytest.fixture(scope="module")
-def browser():
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), None)
-    if found is None:
-        pytest.skip(f"no browser among {', '.join(BROWSERS)} is on PATH")
-    return found
-
-
-def browse(browser, profile, *arguments):
-    call = [browser, *QUIET, f"--user-data-dir={profile}", *map(str, arguments)]
-    return subprocess.run(call, capture_output=True, timeout=120, check=True).stdout.decode()
-
-
-PROBE = """<script>addEventListener("load", () => {
+PROBE = """() => {
   const all = [...document.querySelectorAll("body *:not(.wide *)")];  // a wide table scrolls by itself
   const root = document.documentElement;
-  const boxes = [...document.querySelectorAll("section, figure, img, table")].map(e => e.getBoundingClientRect());
-  root.dataset.found = JSON.stringify({
+  const parts = [...document.querySelectorAll("section, figure, img, table, .card")];
+  const boxes = parts.map(e => e.getBoundingClientRect());
+  return {
     scrolls: root.scrollWidth > root.clientWidth,
     clipped: [...document.querySelectorAll(".wide")].filter(e => e.scrollWidth > e.clientWidth).length,
     beyond: all.filter(e => e.getBoundingClientRect().right > innerWidth + 1).length,
     empty: boxes.filter(b => b.width < 50 || b.height < 20).length,
     images: [...document.images].map(i => [i.complete, i.naturalWidth]),
-    height: root.scrollHeight,
-  });
-});</script>"""
-"""What the test asks the page about itself; the page's own policy, which forbids scripts, is taken out for it."""
+    card: document.querySelector(".card").getBoundingClientRect().bottom,
+    wide: document.querySelector(".card .wide").scrollWidth - document.querySelector(".card .wide").clientWidth,
+    ground: getComputedStyle(document.body).backgroundColor,
+  };
+}"""
+"""What the tests ask the page about itself."""
+
+
+@pytest.fixture
+def tab(browser, rendered):
+    """A function that opens the report in a new tab. It loads nothing, and no error is logged."""
+    problems, uri = [], (rendered / "report.html").as_uri()
+
+    def opened(width, **options):
+        page = browser.new_page(viewport={"width": width, "height": 800}, **options)
+        page.on("console", lambda line: problems.append(line.text))
+        page.on("request", lambda sent: sent.url.startswith((uri, "data:")) or problems.append(sent.url))
+        page.goto(uri)
+        return page
+
+    yield opened
+    assert problems == []
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("minilm")
-@pytest.mark.parametrize("width", [1000, 600])
-def test_a_browser_shows_nothing_empty_and_nothing_cut_off(browser, rendered, tmp_path, width):
-    text = (rendered / "report.html").read_text()
-    probed = tmp_path / "probed.html"
-    policy = next(line for line in text.splitlines() if "Content-Security-Policy" in line)
-    probed.write_text(text.replace(policy, "").replace("</head>", PROBE + "</head>"))
-    page = browse(browser, tmp_path / "profile", f"--window-size={width},900", "--dump-dom", probed.as_uri())
-    found = json.loads(page.split('data-found="')[1].split('"')[0].replace("&quot;", '"'))
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 600, 375])
+def test_a_browser_shows_nothing_empty_and_nothing_cut_off(tab, width, scheme):
+    found = tab(width, color_scheme=scheme).evaluate(PROBE)
     assert not found["scrolls"]
-    assert found["beyond"] == found["empty"] == 0
+    assert found["beyond"] == found["empty"] == found["wide"] == 0
     assert found["clipped"] == 0 or width < 1000
     assert len(found["images"]) == 11
     assert all(complete and natural > 300 for complete, natural in found["images"])
+    assert found["card"] < 800, "the card is on the first screen"
+    assert (found["ground"] == "rgb(255, 255, 255)") == (scheme == "light")
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("minilm")
-def test_every_part_of_the_screenshot_has_ink_and_its_margins_have_none(browser, rendered, tmp_path):
+def test_the_contents_lead_there_and_paper_is_white(tab):
+    page = tab(1280, color_scheme="dark")
+    page.click("nav a >> text=Hubs")
+    assert abs(page.evaluate("document.querySelector('#hubs').getBoundingClientRect().top")) < 60
+    page.emulate_media(media="print")
+    assert page.evaluate(PROBE)["ground"] == "rgb(255, 255, 255)"
+    assert page.is_hidden("nav")
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("minilm")
+def test_every_part_of_the_screenshot_has_ink_and_its_margins_have_none(tab, tmp_path):
     image = pytest.importorskip("PIL.Image", reason="pillow comes with the plots extra")
-    shot = tmp_path / "shot.png"
-    uri = (rendered / "report.html").as_uri()
-    browse(browser, tmp_path / "profile", "--window-size=1000,6000", f"--screenshot={shot}", uri)
-    pixels = np.asarray(image.open(shot).convert("L"))
-    assert pixels.shape == (6000, 1000)
+    tab(1000).screenshot(path=tmp_path / "shot.png", full_page=True)
+    shot = image.open(tmp_path / "shot.png")
+    pixels = np.asarray(shot.convert("L"))
     dark = pixels < 200
-    # 900 pixels of page in the middle: nothing overflows it, and no screenful of it is blank.
+    # A column of page in the middle: nothing overflows it, and no screenful of it is blank.
     assert not dark[:, :30].any()
     assert not dark[:, -30:].any()
-    assert all(dark[top : top + 500].mean() > 0.002 for top in range(0, 5500, 500))
+    assert all(dark[top : top + 500].mean() > 0.002 for top in range(0, len(pixels) - 500, 500))
     # Not only letters: the colors of the systems are there.
-    colors = np.asarray(image.open(shot).convert("RGB")).reshape(-1, 3)
+    colors = np.asarray(shot.convert("RGB")).reshape(-1, 3)
     for color in ((0, 114, 178), (213, 94, 0)):
         assert (np.abs(colors.astype(int) - color).max(1) < 12).sum() > 500
 
@@ -351,5 +371,21 @@ def rendered(minilm, tmp_path_factory):
     """A report on the real encoder, with everything but what needs other models or data."""
     pytest.importorskip("matplotlib", reason="the plots extra is not installed")
     output = tmp_path_factory.mktemp("rendered")
-    assert run(main, [str(minilm), "--pooling", "mean(1,2)", "--sentences", "300", "--output", str(output)]) == 0
+    assert (
+        run(
+            main,
+            [
+                str(minilm),
+                "--pooling",
+                "mean(1,2)",
+                "--sentences",
+                "300",
+                "--compare",
+                "raw,whitening",
+                "--output",
+                str(output),
+            ],
+        )
+        == 0
+    )
     return output

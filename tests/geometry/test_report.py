@@ -13,9 +13,9 @@ from bertflow.geometry.card import VERDICTS, look
 from bertflow.geometry.contexts import DotProductParts, LayerGeometry
 from bertflow.geometry.frequency import Bin
 from bertflow.geometry.inspecting import SECTIONS, Material, make_report
-from bertflow.geometry.page import content_hash
 from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing, overlap
 from bertflow.geometry.report import GeometryReport, GeometrySection, next_command
+from bertflow.policy import content_hash
 from bertflow.tables import Table
 
 WORDS = ["the", "dog", "cat", "bird", "sings", "sleeps", "garden", "red", "big", "eats"]
@@ -172,7 +172,7 @@ def test_the_page_needs_nothing_but_itself(page):
     given = [one for _, attributes in page.tags for one in attributes.items()]
     assert not any(name.startswith("on") or name == "style" for name, _ in given)
     policy = [attributes["content"] for _, attributes in page.tags if "http-equiv" in attributes]
-    assert policy == [f"default-src 'none'; img-src data:; style-src '{content_hash(page.source, 'style')}'"]
+    assert policy == [f"default-src 'none'; img-src data:; style-src {content_hash(page.source, 'style')}"]
 
 
 def test_the_contents_lead_to_every_section(page):
@@ -215,7 +215,7 @@ def test_without_a_cloud_that_can_be_measured_there_is_no_card(monkeypatch):
     def fails(*_):
         raise DataError("All 40 rows are equal.")
 
-    monkeypatch.setattr("bertflow.geometry.inspecting.make_card", fails)
+    monkeypatch.setattr("bertflow.geometry.inspecting.card_of", fails)
     found = report()
     assert found.card is None
     assert found.left_out == {"The card": "All 40 rows are equal."}

@@ -14,7 +14,7 @@ from bertflow.errors import DataError
 from bertflow.serve.batching import Batcher
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel, no_prefix
-from bertflow.serve.protocol import Limits, RequestError
+from bertflow.serve.protocol import Found, Limits, RequestError
 
 REQUESTS = [["the dog runs"], ["a cat", "the red bird sings in the garden"], ["the dog runs", "a man"]]
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
@@ -45,19 +45,19 @@ def answer(model, requests, **limits):
 
 def test_joined_requests_are_answered_as_the_encoder_does(folder):
     encoder = CalibratedEncoder.load(folder, device="cpu")
-    for (found, _), texts in zip(answer(opened(folder), documents(REQUESTS)), REQUESTS, strict=True):
+    for (found, *_), texts in zip(answer(opened(folder), documents(REQUESTS)), REQUESTS, strict=True):
         np.testing.assert_allclose(found, encoder.encode(texts), atol=1e-5)
 
 
 def test_tokens_are_those_of_the_tokenizer(folder):
     # Every word is a token; [CLS] and [SEP] come on top.
-    assert [tokens for _, tokens in answer(opened(folder), documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
+    assert [tokens for _, tokens, _ in answer(opened(folder), documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
 
 
 def test_a_text_that_is_too_long_spoils_no_other_request(folder):
     model = opened(folder)
     found = answer(model, documents([REQUESTS[0], ["a cat", "dog " * 15, "dog " * 14], REQUESTS[2]]))
-    assert [type(one) for one in found] == [tuple, RequestError, tuple]
+    assert [type(one) for one in found] == [Found, RequestError, Found]
     assert (found[1].status, found[1].code) == (400, "context_length_exceeded")
     assert found[1].message == (
         "input[1] has more than the 16 tokens that this model reads. Shorten it, or start the server with --truncate."
@@ -82,7 +82,7 @@ def test_a_request_that_the_model_cannot_do_spoils_no_other(folder, monkeypatch)
 
     monkeypatch.setattr(model.encoder.raw, "encode", picky)
     found = answer(model, documents(REQUESTS))
-    assert [type(one) for one in found] == [tuple, tuple, RequestError]
+    assert [type(one) for one in found] == [Found, Found, RequestError]
     assert found[2].message == "No men."
 
 
@@ -147,7 +147,7 @@ def test_queries_are_embedded_with_their_own_prompt(tiny_bert, tmp_path):
     asked = [("query", REQUESTS[0]), ("document", REQUESTS[1]), ("query", REQUESTS[2])]
     encoder.save(tmp_path / "model")
     found = answer(opened(tmp_path / "model"), asked)
-    for (x, tokens), (role, texts) in zip(found, asked, strict=True):
+    for (x, tokens, _), (role, texts) in zip(found, asked, strict=True):
         encode = encoder.encode_query if role == "query" else encoder.encode
         np.testing.assert_allclose(x, encode(texts), atol=1e-5)
         assert tokens == encoder.tokenized(texts, role).lengths.sum()
@@ -157,6 +157,6 @@ def test_with_chunks_nothing_is_too_long(tiny_bert, tmp_path):
     encoder = TransformerEncoder(tiny_bert, max_length=16, device="cpu", chunks="tokens:14:4")
     encoder.save(tmp_path / "long")
     text = "dog cat " * 20
-    ((found, tokens),) = answer(opened(tmp_path / "long"), documents([["a cat", text]]))
+    ((found, tokens, _),) = answer(opened(tmp_path / "long"), documents([["a cat", text]]))
     np.testing.assert_allclose(found, encoder.encode(["a cat", text]), atol=1e-5)
     assert tokens == 4 + 40 + 3 * 4 + 4 * 2, "those that chunks share are read twice"

@@ -172,16 +172,17 @@ def test_doctor_goes_on_with_what_the_server_takes(serving, golden, monkeypatch,
     assert out[3] == "right     The vectors are the golden ones."
 
 
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/models", "/metrics"])
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/similarity", "/v1/models", "/metrics"])
 def test_a_key_is_wanted_where_there_is_one(serving, path, no_errors):
     no_errors.set_level(logging.DEBUG)
-    body = {"input": "the dog runs"} if path == "/v1/embeddings" else None
+    body = {"query": "a cat", "input": "the dog runs"} if path in ("/v1/embeddings", "/v1/similarity") else None
     with serving(key=key_digest("secret")) as client:
         for headers in ({}, {"Authorization": "Bearer wrong"}):
             status, answer = client.ask(path, body, headers=headers)
             assert (status, answer["error"]["code"]) == (401, "invalid_api_key")
         assert client.ask(path, body, headers={"Authorization": "Bearer secret"})[0] == 200
         assert client.ask("/health") == (200, "ok")
+        assert [client.ask(page)[0] for page in ("/", "/docs")] == [200, 200]
     assert "secret" not in no_errors.text
 
 

@@ -1,0 +1,101 @@
+"""Similarities of a text with others, before calibration and after; and the pages that show them and explain the API.
+
+{"query": "text", "input": "text" | ["text", ...], "model": name, "input_type": "document" | "query"}
+{"data": [{"index": 0, "before": cosine, "after": cosine, "percentile": percent or null}, ...], "model": name, ...}
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from bertflow.encoder.abstract import Role
+from bertflow.policy import served_policy
+from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.serve.protocol import ROLES, Found, RequestError, Served, parse_choice, parse_input, parse_object
+from bertflow.similarity import SIMILARITIES
+
+SIMILARITY = "/v1/similarity"
+PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
+"""The file of each page."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a request asks for.
+
+    Attributes:
+        query: The text that is compared.
+        texts: The texts that it is compared with.
+        role: What the query is; the others are documents.
+    """
+
+    query: str
+    texts: tuple[str, ...]
+    role: Role = "document"
+
+
+def parse_comparison(body: bytes, served: Served) -> Comparison:
+    """Read a request.
+
+    Raises:
+        RequestError: If it cannot be answered.
+    """
+    request = parse_object(body, served)
+    query = request.get("query")
+    if not isinstance(query, str):
+        raise RequestError("query should be a text. Texts to compare it with are the input.", "query")
+    try:
+        parse_input([query], served.limits)
+    except RequestError as error:
+        raise as_query(error) from None
+    texts = parse_input(request.get("input"), served.limits)
+    return Comparison(query, texts, ROLES[parse_choice(request, "input_type", ROLES)])
+
+
+def as_query(error: RequestError) -> RequestError:
+    """A refusal of the only text of a request, said of the query."""
+    return replace(error, message=error.message.replace("input[0]", "query", 1), param="query")
+
+
+def comparison_body(
+    served: Served, query: Found, texts: Found, scores: ScoreCalibrator | None, calibrated: bool
+) -> bytes:
+    """The answer to a request.
+
+    Args:
+        served: What is served.
+        query: The query, embedded.
+        texts: The texts, embedded.
+        scores: Percentiles of cosines after calibration; None where the folder holds none.
+        calibrated: Whether the encoder has a calibrator.
+
+    Raises:
+        DataError: If an embedding is all zeros.
+    """
+    cosine = SIMILARITIES["cosine"].matrix
+    before, after = cosine(query.raw, texts.raw)[0], cosine(query.x, texts.x)[0]
+    percentiles = [None] * len(after) if scores is None else scores.percentile(after).tolist()
+    rows = enumerate(zip(before.tolist(), after.tolist(), percentiles, strict=True))
+    data = [{"index": at, "before": old, "after": new, "percentile": share} for at, (old, new, share) in rows]
+    tokens = query.tokens + texts.tokens
+    answer = {
+        "object": "list",
+        "data": data,
+        "model": served.name,
+        "calibrated": calibrated,
+        "random_pairs": scores.pairs_ if scores else 0,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
+    return json.dumps(answer).encode()
+
+
+def page_with_headers(path: str) -> tuple[str, dict[str, str]]:
+    """A page, and the headers that seal it: it loads nothing, asks its own server alone, and stands in no frame."""
+    page = (files("bertflow.serve") / PAGES[path]).read_text(encoding="utf-8")
+    return page, {
+        "Content-Security-Policy": served_policy(page),
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store",
+    }
