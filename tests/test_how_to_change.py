@@ -189,7 +189,7 @@ class TestAMeasure:
     def test_the_report_shows_it(self, bert, bertflow_, files, tmp_path):
         out = bertflow_("inspect", *bert, "--text", files / "text.txt", "--pairs", "none", "--sentences", "60",
                         "--compare", "raw,whitening(8)", "--output", tmp_path / "report")  # fmt: skip
-        assert ["width", "16.000", "8.000", "8.000"] in [line.split() for line in out.splitlines()]
+        assert ["width", "16.0", "8.000", "8.000"] in [line.split() for line in out.splitlines()]
         twin = json.loads((tmp_path / "report" / "report.json").read_text())
         assert twin["sections"]["Measures"]["values"]["raw"]["width"] == 16
 
