@@ -25,7 +25,7 @@ def dist(tmp_path_factory):
 
 def test_the_wheel_holds_the_package_and_nothing_else(dist):
     names = zipfile.ZipFile(next(dist.glob("*.whl"))).namelist()
-    assert "bertflow/py.typed" in names
+    assert {"bertflow/py.typed", "bertflow/geometry/page.html", "bertflow/serve/page.html"} < set(names)
     assert {name.split("/")[0].split("-")[0] for name in names} == {"bertflow"}
     assert not [name for name in names if name.endswith((".txt.gz", ".tsv.gz", ".csv", ".npz"))]
 

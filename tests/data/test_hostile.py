@@ -25,7 +25,7 @@ from bertflow.data.tables import open_table
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.static import WordVectorEncoder
 from bertflow.errors import BertflowError
-from bertflow.geometry.measures import read_history
+from bertflow.geometry.history import read_history
 from bertflow.words.study import load_study
 
 LONGEST_MESSAGE = 1500
