@@ -14,7 +14,7 @@ help:
 	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
-	@echo "make check       ruff, mypy, import layers, dead code"
+	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes"
 	@echo "make docs        build the site, strictly and offline, into build/site"
 	@echo "make picture     draw the picture of the README again"
 	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json"
@@ -42,6 +42,7 @@ check: $(VENV)/.test
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
+	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/counts.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

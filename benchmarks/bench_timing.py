@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from bertflow.onednn import FORWARD, linear
 
@@ -92,13 +93,14 @@ class Operators(TorchDispatchMode):
     """Counts the operators that PyTorch carries out within the block.
 
     A list operator (``_foreach_``) counts once for each of its tensors, since on the CPU it is a loop over them; a
-    ``_fused_`` optimizer is one kernel. Views touch no numbers and are counted apart.
+    ``_fused_`` optimizer is one kernel. Views touch no numbers and are counted apart. ``bytes`` are those of
+    the tensors that the operators read, and of those that they make.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.count: Counter[str] = Counter()
-        self.views = 0
+        self.views = self.bytes = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Count one operator, and carry it out."""
@@ -107,7 +109,11 @@ class Operators(TorchDispatchMode):
             self.views += 1
         elif func.namespace == "aten":  # not the profiler's marks
             self.count[name] += len(args[0]) if name.startswith("_foreach") else 1
-        return func(*args, **(kwargs or {}))
+        made = func(*args, **(kwargs or {}))
+        if not func.is_view:
+            tensors = [leaf for leaf in tree_leaves((args, kwargs, made)) if isinstance(leaf, torch.Tensor)]
+            self.bytes += sum(tensor.nbytes for tensor in tensors)
+        return made
 
 
 def count_operators(call: Callable[[], object]) -> tuple[int, int]:

@@ -6,10 +6,10 @@ Everything is computed in float64: correlations are of ranks, and rounding makes
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.spatial.distance import cdist
 
 from bertflow.errors import DataError
 
@@ -40,9 +40,22 @@ def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
     return x / norms
 
 
+def unit_cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Cosines of pairs (n,), of rows (n, dim) that have length one.
+
+    By the distance, not the product: equal rows then give exactly 1, and stay tied when they are ranked.
+    """
+    return 1 - np.square(a - b).sum(1) / 2
+
+
 def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
-    # By the distance, not the product: equal rows then give exactly 1, and stay tied when they are ranked.
-    return 1 - np.square(unit_rows(a) - unit_rows(b)).sum(1) / 2
+    return unit_cosines(unit_rows(a), unit_rows(b))
+
+
+def _minus_distances(a: Array, b: Array, metric: str) -> NDArray[np.float64]:
+    from scipy.spatial.distance import cdist  # slow to import, and most need cosines alone
+
+    return -cdist(a, b, metric)
 
 
 def _finite(similarity: Paired) -> Paired:
@@ -76,9 +89,9 @@ SIMILARITIES: Mapping[str, Similarity] = {
     "cosine": Similarity(_paired_cosine, lambda a, b: unit_rows(a) @ unit_rows(b).T),
     "dot": Similarity(_finite(lambda a, b: np.einsum("nd,nd->n", a, b)), _finite(lambda a, b: a @ b.T)),
     "euclidean": Similarity(
-        _finite(lambda a, b: -np.linalg.norm(a - b, axis=1)), _finite(lambda a, b: -cdist(a, b, "euclidean"))
+        _finite(lambda a, b: -np.linalg.norm(a - b, axis=1)), _finite(partial(_minus_distances, metric="euclidean"))
     ),
     "manhattan": Similarity(
-        _finite(lambda a, b: -np.abs(a - b).sum(1)), _finite(lambda a, b: -cdist(a, b, "cityblock"))
+        _finite(lambda a, b: -np.abs(a - b).sum(1)), _finite(partial(_minus_distances, metric="cityblock"))
     ),
 }

@@ -61,6 +61,7 @@ LOADED = {
     "import bertflow": (),
     "import bertflow.training": (),
     "import bertflow.runs": (),
+    "import bertflow.runs.rows, bertflow.calibration.spelling": ("torch", "sklearn"),  # fit and transform
     "import bertflow; bertflow.TransformerEncoder": ("torch", "transformers"),
     FIT: ("torch", "sklearn"),
     "import bertflow; bertflow.load_calibrator": ("torch", "sklearn"),
@@ -145,7 +146,8 @@ def test_a_library_has_one_door(library):
 
 
 def test_benchmarks_import_the_package_and_not_its_commands():
-    paths = sorted((ROOT / "benchmarks").glob("*.py"))
+    # counts.py counts what the help of each command loads.
+    paths = sorted(set((ROOT / "benchmarks").glob("*.py")) - {ROOT / "benchmarks" / "counts.py"})
     assert [path.name for path in paths for name in imports(path) if name.startswith("bertflow.cli")] == []
 
 

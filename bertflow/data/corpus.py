@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -326,3 +327,10 @@ def refuse_ids(names: Sequence[str], why: str) -> None:
             f"The answer {names[0]!r} is" if len(names) == 1 else f"{len(names)} answers ({names[0]!r} the first) are"
         )
         raise DataError(f"{subject} {why}")
+
+
+def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
+    """Lists of ``size`` items, the last one shorter."""
+    left = iter(items)
+    while chunk := list(islice(left, size)):
+        yield chunk

@@ -7,9 +7,9 @@ whatever side the tokenizer prefers: positions are then those of the sentence al
 left, and the mask makes the rest harmless.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from bertflow.data.corpus import chunks
 from bertflow.encoder.device import sent
 from bertflow.encoder.foreign import OneLine
 from bertflow.errors import DataError
@@ -181,10 +182,3 @@ def _encoded(
     tokenizer(chunk[:1], **cut)
     found = tokenizer.backend_tokenizer.encode_batch_fast(chunk)
     return [each.ids for each in found], [each.special_tokens_mask for each in found]
-
-
-def chunks(items: Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Lists of ``size`` items, the last one shorter."""
-    left = iter(items)
-    while chunk := list(islice(left, size)):
-        yield chunk

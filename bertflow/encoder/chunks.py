@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.data.corpus import sentence_spans
+from bertflow.data.corpus import chunks, sentence_spans
 from bertflow.encoder.abstract import Float32
-from bertflow.encoder.batching import CHUNK, TokenizedText, chunks
+from bertflow.encoder.batching import CHUNK, TokenizedText
 from bertflow.errors import UsageError
 
 TOKENS, SENTENCES = "tokens", "sentences"

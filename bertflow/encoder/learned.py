@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 from transformers import PreTrainedTokenizerBase
 
+from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import AbstractEncoder, check_sentences
-from bertflow.encoder.batching import TokenizedText, chunks
+from bertflow.encoder.batching import TokenizedText
 from bertflow.encoder.folders import RECORD_FILE, ModelFolder, write_facts
 from bertflow.encoder.pooling import COUNTED, SIF_A, Pooling
 from bertflow.errors import DataError

@@ -134,7 +134,9 @@ class TransformerEncoder(AbstractTokenEncoder):
 
     @torch.no_grad()
     def embed(self, sentences: Sequence[str], dropout: bool = False) -> Tensor:
-        """One batch, all at once, as a tensor on the device: for training with the encoder in the loop.
+        """The sentences of one step, as a tensor on the device: for training with the encoder in the loop.
+
+        They are read in batches of about one length, as in ``encode``: of a random batch, most would be padding.
 
         Args:
             sentences: As for ``encode``.
@@ -145,14 +147,19 @@ class TransformerEncoder(AbstractTokenEncoder):
         """
         if self._chunks:
             raise UsageError("embed reads whole sentences. Use encode, or open the encoder with chunks=''.")
+        x = torch.empty(len(sentences), self.dim, device=self.device)
         if not len(sentences):
-            return torch.empty(0, self.dim, device=self.device)
-        batch = self.padded(self._tokenize(sentences), np.arange(len(sentences))).to(self.device)
+            return x
         self._stack.model.train(dropout)
         try:
-            return self.embed_batch(batch)
+            text = self._tokenize(sentences)
+            for batch, made in self.budget.run(
+                text, self._folder.pad_id, lambda batch: self.embed_batch(batch.to(self.device))
+            ):
+                x[torch.from_numpy(batch.rows).to(x.device)] = made
         finally:
             self._stack.model.eval()
+        return x
 
     @property
     def model(self) -> PreTrainedModel:

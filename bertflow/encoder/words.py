@@ -16,7 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from bertflow.encoder.batching import CHUNK, Batch, chunks, tokenize
+from bertflow.data.corpus import chunks
+from bertflow.encoder.batching import CHUNK, Batch, tokenize
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder

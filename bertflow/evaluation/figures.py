@@ -36,7 +36,7 @@ from bertflow.evaluation.significance import (
     sentence_numbers,
     sentence_weights,
 )
-from bertflow.similarity import SIMILARITIES, unit_rows
+from bertflow.similarity import SIMILARITIES, unit_cosines, unit_rows
 
 Float64 = NDArray[np.float64]
 Sides = Iterable[tuple[str, NDArray[np.float32], NDArray[np.float32]]]
@@ -298,7 +298,8 @@ def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator, pairs
     """Cosines of random pairs of different rows (pairs,)."""
     first = rng.integers(0, len(x), pairs)
     second = (first + rng.integers(1, len(x), pairs)) % len(x)
-    return SIMILARITIES["cosine"].paired(x[first], x[second])
+    units = unit_rows(x)  # each row is in many pairs
+    return unit_cosines(units[first], units[second])
 
 
 def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:

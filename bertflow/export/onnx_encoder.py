@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from typing_extensions import TypedDict
 
+from bertflow.data.corpus import chunks
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
-from bertflow.encoder.batching import chunks
 from bertflow.encoder.folders import recorded_prompts
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.length import longest_input

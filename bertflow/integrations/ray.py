@@ -36,10 +36,10 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from bertflow.data.corpus import chunks
 from bertflow.data.tables import decoded, open_table
 from bertflow.data.vectors import open_parquet, readable_parquet
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.batching import chunks
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, RowError, UsageError, needs
 from bertflow.files import atomic_file, file_xxh3

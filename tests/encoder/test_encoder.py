@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoTokenizer
 
 from bertflow import onednn
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.model import BlockStack
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.records import read_record
@@ -235,12 +236,22 @@ def test_bfloat16_is_computed_in_float32_where_the_processor_has_no_products_in_
     np.testing.assert_array_equal(make(tmp_path / "saved").encode(SENTENCES), encoder.encode(SENTENCES))
 
 
-def test_embed_is_one_batch_as_a_tensor(tiny_bert):
+def test_embed_gives_the_sentences_of_a_step_as_a_tensor_in_their_order(tiny_bert):
     encoder = make(tiny_bert, "mean(2)")
     found = encoder.embed(SENTENCES)
     assert not found.requires_grad
     assert not found.is_inference(), "the flow's backward pass needs an ordinary tensor"
     np.testing.assert_allclose(found.numpy(), encoder.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_a_step_reads_sentences_of_about_one_length_together(tiny_bert, dropout, monkeypatch):
+    encoder, read = make(tiny_bert), []
+    run = BlockStack.read
+    monkeypatch.setattr(BlockStack, "read", lambda stack, ids, *rest: read.append(ids.shape) or run(stack, ids, *rest))
+    encoder.embed(["a dog " * (30 if row % 8 == 0 else 1) for row in range(64)], dropout)
+    assert sorted(length for _, length in read) == [4, 62]
+    assert sum(count for count, _ in read) == 64
 
 
 def test_dropout_is_on_for_one_call_only(tiny_bert):

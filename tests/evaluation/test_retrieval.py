@@ -6,6 +6,7 @@ from bertflow.errors import DataError
 from bertflow.evaluation import figures
 from bertflow.evaluation.evaluating import evaluate_retrieval
 from bertflow.evaluation.figures import random_pair_cosines, right_ranks
+from bertflow.similarity import SIMILARITIES
 
 from .conftest import WORDS, ToyEncoder
 
@@ -66,6 +67,14 @@ def test_the_interval_holds_the_value_and_is_of_the_size_of_a_binomial_one(quest
 def test_random_pairs_are_of_different_texts():
     cosines = random_pair_cosines(np.eye(5), np.random.default_rng(0))
     assert np.abs(cosines).max() == 0
+
+
+def test_random_pairs_have_the_cosine_of_any_pair():
+    x, generator = np.random.default_rng(1).normal(size=(9, 4)).astype(np.float32), np.random.default_rng(0)
+    first = generator.integers(0, 9, 50)
+    second = (first + generator.integers(1, 9, 50)) % 9
+    expected = SIMILARITIES["cosine"].paired(x[first], x[second])
+    np.testing.assert_array_equal(random_pair_cosines(x, np.random.default_rng(0), 50), expected)
 
 
 def test_the_cosines_of_random_pairs_stand_beside(questions):
