@@ -46,15 +46,20 @@ def require_scale(what: str, value: float, scale: tuple[float, float] = SCALE) -
         )
 
 
+def all_finite(x: NDArray[np.floating]) -> bool:
+    """Whether no number is NaN or infinite: then their sum is finite, which one pass without memory tells."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return bool(np.isfinite(x.sum())) or bool(np.isfinite(x).all())
+
+
 def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
     """Refuse a NaN or an infinity in the rows of ``x``, which are numbered from ``first_row``.
 
     Raises:
         DataError: The message names the first such place.
     """
-    finite = np.isfinite(x)
-    if not finite.all():
-        row, column = np.argwhere(~finite)[0]
+    if not all_finite(x):
+        row, column = np.argwhere(~np.isfinite(x))[0]
         found = "NaN" if np.isnan(x[row, column]) else x[row, column]
         raise DataError(
             f"Embeddings must be finite, but row {first_row + row}, column {column} holds {found}. "
@@ -99,8 +104,9 @@ class Moments:
         """
         if x.ndim != 2 or not x.size:
             raise DataError(f"Moments need a matrix (n, dim) with rows, got shape {tuple(x.shape)}.")
-        if np.isfinite(largest := max(float(x.max()), -float(x.min()))):  # what is not is named below, with its row
-            row = np.unravel_index(np.argmax(x if x.max() == largest else -x), x.shape)[0]
+        largest = max(float(x.max()), -float(x.min()))
+        if np.isfinite(largest) and not SCALE[0] <= largest <= SCALE[1]:  # what is not finite is named below
+            row = np.unravel_index(np.argmax(np.abs(x)), x.shape)[0]
             require_scale(f"largest number (row {row})", largest)
         return cls.merged(cls._of_block(x[start : start + BLOCK], start) for start in range(0, len(x), BLOCK))
 

@@ -3,7 +3,7 @@ import pytest
 
 from bertflow import moments as module
 from bertflow.errors import DataError
-from bertflow.moments import Moments
+from bertflow.moments import Moments, all_finite
 
 
 @pytest.fixture
@@ -64,3 +64,12 @@ def test_arrays_hold_all_of_it(x):
     again = Moments.from_arrays(seen.arrays())
     assert again.n == seen.n
     np.testing.assert_array_equal(again.scatter, seen.scatter)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_finite_numbers_whose_sum_is_not_are_finite(dtype):
+    large = np.full((3, 4), np.finfo(dtype).max)
+    assert all_finite(large)
+    for bad in (np.nan, np.inf, -np.inf):
+        large[1, 2] = bad
+        assert not all_finite(large)

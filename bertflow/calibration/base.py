@@ -44,7 +44,7 @@ from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_m
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
 from bertflow.files import atomic_folder
-from bertflow.moments import Moments, require_finite
+from bertflow.moments import Moments, all_finite, require_finite
 from bertflow.records import Checksums, Size, checksums, read_arrays, read_record, require_whole, write_record
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
@@ -233,12 +233,15 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return self._mapped(self.map.inverse, z)
 
     def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
-        # The copy gives torch memory of its own: a memory-mapped or read-only array is not to be written through.
-        blocks = (torch.from_numpy(np.array(x[start : start + ROWS])) for start in range(0, len(x), ROWS))
         with torch.inference_mode():
-            # The flow is float32; what comes in as float64 goes out as float64.
-            mapped = np.concatenate([function(block).numpy() for block in blocks]).astype(x.dtype, copy=False)
-            if len(odd := _not_finite(mapped)):  # float32 may not hold a number on the way
+            for start in range(0, len(x), ROWS):
+                # Copied, since a memory-mapped or read-only array is not to be written through.
+                z = function(torch.from_numpy(np.array(x[start : start + ROWS]))).numpy()
+                if not start:  # The flow is float32; what comes in as float64 goes out as float64.
+                    mapped = np.empty((len(x), *z.shape[1:]), dtype=x.dtype)
+                mapped[start : start + ROWS] = z
+            if not all_finite(mapped):  # float32 may not hold a number on the way
+                odd = _not_finite(mapped)
                 with np.errstate(over="ignore"):
                     mapped[odd] = function(torch.from_numpy(x[odd].astype(np.float64))).numpy()
                 self._require_finite(mapped, odd)
