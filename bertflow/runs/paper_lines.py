@@ -43,7 +43,7 @@ SIZES: Mapping[tuple[int, int], str] = {(12, 768): "base", (24, 1024): "large"}
 
 
 @dataclass(frozen=True)
-class Kind:
+class LineKind:
     """A kind of line.
 
     Attributes:
@@ -62,12 +62,12 @@ class Kind:
 
 
 RAW_LINES = (
-    Kind("avg", "mean", " avg", "-NLI"),
-    Kind("last2avg", "first-last-avg", " last2avg (in fact first-last)", "-NLI-last2avg"),
+    LineKind("avg", "mean", " avg", "-NLI"),
+    LineKind("last2avg", "first-last-avg", " last2avg (in fact first-last)", "-NLI-last2avg"),
 )
 FLOW_LINES = (
-    Kind("flow (NLI)", "first-last-avg", "-flow (NLI)", "-NLI-flow (NLI)", "nli"),
-    Kind("flow (target)", "first-last-avg", "-flow (target)", "-NLI-flow (target)", "target"),
+    LineKind("flow (NLI)", "first-last-avg", "-flow (NLI)", "-NLI-flow (NLI)", "nli"),
+    LineKind("flow (target)", "first-last-avg", "-flow (target)", "-NLI-flow (target)", "target"),
 )
 
 
@@ -88,7 +88,7 @@ class PaperLine:
     table: int
     model: str
     size: str
-    kind: Kind
+    kind: LineKind
     seed: int | None = None
 
     @property

@@ -112,7 +112,7 @@ def test_the_lines_of_the_paper_are_made_by_an_array_and_merged_without_one(subm
     options = {name: value for name, value in paper_command.parse(argv[1:]).items() if name != "show_lines"}
     assert (offline, options["line"], options["seeds"], options["models"]) == ("1", 7, 3, "bert-base-uncased")
     assert (options["nli"], options["nli_models"], str(options["output"])) == (
-        ["snli.jsonl"],
+        "snli.jsonl",
         ["one", "two"],
         "runs/paper",
     )
