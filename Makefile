@@ -17,7 +17,7 @@ help:
 	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes"
 	@echo "make docs        build the site, strictly and offline, into build/site"
 	@echo "make picture     draw the picture of the README again"
-	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json"
+	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json and docs/speed.md"
 	@echo "make claims      check what papers and tutorials say about such embeddings"
 
 # One stamp an extra: $(VENV)/.demo, $(VENV)/.test

@@ -1,0 +1,65 @@
+"""What growth.py says of the points it measured."""
+
+import importlib
+import json
+import math
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def growth():
+    sys.path.insert(0, str(FOLDER))
+    yield importlib.import_module("growth")
+    sys.path.remove(str(FOLDER))
+
+
+def points(growth, cost, memory=lambda n: 100.0):
+    return [{"rows": n, "width": 384, "seconds": cost(n), "mb": memory(n)} for n in growth.ROWS]
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
+def test_the_exponent_is_that_of_the_largest_sizes(growth, exponent):
+    found = points(growth, lambda n: 1e-6 * n**exponent if n >= 10_000 else 5.0)
+    assert growth.slope(found, "rows", "seconds") == pytest.approx(exponent)
+
+
+@pytest.mark.parametrize(
+    ("cost", "memory", "said"),
+    [
+        (lambda n: 1e-6 * n, lambda n: 100.0, []),
+        (lambda n: 1e-6 * n * math.log(n), lambda n: 100.0, []),
+        (lambda n: 1e-9 * n**1.5, lambda n: 100.0, ["faster than n log n"]),
+        (lambda n: 1e-6 * n, lambda n: n / 1e3, ["should be flat"]),
+    ],
+)
+def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
+    found = {"rows": points(growth, cost, memory), "width": points(growth, cost)}
+    row = " ".join(growth.judged("fit", found))
+    assert [mark for mark in ("faster than n log n", "should be flat") if mark in row] == said
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read where Linux says it")
+def test_a_step_measures_what_its_call_takes(growth, tmp_path):
+    size = 50_000_000
+
+    def call():
+        taken = np.ones(size, dtype=np.uint8)
+        time.sleep(0.2)
+        return taken
+
+    found = growth._once(growth.Step(lambda folder, n, dim: call, "takes 50 MB", 384, 1_000), tmp_path, 1_000, 384)
+    assert 0.9 * size < found.bytes < 1.5 * size
+    assert 0 < found.cpu < found.seconds
+
+
+def test_the_page_quotes_the_growth_that_is_kept(growth):
+    kept = json.loads((FOLDER / "growth.json").read_text("utf-8"))
+    assert growth.table(kept["steps"]) in growth.PAGE.read_text("utf-8")
+    assert growth.table(kept["steps"]) in (FOLDER / "growth.md").read_text("utf-8")
