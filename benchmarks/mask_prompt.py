@@ -61,7 +61,8 @@ def to_markdown(found: Mapping[str, Mapping[str, Mapping[str, list[float]]]]) ->
     fit = "Fitted on the scored sentences, no labels; one seed of the flow."
     parts = [f"One template, not chosen: `{DEFAULT}`. {fit} {ABSENT}"]
     for tasks, models in found.items():
-        for name, rows in models.items():
+        for name, kept in models.items():
+            rows = {pooling: kept[pooling] for poolings in POOLINGS.values() for pooling in poolings if pooling in kept}
             parts += ["", f"## {NAMES[name]}, {tasks}", "", *table("pooling", COLUMNS, rows, "{:.2f}".format)]
     return "\n".join(parts) + "\n"
 
