@@ -52,6 +52,13 @@ def all_finite(x: NDArray[np.floating]) -> bool:
         return bool(np.isfinite(x.sum())) or bool(np.isfinite(x).all())
 
 
+def odd_rows(x: NDArray[np.floating]) -> NDArray[np.int64]:
+    """Which rows of ``x`` (n,) or (n, dim) hold a NaN or an infinity."""
+    if all_finite(x):
+        return np.empty(0, np.int64)
+    return np.flatnonzero(~np.isfinite(x).reshape(len(x), -1).all(1))
+
+
 def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
     """Refuse a NaN or an infinity in the rows of ``x``, which are numbered from ``first_row``.
 

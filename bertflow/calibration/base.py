@@ -44,7 +44,7 @@ from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_m
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
 from bertflow.files import atomic_folder
-from bertflow.moments import Moments, all_finite, require_finite
+from bertflow.moments import Moments, odd_rows, require_finite
 from bertflow.records import Checksums, Size, checksums, read_arrays, read_record, require_whole, write_record
 from bertflow.registry import lookup
 from bertflow.text_keys import digest, hash_texts
@@ -240,15 +240,14 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 if not start:  # The flow is float32; what comes in as float64 goes out as float64.
                     mapped = np.empty((len(x), *z.shape[1:]), dtype=x.dtype)
                 mapped[start : start + ROWS] = z
-            if not all_finite(mapped):  # float32 may not hold a number on the way
-                odd = _not_finite(mapped)
+            if len(odd := odd_rows(mapped)):  # float32 may not hold a number on the way
                 with np.errstate(over="ignore"):
                     mapped[odd] = function(torch.from_numpy(x[odd].astype(np.float64))).numpy()
                 self._require_finite(mapped, odd)
         return mapped
 
     def _require_finite(self, mapped: NDArray[np.floating], rows: NDArray[np.int64]) -> None:
-        if len(odd := _not_finite(mapped[rows])):
+        if len(odd := odd_rows(mapped[rows])):
             far = (
                 f"in {mapped.dtype}: it is too far from the {self.moments_.n:,} rows that {type(self).__name__} was "
                 f"fitted on. Leave it out, or fit on such rows"
@@ -313,11 +312,6 @@ def _in_one_line() -> Iterator[None]:
         yield
     except ValueError as error:
         raise DataError(shorten(str(error), 400)) from None
-
-
-def _not_finite(mapped: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Which rows hold a NaN or an infinity."""
-    return np.flatnonzero(~np.isfinite(mapped).reshape(len(mapped), -1).all(1))
 
 
 def load_calibrator(folder: str | Path) -> AbstractCalibrator:
