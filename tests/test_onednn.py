@@ -85,6 +85,12 @@ def test_what_it_does_no_better_goes_to_torch(counted, make):
     assert x.device.type == "meta" or torch.equal(made, wanted)
 
 
+def test_few_rows_that_are_learned_from_go_to_torch(counted):
+    for rows in (onednn.ROWS_TO_LEARN - 1, onednn.ROWS_TO_LEARN):
+        linear(*tensors((rows,), 256, 256))
+    assert len(counted) == bool(onednn.THROUGH_ONEDNN)
+
+
 def test_torchs_own_switch_switches_it_off(counted, monkeypatch):
     monkeypatch.setattr(torch.backends.mkldnn, "enabled", False)
     linear(*tensors((300,), 160, 120))

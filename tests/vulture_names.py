@@ -65,6 +65,7 @@ _.setup_context
 _.showwarning
 
 # onnxruntime, tokenizers and transformers.
+_.intra_op_num_threads
 _.log_severity_level
 _.model_input_names
 _.padding_side
@@ -108,6 +109,9 @@ _.lineno
 _.memo
 _.signum
 _.transport
+
+# torch.compile: weights are constants.
+_.freezing
 
 # tokenizers: the parts of a tokenizer.
 _.post_processor
