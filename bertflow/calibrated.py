@@ -18,8 +18,10 @@ from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.calibration.likeness import require_alike, require_lengths
+from bertflow.calibration.maps import mapped_on
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
+from bertflow.encoder.device import gpu_of
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
@@ -116,9 +118,14 @@ class CalibratedEncoder(AbstractEncoder):
         return self.calibrate(encode(sentences, progress, batch_size=batch_size))
 
     def calibrate(self, x: Float32) -> Float32:
-        """Calibrate embeddings (n, dim_in) that the encoder made already."""
+        """Calibrate embeddings (n, dim_in) that the encoder made already, on the encoder's GPU if it has one."""
         if not len(x):
             return np.empty((0, self.dim), dtype=np.float32)
+        if (gpu := gpu_of(self.encoder)) and x.dtype == np.float32 and x.shape[1:] == (self.encoder.dim,):
+            require_lengths(x, self.calibrator.moments_)
+            z = mapped_on(gpu, self.calibrator.map, x)
+            if np.isfinite(z).all():  # else below, in more digits, or with what is wrong
+                return z
         with np.errstate(over="ignore"):
             z = self.calibrator.transform(x).astype(np.float32, copy=False)
         require_finite(z)

@@ -180,3 +180,14 @@ def test_counts_that_are_there_stay(tiny_bert):
     counted = TransformerEncoder(tiny_bert, "sif").count_tokens(["the dog"])
     before = counted.describe()
     assert CalibratedEncoder.fit(counted, Center(), SENTENCES).raw.describe() == before
+
+
+def test_a_calibrator_runs_where_its_encoder_does(tiny_bert, monkeypatch):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    sentences = ["the dog sings", "a cat", "the man eats in the house", "a bird", "red garden"]
+    calibrated = CalibratedEncoder.fit(encoder, Center(), sentences)
+    expected = calibrated.encode(sentences)
+    monkeypatch.setattr("bertflow.calibrated.gpu_of", lambda encoder: encoder.device)
+    monkeypatch.setattr(calibrated.calibrator, "transform", None)  # what runs on the CPU
+    monkeypatch.setattr("bertflow.calibration.maps.ROWS", 2)
+    np.testing.assert_allclose(calibrated.encode(sentences), expected, rtol=0, atol=1e-5)

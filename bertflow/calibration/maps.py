@@ -3,15 +3,19 @@
 The sizes are compared with the tensors before a map is built, so that a damaged record costs neither memory nor time.
 """
 
+import copy
 from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import nn
 from typing_extensions import TypedDict
 
+from bertflow.encoder.device import Landing, sent
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
 from bertflow.records import KnownBy, Size, check_record
@@ -70,6 +74,28 @@ MAPS: Mapping[str, str] = {
     "UnitMap": "bertflow.bands",
 }
 """Where each class of map lives: those of closed forms need no nflows."""
+
+
+ROWS = 8192
+"""Rows that are mapped at a time."""
+_COPIES: WeakKeyDictionary[nn.Module, dict[torch.device, nn.Module]] = WeakKeyDictionary()
+
+
+@torch.inference_mode()
+def mapped_on(device: torch.device, fitted: "RowMap", x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
+
+    The map is copied there once.
+    """
+    copies = _COPIES.setdefault(fitted, {})
+    if device not in copies:
+        copies[device] = copy.deepcopy(fitted).to(device)
+    z, landing = np.empty((len(x), fitted.dim_out), np.float32), Landing()
+    for start in range(0, len(x), ROWS):
+        block = torch.from_numpy(x[start : start + ROWS])
+        landing.put(z, np.arange(start, start + len(block)), copies[device](sent(block, device)).float())
+    landing.finish()
+    return z
 
 
 def empty_map(spec: Mapping[str, Any]) -> "RowMap":

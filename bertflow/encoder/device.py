@@ -66,6 +66,12 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def gpu_of(encoder: object) -> torch.device | None:
+    """Where an encoder runs, if that is beside the processor, which should then work ahead of it."""
+    device = getattr(getattr(encoder, "raw", encoder), "device", None)
+    return device if isinstance(device, torch.device) and device.type != "cpu" else None
+
+
 def parts(device: torch.device, n: int) -> list[slice]:
     """``n`` sentences in the parts in which they are tokenized: on a CPU all at once."""
     if device.type == "cpu":

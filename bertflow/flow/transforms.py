@@ -41,7 +41,9 @@ def added(changes: Iterable[LogAbsDet]) -> LogAbsDet:
 
 def of_rows(change: LogAbsDet, rows: Tensor) -> Tensor:
     """One number a row (n,), for ``rows`` (n, dim)."""
-    return torch.as_tensor(change, dtype=rows.dtype, device=rows.device).expand(rows.shape[0])
+    if not isinstance(change, Tensor):
+        change = rows.new_full((), change)  # made on the device: a copy would wait for it
+    return change.to(rows.dtype).expand(rows.shape[0])
 
 
 class AbstractPart(Transform):

@@ -23,6 +23,10 @@ import numpy as np
 from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 
+from bertflow.data.corpus import chunks
+from bertflow.data.skipping import usable_rows
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.device import ahead, gpu_of
 from bertflow.encoder.identity import Identity
 from bertflow.errors import DataError, require_between
 from bertflow.files import file_xxh3, require_room
@@ -44,6 +48,10 @@ OWN = (SPOOL, *ARRAYS)
 VERSIONED = ("bertflow", "torch", "transformers")
 Blocks = Callable[[int, int], Iterable[Block]]
 """Gives rows ``start`` to ``stop`` of what a new store is made of, in blocks."""
+CHUNK = 8192
+"""Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
+GPU_CHUNK = 32768
+"""Sentences given to a GPU at a time: many of its batches."""
 POLL = 0.2
 """Seconds between two attempts at a lock that another process holds."""
 MOST_SHARDS = 99_999
@@ -64,6 +72,18 @@ def counted(blocks: Iterable[NDArray[np.float32]], advance: Advance) -> Iterator
     for block in blocks:
         yield block
         advance(len(block))
+
+
+def encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
+    """The embeddings of ``sentences(start, stop)``, in blocks; a GPU makes the next one while one is written."""
+    gpu = gpu_of(encoder)
+
+    def blocks(start: int, stop: int) -> Iterator[Block]:
+        parts = chunks(sentences(start, stop), GPU_CHUNK if gpu else CHUNK)
+        made = (usable_rows(lambda part: encoder.encode(part, progress=False), part, encoder.dim) for part in parts)
+        return ahead(made) if gpu else made
+
+    return blocks
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,19 @@ from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder
 from bertflow.progress import Advance, bar
-from bertflow.store.build import ARRAYS, MANIFEST, TEXT, Blocks, Plan, begin, fill, is_as_written, locked, read_manifest
+from bertflow.store.build import (
+    ARRAYS,
+    CHUNK,
+    MANIFEST,
+    TEXT,
+    Plan,
+    begin,
+    encoded,
+    fill,
+    is_as_written,
+    locked,
+    read_manifest,
+)
 from bertflow.store.shards import AGAIN, Block, Rows, Shard
 from bertflow.store.text import (
     HASHES,
@@ -55,8 +67,6 @@ from bertflow.text_keys import hash_texts
 
 logger = logging.getLogger("bertflow")
 
-CHUNK = 8192
-"""Sentences encoded, or rows read, at a time; memory grows with this and not with the corpus."""
 EARLIER = (
     "%s was written by an earlier version, without quick checksums: each shard is compared with its SHA-256 when it is "
     "first read, which takes longer, and row_ids.npy and text_hashes.npy have none."
@@ -138,7 +148,7 @@ class EmbeddingStore:
             else:
                 with bar(n, "encoding", progress) as advance:
                     begin(folder, create, lambda: plan)
-                    fill(folder, _encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
+                    fill(folder, encoded(encoder, lambda start, stop: distinct[start:stop]), advance)
             store = cls.open(folder)
             refuse(store.left_out)
         store.row_ids = row_ids
@@ -206,7 +216,7 @@ class EmbeddingStore:
 
         begin(folder, create, check)
         with by_places((new := cls(folder))._array(ROW_IDS)):
-            fill(folder, _encoded(encoder, sentences), begun(new) if begun else lambda rows: None)
+            fill(folder, encoded(encoder, sentences), begun(new) if begun else lambda rows: None)
         return cls.open(folder)
 
     def mapped(
@@ -338,13 +348,3 @@ def _recipe_of(encoder: SentenceEncoder) -> dict[str, Any]:
     """Everything that decides the numbers of a store: what the encoder says, and which fitted map follows it."""
     digest = encoder.identity.digest
     return encoder.describe() | ({"calibrator_digest": digest} if digest else {})
-
-
-def _encoded(encoder: SentenceEncoder, sentences: Callable[[int, int], Iterable[str]]) -> Blocks:
-    """The embeddings of ``sentences(start, stop)``, in blocks."""
-
-    def blocks(start: int, stop: int) -> Iterator[Block]:
-        parts = chunks(sentences(start, stop), CHUNK)
-        return (usable_rows(lambda part: encoder.encode(part, progress=False), part, encoder.dim) for part in parts)
-
-    return blocks

@@ -22,6 +22,7 @@ from torch.nn.functional import cosine_similarity
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from bertflow.encoder.device import sent
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.flow.actnorm import ActNorm, initialize
@@ -31,6 +32,7 @@ from bertflow.moments import require_finite
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
+from bertflow.training.resident import ReplayedNll, rows_placed
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
 LN2 = math.log(2)
@@ -63,6 +65,7 @@ class BertFlow(pl.LightningModule):
         self.recipe = recipe
         self.states = KeepGoodStates()
         self._borrowed = Borrowed(encoder)
+        self._replayed = ReplayedNll()
 
     def forward(self, batch: Tensor | Sequence[str]) -> Tensor:
         """Calibrated embeddings (n, dim_out) of sentences, or of raw embeddings (n, dim_in).
@@ -113,13 +116,19 @@ class BertFlow(pl.LightningModule):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of one batch; it is logged when the Trainer will write it."""
-        nll = self.nll(self.embed(batch, dropout=self.recipe.dropout)).mean()
+        nll = self._mean_nll(self.embed(batch, dropout=self.recipe.dropout))
         if is_due(self.trainer):
             # Each call costs a third of a millisecond, so there is one, and only now and then.
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             values = {"train/nll": nll, "train/bits_per_dim": nll / LN2, "train/learning_rate": rate}
             self.log_dict(values, batch_size=len(batch), sync_dist=True, logger=False)
         return self.loss(nll)
+
+    def _mean_nll(self, x: Tensor) -> Tensor:
+        # Gradients are reduced between several GPUs while they are computed, and added up over several batches where
+        # the recorded step would overwrite them.
+        alone = self.trainer.world_size == 1 and self.trainer.accumulate_grad_batches == 1
+        return self._replayed(self.flow, x) if alone and x.device.type == "cuda" else self.nll(x).mean()
 
     def loss(self, nll: Tensor) -> Tensor:
         """What is minimized, as the recipe says: nats per dimension, or both sides' bits per dimension added up."""
@@ -193,9 +202,17 @@ class TrainingData(pl.LightningDataModule):
         self.held_out = torch.empty(0) if held_out is None else held_out
 
     def train_dataloader(self) -> ShuffledBatches:
-        """This rank's share of one epoch."""
-        rank, world = (self.trainer.global_rank, self.trainer.world_size) if self.trainer else (0, 1)
-        return replace(self.batches, rank=rank, world=world)
+        """This rank's share of one epoch; on a GPU the rows go there, once."""
+        if not self.trainer:
+            return self.batches
+        self.batches.rows = rows_placed(self.batches.rows, self.trainer.strategy.root_device)
+        return replace(self.batches, rank=self.trainer.global_rank, world=self.trainer.world_size)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Rows that are not on the device yet go there without anybody waiting."""
+        if isinstance(batch, Tensor) and batch.device.type == "cpu":
+            return sent(batch, device)
+        return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
     def val_dataloader(self) -> InOrder | list[InOrder]:
         """The held-out rows, on every rank; no loader at all where none are held out."""

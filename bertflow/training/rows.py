@@ -42,6 +42,7 @@ from torch import Tensor
 from bertflow.affine import AffineMap, identity_map, whitening_map
 from bertflow.bands import head_of
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.device import sent
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
@@ -59,7 +60,7 @@ Batch = Tensor | list[str]
 def take(rows: Rows, index: NDArray[np.int64]) -> Batch:
     """The rows at ``index``, as a tensor or as a list of sentences."""
     if isinstance(rows, Tensor):
-        return rows[torch.from_numpy(index)]
+        return rows[sent(torch.from_numpy(index), rows.device)]
     if isinstance(rows, np.ndarray):
         return torch.from_numpy(np.asarray(rows[index]))
     if isinstance(rows, EmbeddingStore):

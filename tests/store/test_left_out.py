@@ -19,7 +19,6 @@ from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BadRowsError, DataError
 from bertflow.moments import Moments
-from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 
@@ -111,7 +110,7 @@ def test_without_it_the_line_is_named_and_a_later_run_goes_on(text, bert, tmp_pa
 
 
 def test_rows_of_tables_are_named_and_the_place_is_that_in_the_whole_source(bert, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(store_module, "CHUNK", 3)
+    monkeypatch.setattr("bertflow.store.build.CHUNK", 3)
     path = tmp_path / "text.csv"
     path.write_text("id,sentence1,sentence2\n" + "".join(f'{k},"{line}",the dog\n' for k, line in enumerate(LINES)))
     assert embed(path, bert, tmp_path / "store", "--skip_bad", tmp_path / "bad.tsv") == 0
@@ -132,7 +131,7 @@ def test_a_run_that_is_cut_off_anywhere_comes_to_the_same_store(text, bert, tmp_
             raise KeyboardInterrupt
         return encode(*given, **options)
 
-    monkeypatch.setattr(store_module, "CHUNK", 2)
+    monkeypatch.setattr("bertflow.store.build.CHUNK", 2)
     with bertflow.skip_bad(tmp_path / "bad.tsv"):
         bertflow.embed([text], store=tmp_path / "whole", model=encoder, shards=3)
     monkeypatch.setattr(encoder, "encode", cut_off)
@@ -183,7 +182,7 @@ def test_rows_of_a_store_that_come_out_infinite_are_left_out(tmp_path, capsys, m
         def describe(self):
             return {"encoder": "wide", "pooling": "none"}
 
-    monkeypatch.setattr(store_module, "CHUNK", 7)
+    monkeypatch.setattr("bertflow.store.build.CHUNK", 7)
     sentences = [f"{'abc'[k % 3]}{'a' * (k % 5)}{k}" for k in range(40)]
     sentences[17] += "zz"
     store = EmbeddingStore.build(Wide(), sentences, tmp_path / "store")

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,7 +17,6 @@ from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.files import write_json
 from bertflow.moments import Moments
 from bertflow.records import read_record
-from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_texts
 
@@ -97,7 +97,7 @@ def test_a_distinct_sentence_is_encoded_once(tmp_path):
 
 
 def test_long_shards_are_encoded_in_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "CHUNK", 4)
+    monkeypatch.setattr("bertflow.store.build.CHUNK", 4)
     built = EmbeddingStore.build(CountingEncoder(), CORPUS, tmp_path / "store", shards=2)
     np.testing.assert_array_equal(built.rows(built.row_ids), CountingEncoder().encode(CORPUS))
 
@@ -256,3 +256,22 @@ def test_the_real_encoder_fills_it(tiny_bert, tmp_path):
     built = EmbeddingStore.build(encoder, CORPUS, tmp_path / "store")
     assert built.recipe == json.loads(json.dumps(encoder.describe()))
     np.testing.assert_allclose(built.rows(built.row_ids), encoder.encode(CORPUS), rtol=1e-5, atol=1e-6)
+
+
+def test_a_gpu_makes_the_next_rows_while_some_are_written(tiny_bert, tmp_path, monkeypatch):
+    encoder, given = TransformerEncoder(tiny_bert, device="cpu"), []
+    encode = encoder.encode
+    sentences = [f"the {' '.join(['dog'] * n)}" for n in range(30)]
+    expected = encode(sentences)
+    monkeypatch.setattr("bertflow.store.build.gpu_of", lambda encoder: encoder.device)
+    monkeypatch.setattr("bertflow.store.build.GPU_CHUNK", 7)
+
+    def told(part, **options):
+        given.append(threading.current_thread().name)
+        return encode(part, **options)
+
+    monkeypatch.setattr(encoder, "encode", told)
+    store = EmbeddingStore.build(encoder, sentences, tmp_path / "ahead", shards=2)
+    np.testing.assert_allclose(store.rows(store.row_ids), expected, rtol=0, atol=1e-5)
+    assert len(given) == 6
+    assert all(name.startswith("bertflow-ahead") for name in given)

@@ -1,0 +1,94 @@
+"""A flow in training on one GPU, which never waits: its rows lie there, and its step is replayed as CUDA graphs.
+
+    rows --once--> GPU;  a step = replay forward, replay backward, one fused optimizer;  the processor only says "next"
+
+A flow is hundreds of small operators, which take a processor longer to ask for than a GPU to carry out. All batches
+have one shape, so both passes are recorded once and replayed. On a CPU, on several GPUs, and for a batch of another
+shape the same operators are carried out one by one.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from bertflow.errors import reason_of
+from bertflow.flow.glow import FlowMap
+from bertflow.moments import BLOCK
+from bertflow.store.store import EmbeddingStore
+from bertflow.training.rows import Embeddings, Rows, take
+
+logger = logging.getLogger("bertflow")
+
+SHARE = 0.5
+"""Most of a GPU's free memory that rows take."""
+
+
+class MeanNll(nn.Module):
+    """Mean negative log-likelihood of rows (n, dim_in), in nats per dimension; ()."""
+
+    def __init__(self, flow: FlowMap) -> None:
+        super().__init__()
+        self.flow = flow
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Of a batch."""
+        mean: Tensor = (-self.flow.log_prob(x) / self.flow.rank).mean()
+        return mean
+
+
+class ReplayedNll:
+    """``MeanNll``, recorded from its first batch on a GPU, and replayed for those of the same shape.
+
+    Args:
+        capture: Module and sample -> the same function, replayed: CUDA graphs of both passes by default.
+    """
+
+    def __init__(self, capture: Any = torch.cuda.make_graphed_callables) -> None:
+        self._capture = capture
+        self._replay: Callable[[Tensor], Tensor] | None = None
+        self._shape: tuple[Any, ...] = ()
+
+    def __call__(self, flow: FlowMap, x: Tensor) -> Tensor:
+        """The loss of a batch, with gradients for the flow."""
+        shape = (id(flow), x.shape, x.dtype, x.device)
+        if not self._shape:
+            self._shape = shape
+            try:
+                self._replay = self._capture(MeanNll(flow), (x.clone(),))
+            except RuntimeError as error:
+                logger.warning("The step is not replayed as CUDA graphs, which is slower: %s.", reason_of(error))
+        if self._replay is None or shape != self._shape or not torch.is_grad_enabled():
+            return MeanNll(flow)(x)
+        return self._replay(x).clone()  # the next replay writes where this one did
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ReplayedNll":
+        return ReplayedNll(self._capture)  # a graph is of the weights that it was recorded with
+
+
+def rows_placed(rows: Rows, device: torch.device) -> Rows:
+    """Embeddings on a GPU, where they have room there; else, and on a CPU, the rows as they are."""
+    if device.type != "cuda" or not isinstance(rows, Tensor | np.ndarray | EmbeddingStore):
+        return rows
+    some = take(rows, np.arange(1))
+    assert isinstance(some, Tensor)
+    if some.nbytes * len(rows) > SHARE * torch.cuda.mem_get_info(device)[0]:
+        logger.info("The %d rows are read batch by batch: they have no room on %s.", len(rows), device)
+        return rows
+    return on_device(rows, device)
+
+
+def on_device(rows: Embeddings, device: torch.device) -> Tensor:
+    """All rows on a device, copied in blocks."""
+    there: Tensor | None = None
+    for start in range(0, len(rows), BLOCK):
+        block = take(rows, np.arange(start, min(start + BLOCK, len(rows))))
+        assert isinstance(block, Tensor)
+        if there is None:
+            there = torch.empty(len(rows), *block.shape[1:], dtype=block.dtype, device=device)
+        there[start : start + len(block)] = block
+    assert there is not None, "a fit has rows"
+    return there
