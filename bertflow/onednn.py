@@ -83,9 +83,7 @@ def computed_in(dtype: torch.dtype, device: torch.device | str, cpuinfo: Path = 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, product: str = FORWARD) -> Tensor:
     """Rows x (..., dim_in), weight (dim_out, dim_in), bias (dim_out) -> x @ weight.T + bias (..., dim_out)."""
     learns = torch.is_grad_enabled()
-    enough, rows = (ENOUGH_TO_LEARN, ROWS_TO_LEARN) if learns else (ENOUGH, 0)
-    large = x.numel() * len(weight) >= enough and x.numel() >= rows * x.shape[-1]
-    if product in THROUGH_ONEDNN and large and _suits(x, weight):
+    if product in THROUGH_ONEDNN and _suits(x, weight) and _is_enough(x, weight, learns):  # the first tells of a trace
         made: Tensor = (_Linear.apply if learns else _product)(x, weight, bias)
         return made
     return nn.functional.linear(x, weight, bias)
@@ -104,6 +102,13 @@ def use_onednn(model: nn.Module) -> None:
     for module in model.modules():
         if type(module) is nn.Linear:
             module.__class__ = Linear
+
+
+def _is_enough(x: Tensor, weight: Tensor, learns: bool) -> bool:
+    """Whether there is so much to multiply that the faster product makes up for its call."""
+    if not learns:
+        return x.numel() * len(weight) >= ENOUGH
+    return x.numel() * len(weight) >= ENOUGH_TO_LEARN and x.numel() >= ROWS_TO_LEARN * x.shape[-1]
 
 
 def _suits(x: Tensor, weight: Tensor) -> bool:

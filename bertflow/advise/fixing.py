@@ -16,7 +16,6 @@ from typing_extensions import Unpack
 from bertflow.advise.advice import Advice, require_new
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place
-from bertflow.geometry.report import REPORT, require_page, show_page
 from bertflow.opening import LoadOptions, require_openable
 from bertflow.registry import lookup
 from bertflow.training.purpose import Purpose
@@ -105,6 +104,7 @@ def fix(
     from bertflow.calibration.spelling import RAW
     from bertflow.encoder.cutting import measure_cut
     from bertflow.evaluation.systems import SharedPass
+    from bertflow.geometry.report import REPORT, require_page, show_page
 
     say, rows = say or logger.info, trying.parse_candidates(candidates)
     require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=resamples)
