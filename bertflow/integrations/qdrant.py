@@ -112,7 +112,8 @@ class QdrantCollection(AbstractCollection):
         with self._told():
             points = self._open.count(self._name, exact=True).count
         metric = METRICS.get(params.distance)
-        return CollectionFacts(points, params.size, metric, f"HNSW ({params.distance})", "id", vector, kept)
+        index = f"HNSW ({params.distance})" if self.several else None  # local mode compares every row
+        return CollectionFacts(points, params.size, metric, index, "id", vector, kept)
 
     def parts(self, rows: int) -> list[Part]:
         """Ranges of ids."""
