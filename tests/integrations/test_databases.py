@@ -56,7 +56,7 @@ def test_a_new_collection_has_the_ids_and_the_rest_of_its_source(both):
     copied(source, target)
     target.finish(source)
     assert target.facts.n == source.facts.n == len(ids)
-    assert target.facts.metric == (None if target.facts.index is None else "cosine")
+    assert target.facts.metric == "cosine" or (target.facts.metric, target.facts.index) == (None, None)
     assert target.fetch(ids[::-1]) == source.fetch(ids[::-1])
     wanted = source.vectors_of(ids) @ MAP
     np.testing.assert_allclose(unit(target.vectors_of(ids)), unit(wanted), atol=1e-6)
