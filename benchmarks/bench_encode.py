@@ -6,7 +6,6 @@ matrix products are by the same library as well.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -23,7 +22,7 @@ from bertflow.correlation import spearman
 from bertflow.encoder.device import DTYPES, TOKEN_BUDGETS
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.onednn import FORWARD
+from bertflow.onednn import FORWARD, cpu_facts
 from bertflow.similarity import SIMILARITIES
 
 MAX_LENGTH = 128
@@ -75,8 +74,7 @@ def without_onednn(call: Callable[[], object]) -> None:
 
 def fast_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 faster than float32."""
-    known = Path("/proc/cpuinfo")  # elsewhere than on Linux it is not known, and there is no target
-    flags = known.read_text(encoding="ascii") if known.exists() else ""
+    flags = cpu_facts().get("flags", "")  # elsewhere than on Linux it is not known, and there is no target
     return any(flag in flags for flag in FAST_BFLOAT16)
 
 

@@ -8,6 +8,7 @@ from textwrap import fill
 from typing import Any
 
 from bertflow.files import write_text
+from bertflow.onednn import CPUINFO, cpu_facts
 
 PAGE = Path(__file__).parents[1] / "docs" / "speed.md"
 BEGIN, END = "<!-- begin: python benchmarks/{} -->\n", "<!-- end -->\n"
@@ -25,12 +26,10 @@ SHARED = "6"
 Kept = Mapping[str, Mapping[str, Any]]
 
 
-def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+def processor_name(cpuinfo: Path = CPUINFO) -> str:
     """Name, family, instruction sets: "AMD EPYC family 26 (AVX-512, bfloat16)". Elsewhere than on Linux only a name."""
-    if not cpuinfo.exists():
+    if not (facts := cpu_facts(cpuinfo)):
         return platform.processor() or platform.machine()
-    lines = (line.partition(":") for line in cpuinfo.read_text("utf-8").split("\n\n")[0].splitlines())
-    facts = {key.strip(): value.strip() for key, _, value in lines}
     name = " ".join(NOISE.sub(" ", facts.get("model name", platform.machine())).split())
     if family := facts.get("cpu family"):
         name += f" family {family}" + (f" model {facts.get('model')}" if family == SHARED else "")

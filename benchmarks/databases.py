@@ -44,6 +44,7 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.figures import retrieval_figures
 from bertflow.files import write_json, write_text
+from bertflow.onednn import cpu_facts
 from bertflow.retrieval.collections import AbstractCollection, open_collection, parse_address
 from bertflow.tables import Table
 from bertflow.text_keys import text_key
@@ -360,9 +361,7 @@ def main() -> None:
     options = parser.parse_args()
     results = options.work / "results.json"
     rows = json.loads(results.read_text()) if results.exists() else []
-    processor = next(
-        line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
-    )
+    processor = cpu_facts()["model name"]
     sizes = [int(size) for size in options.rows.split(",")]
     for n in sizes:
         material = Material(options.data_dir, options.work, n, options.questions)

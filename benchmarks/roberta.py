@@ -35,6 +35,7 @@ from bertflow.data.corpus import load_sentences
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import atomic_file, atomic_folder, write_text
 from bertflow.moments import Moments
+from bertflow.onednn import cpu_facts
 
 FILES = (
     "text/books_paragraphs.txt.gz",
@@ -204,9 +205,7 @@ class Training:
 
 def processor() -> str:
     """Its name, as Linux has it."""
-    known = Path("/proc/cpuinfo")
-    lines = known.read_text().splitlines() if known.exists() else []
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "a processor")
+    return cpu_facts().get("model name", "a processor")
 
 
 def write_model(training: Training, tokenizer: Path, folder: Path) -> None:

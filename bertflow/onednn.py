@@ -39,12 +39,12 @@ CPUINFO = Path("/proc/cpuinfo")
 def processor(cpuinfo: Path = CPUINFO) -> tuple[str, str]:
     """Vendor, as the processor names itself (empty where that is not known), and the instruction set of PyTorch."""
     on_windows = platform.processor().rpartition(",")[2].strip()
-    return _told(cpuinfo).get("vendor_id") or on_windows, torch.backends.cpu.get_cpu_capability()
+    return cpu_facts(cpuinfo).get("vendor_id") or on_windows, torch.backends.cpu.get_cpu_capability()
 
 
 def instruction_sets(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """All that the processor has, by the names of Linux; elsewhere those that PyTorch knows, if it is recent."""
-    told = _told(cpuinfo)
+    told = cpu_facts(cpuinfo)
     if found := told.get("flags") or told.get("Features"):
         return frozenset(found.split())
     known = getattr(torch.cpu, "get_capabilities", dict[str, Any])()
@@ -58,8 +58,8 @@ def through_onednn(cpuinfo: Path = CPUINFO) -> tuple[str, ...]:
     return next((made for (*name, one), made in FASTER.items() if both and (*name,) == named and one in sets), ())
 
 
-def _told(cpuinfo: Path) -> dict[str, str]:
-    """What Linux says of the last processor, by name."""
+def cpu_facts(cpuinfo: Path = CPUINFO) -> dict[str, str]:
+    """What Linux says of the last processor, by name; nothing elsewhere."""
     lines = cpuinfo.read_text("utf-8").splitlines() if cpuinfo.exists() else []
     return {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
 
