@@ -32,7 +32,7 @@ from bertflow.moments import require_finite
 from bertflow.registry import lookup
 from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
 from bertflow.training.recipe import Recipe
-from bertflow.training.resident import ReplayedNll, rows_placed
+from bertflow.training.resident import ReplayedNll, row_nll, rows_placed
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
 LN2 = math.log(2)
@@ -93,7 +93,7 @@ class BertFlow(pl.LightningModule):
 
     def nll(self, x: Tensor) -> Tensor:
         """Negative log-likelihood of each row (n,), in nats per dimension."""
-        return -self.flow.log_prob(x) / self.flow.rank
+        return row_nll(self.flow, x)
 
     def setup(self, stage: str) -> None:
         """Refuse what would break the mathematics, and initialize the flow from data.

@@ -27,6 +27,11 @@ SHARE = 0.5
 """Most of a GPU's free memory that rows take."""
 
 
+def row_nll(flow: FlowMap, x: Tensor) -> Tensor:
+    """Negative log-likelihood of each row of x (n, dim_in), in nats per dimension; (n,)."""
+    return -flow.log_prob(x) / flow.rank
+
+
 class MeanNll(nn.Module):
     """Mean negative log-likelihood of rows (n, dim_in), in nats per dimension; ()."""
 
@@ -36,8 +41,7 @@ class MeanNll(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Of a batch."""
-        mean: Tensor = (-self.flow.log_prob(x) / self.flow.rank).mean()
-        return mean
+        return row_nll(self.flow, x).mean()
 
 
 class ReplayedNll:
