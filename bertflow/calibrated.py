@@ -26,7 +26,7 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.moments import require_finite
+from bertflow.moments import all_finite, require_finite
 from bertflow.progress import at_level
 from bertflow.records import read_record, write_record
 
@@ -124,7 +124,7 @@ class CalibratedEncoder(AbstractEncoder):
         if (gpu := gpu_of(self.encoder)) and x.dtype == np.float32 and x.shape[1:] == (self.encoder.dim,):
             require_lengths(x, self.calibrator.moments_)
             z = mapped_on(gpu, self.calibrator.map, x)
-            if np.isfinite(z).all():  # else below, in more digits, or with what is wrong
+            if all_finite(z):  # else below, in more digits, or with what is wrong
                 return z
         with np.errstate(over="ignore"):
             z = self.calibrator.transform(x).astype(np.float32, copy=False)

@@ -323,11 +323,11 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
         raise DataError(
             f"A calibrator folder was expected at {folder}, but there is none. Give the folder that save() wrote."
         )
-    from bertflow.calibration.spelling import CALIBRATORS
-
     record = read_record(folder / RECORD, CalibratorRecord, "calibrator", SAVE)
     belong = {TENSORS, MOMENTS, *([TEXT] if record["text_keys"] else [])}
     require_whole(folder / RECORD, record["sha256"], belong, "calibrator")
+    from bertflow.calibration.spelling import CALIBRATORS
+
     by_class = {kind.make.__name__: kind.make for kind in CALIBRATORS.values()}
     hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
@@ -340,6 +340,6 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     if len(set(widths)) > 1 or (hashes is not None and digest(hashes) != record["text_keys"]):
         raise DataError(f"The calibrator folder {folder} is damaged (its files do not belong together). {SAVE}")
     calibrator.n_features_in_, calibrator.facts_ = record["dim_in"], record["facts"]
-    made_by = record["encoder"]
-    calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, tuple(record["labels"]))
+    made_by, labels = record["encoder"], tuple(record["labels"])
+    calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
     return calibrator

@@ -307,7 +307,7 @@ def _notes(lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]
     flows = {line.kind.flow for line in lines}
     seeds = max(0 if line.seed is None else line.seed + 1 for line in lines)
     others = [model for model in dict.fromkeys(line.model for line in lines) if shape_of(model) not in SIZES]
-    return (
+    notes = [
         "Spearman of the cosine x 100; of STS12-16 the mean over sub-sets weighted by their pairs (wmean); at most "
         f"{PAPER_TF.max_length} tokens; {forms} text, where the paper read STS12-16 as SentEval tokenized it.",
         "The flow as released: presets paper-tf and paper-tf-nli, the encoder in the loop with its dropout on. "
@@ -316,16 +316,17 @@ def _notes(lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]
         "seeds."
         if seeds > 1
         else "One seed of each flow: its spread is not known; 95 % intervals are of pairs.",
-        *(f"Rehearsal: every flow was fitted on {job.max_sentences:,} sentences." for _ in [0] if job.max_sentences),
-        *(
-            f"{Path(model).name} is neither BERT-base nor BERT-large: it is another encoder, so the published figures, "
-            "those of BERT-base, are no reference for it."
-            for model in others
-        ),
-        *("flow (NLI) is left out: give NLI sentences with nli." for _ in [0] if "nli" not in flows),
-        *(
-            f"Table {table} is left out: {what}."
-            for table, what in ((2, "give encoders"), (3, "give encoders fine-tuned on NLI with nli_models"))
-            if all(line.table != table for line in lines)
-        ),
-    )
+    ]
+    if job.max_sentences:
+        notes.append(f"Rehearsal: every flow was fitted on {job.max_sentences:,} sentences.")
+    notes += [
+        f"{Path(model).name} is neither BERT-base nor BERT-large: it is another encoder, so the published figures, "
+        "those of BERT-base, are no reference for it."
+        for model in others
+    ]
+    if "nli" not in flows:
+        notes.append("flow (NLI) is left out: give NLI sentences with nli.")
+    left_out = {2: "give encoders", 3: "give encoders fine-tuned on NLI with nli_models"}
+    made = {line.table for line in lines}
+    notes += [f"Table {table} is left out: {what}." for table, what in left_out.items() if table not in made]
+    return tuple(notes)

@@ -7,6 +7,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from importlib.resources import files
 
 from bertflow.encoder.abstract import Role
@@ -90,6 +91,7 @@ def comparison_body(
     return json.dumps(answer).encode()
 
 
+@cache
 def page_with_headers(path: str) -> tuple[str, dict[str, str]]:
     """A page, and the headers that seal it: it loads nothing, asks its own server alone, and stands in no frame."""
     page = (files("bertflow.serve") / PAGES[path]).read_text(encoding="utf-8")
