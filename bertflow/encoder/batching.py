@@ -40,14 +40,19 @@ class Batch:
         ids: Token ids; (batch, token).
         mask: True at tokens, False at padding; (batch, token).
         content: True at tokens that are not special, or at all tokens where a sentence has no others; (batch, token).
-        tokens: How many there are, padding left out: known without asking a device.
+        lengths: Tokens of each, padding left out, on the CPU: no device is asked for them; (batch,).
     """
 
     rows: NDArray[np.int64]
     ids: Tensor
     mask: Tensor
     content: Tensor
-    tokens: int
+    lengths: NDArray[np.int64]
+
+    @property
+    def tokens(self) -> int:
+        """How many there are, padding left out."""
+        return int(self.lengths.sum())
 
     def to(self, device: torch.device) -> "Batch":
         """The same batch on a device."""
@@ -119,7 +124,7 @@ class TokenizedText:
         empty = ~content.any(1)
         content[empty] = mask[empty]
         there = torch.from_numpy(ids), torch.from_numpy(mask), torch.from_numpy(content)
-        return Batch(rows, *there, int(lengths.sum()))
+        return Batch(rows, *there, lengths)
 
     def batches(self, budget: int, pad_id: int, at_most: int | None = None, start: int = 0) -> Iterator[Batch]:
         """All sentences, longest first, in batches of at most ``budget`` tokens (or of one sentence).

@@ -2,7 +2,7 @@
 
     text --in a thread--> tokens --pinned--> GPU --> embeddings --while it goes on--> array
 
-A CPU has nobody to work ahead of: there the same functions tokenize all text at once, and copy nothing.
+On a CPU there is nothing to work ahead of: the same functions tokenize all text at once, and copy nothing.
 """
 
 import logging
@@ -96,7 +96,7 @@ def ahead(items: Iterator[T]) -> Iterator[T]:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the CPU on a device; a GPU fetches it from pinned memory, and nobody waits."""
+    """A tensor of the CPU on a device; a GPU copies it from pinned memory without blocking."""
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 

@@ -313,7 +313,7 @@ def write_facts(folder: Path, description: Mapping[str, Any]) -> None:
 
 
 def _require_whole(folder: Path, listed: Checksums | None) -> None:
-    """Compare a saved encoder with its checksums; of weights beside them, nobody knows whose they are."""
+    """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
     if listed is None:
         logger.info("%s was saved by an earlier bertflow, without checksums, so its files are not checked.", folder)
         return

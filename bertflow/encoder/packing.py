@@ -97,7 +97,7 @@ def packed_attention(
     if packed is None:
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
     rows = [x[0].transpose(0, 1) for x in (query, key, value)]
-    if query.device.type == "cuda" and query.dtype.itemsize == 2:
+    if query.device.type != "cpu" and query.dtype.itemsize == 2:
         made = importlib.import_module(VARLEN).varlen_attn(
             *rows, packed.starts, packed.starts, packed.longest, packed.longest, scale=scaling
         )

@@ -20,12 +20,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from tokenizers.processors import TemplateProcessing
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from bertflow.encoder.architecture import first_position
+from bertflow.encoder.device import sent
 from bertflow.encoder.folders import ModelFolder
 from bertflow.encoder.pooling import DENOISED, TEMPLATED, Pooling, TokenViews
 from bertflow.errors import UsageError
@@ -112,11 +115,12 @@ class Template:
             UsageError: If the model cannot be told positions.
         """
         require_positions(stack.model)
-        ids = torch.tensor([*self.before, *self.after], device=lengths.device).expand(len(lengths), -1)
+        ids = sent(torch.from_numpy(np.array([*self.before, *self.after])), lengths.device).expand(len(lengths), -1)
         places = torch.arange(len(self), device=lengths.device) + first_position(stack.model)
         behind = torch.arange(len(self), device=lengths.device) >= len(self.before)
         positions = places + behind * lengths[:, None]
-        states = stack.read(ids, torch.ones_like(ids, dtype=torch.bool), sorted({*layers}), position_ids=positions)
+        whole = torch.ones_like(ids, dtype=torch.bool)
+        states = stack.read(ids, whole, sorted({*layers}), ids.numel(), position_ids=positions)
         found = torch.stack([states[layer][:, self.mask_at].float() for layer in layers])
         return found * (lengths > 0)[:, None]  # an empty sentence is the template by itself, not nothing
 
@@ -135,15 +139,30 @@ def require_positions(model: PreTrainedModel) -> None:
 
 
 def told(
-    template: Template | None, views: TokenViews, pooling: Pooling, stack: "BlockStack", layers: Sequence[int]
+    template: Template | None,
+    views: TokenViews,
+    pooling: Pooling,
+    stack: "BlockStack",
+    layers: Sequence[int],
+    lengths: NDArray[np.int64],
 ) -> TokenViews:
-    """The views of a batch, and what a pooling must know of its template; ``layers`` are those that it reads."""
+    """The views of a batch, and what a pooling must know of its template.
+
+    Args:
+        template: That of the encoder.
+        views: Of the batch.
+        pooling: The pooling.
+        stack: What runs.
+        layers: Those that the pooling reads.
+        lengths: Tokens of each sentence, the template's included; (batch,).
+    """
     if template is None or pooling.tokens not in TEMPLATED:
         return views
     if pooling.tokens != DENOISED:
         return replace(views, mask_at=template.mask_at)
-    lengths, which = (views.mask.sum(1) - len(template)).unique(return_inverse=True)
-    return replace(views, mask_at=template.mask_at, bias=template.bias(stack, layers, lengths)[:, which])
+    found = np.unique(lengths - len(template), return_inverse=True)
+    own, which = (sent(torch.from_numpy(each), views.mask.device) for each in found)
+    return replace(views, mask_at=template.mask_at, bias=template.bias(stack, layers, own)[:, which])
 
 
 def described(template: Template | None) -> dict[str, str]:

@@ -24,6 +24,7 @@ from bertflow.encoder.model import POOLER, BlockStack
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.template import Template, told
 from bertflow.errors import BadRowsError, DataError
+from bertflow.onednn import prepacked
 from bertflow.progress import bar
 
 logger = logging.getLogger("bertflow")
@@ -165,10 +166,11 @@ class AbstractTokenEncoder(AbstractLearner):
                     raise DataError(
                         f"{self._folder.path} has a tokenizer with more tokens than its model, {known}. Copy it again."
                     )
-                for batch, made in self.budget.run(text, self._folder.pad_id, run, most):
-                    for x, embedded in zip(found, made, strict=True):
-                        landing.put(x, done + batch.rows, embedded)
-                    advance(len(batch.rows))
+                with prepacked(len(text.ids)):
+                    for batch, made in self.budget.run(text, self._folder.pad_id, run, most):
+                        for x, embedded in zip(found, made, strict=True):
+                            landing.put(x, done + batch.rows, embedded)
+                        advance(len(batch.rows))
                 done += len(text.lengths)
             landing.finish()
         for x, pooling in zip(found, rows, strict=True):
@@ -190,6 +192,10 @@ class AbstractTokenEncoder(AbstractLearner):
         return [
             states[POOLER].float()
             if pooling.tokens == "pooler"
-            else pool([states[layer] for layer in row], told(self._template, views, pooling, stack, row), pooling)
+            else pool(
+                [states[layer] for layer in row],
+                told(self._template, views, pooling, stack, row, batch.lengths),
+                pooling,
+            )
             for pooling, row in zip(poolings, layers, strict=True)
         ]

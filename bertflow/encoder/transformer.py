@@ -30,6 +30,7 @@ from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.template import Template, described
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import UsageError
+from bertflow.onednn import prepacked
 
 logger = logging.getLogger("bertflow")
 
@@ -153,10 +154,10 @@ class TransformerEncoder(AbstractTokenEncoder):
         self._stack.model.train(dropout)
         try:
             text = self._tokenize(sentences)
-            for batch, made in self.budget.run(
-                text, self._folder.pad_id, lambda batch: self.embed_batch(batch.to(self.device))
-            ):
-                x[torch.from_numpy(batch.rows).to(x.device)] = made
+            run = self.budget.run(text, self._folder.pad_id, lambda batch: self.embed_batch(batch.to(self.device)))
+            with prepacked(len(text.ids)):
+                for batch, made in run:
+                    x[torch.from_numpy(batch.rows).to(x.device)] = made
         finally:
             self._stack.model.eval()
         return x

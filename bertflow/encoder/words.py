@@ -22,6 +22,7 @@ from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import COUNTED, TEMPLATED, Pooling, TokenViews, parse_pooling, pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.onednn import prepacked
 from bertflow.progress import bar
 
 
@@ -148,17 +149,17 @@ def encode_words(
         for name, row in zip(poolings, rows, strict=True)
     }
 
-    def states_of(batch: Batch) -> dict[int, Tensor]:
+    def pooled(batch: Batch) -> None:
         there, wanted = batch.to(device), sorted({layer for row in layers for layer in row})
-        return stack.read(there.ids, there.mask, wanted, there.tokens)
+        states = stack.read(there.ids, there.mask, wanted, there.tokens)
+        for numbers, pieces, mask in places.of_batch(batch):
+            views = TokenViews(mask.to(device), mask.to(device))
+            words = {layer: state.flatten(0, 1)[pieces.to(device)] for layer, state in states.items()}
+            for x, row, read in zip(found.values(), rows, layers, strict=True):
+                x[numbers] = pool([words[layer] for layer in read], views, row).cpu().numpy()
 
-    with bar(len(sentences), "encoding", progress) as advance:
-        for batch, states in encoder.budget.run(text, folder.pad_id, states_of):
-            for numbers, pieces, mask in places.of_batch(batch):
-                views = TokenViews(mask.to(device), mask.to(device))
-                words = {layer: state.flatten(0, 1)[pieces.to(device)] for layer, state in states.items()}
-                for x, row, read in zip(found.values(), rows, layers, strict=True):
-                    x[numbers] = pool([words[layer] for layer in read], views, row).cpu().numpy()
+    with bar(len(sentences), "encoding", progress) as advance, prepacked(len(text.ids)):
+        for batch, _ in encoder.budget.run(text, folder.pad_id, pooled):
             advance(len(batch.rows))
     for name, x in found.items():
         if not np.isfinite(x).all():

@@ -39,7 +39,6 @@ from bertflow.evaluation.poolings import embed_poolings, recipe_of
 from bertflow.evaluation.probing import ITERATIONS
 from bertflow.evaluation.significance import Float64, pair_weights
 from bertflow.evaluation.sweeping import RAW, WEIGHTED, AbstractSweep, Candidate, require_folds
-from bertflow.progress import bar
 from bertflow.tables import Table
 from bertflow.text_keys import text_key
 
@@ -289,16 +288,14 @@ def probe_words(
     rows: list[WordRow] = []
     encode = partial(encode_words, encoder)
     scratch, each = 0, len(places.first) / len(text.sentences)
-    with bar(len(poolings), "probing", progress, unit="poolings") as advance:
-        for candidate, x in embed_poolings(encoder, text.sentences, poolings, progress, encode, each):
-            scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
-            for name in calibrators:
-                guessed = guess_tags(x, gold.tags, splits, name)
-                counts, right = gold.counts(guessed), float((guessed == gold.tags).mean())
-                low, high = interval_of(counts, seed)
-                f1 = float(f1_of(counts.sum(0)))
-                rows.append(WordRow(**vars(candidate), calibrator=name, f1=f1, low=low, high=high, accuracy=right))
-            advance(int(candidate.pooling != WEIGHTED))
+    for candidate, x in embed_poolings(encoder, text.sentences, poolings, progress, encode, each):
+        scratch += x.nbytes if candidate.pooling != WEIGHTED else 0
+        for name in calibrators:
+            guessed = guess_tags(x, gold.tags, splits, name)
+            counts, right = gold.counts(guessed), float((guessed == gold.tags).mean())
+            low, high = interval_of(counts, seed)
+            f1 = float(f1_of(counts.sum(0)))
+            rows.append(WordRow(**vars(candidate), calibrator=name, f1=f1, low=low, high=high, accuracy=right))
     return WordProbe(
         rows=tuple(rows),
         encoder=recipe_of(encoder),

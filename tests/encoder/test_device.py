@@ -155,6 +155,30 @@ def test_out_of_memory_the_budget_is_halved_said_and_kept(encoder, small_memory,
     assert all(rows * tokens <= 50 for rows, tokens in seen), "the smaller budget is kept"
 
 
+@pytest.mark.usefixtures("in_parts")
+@pytest.mark.parametrize("packs", [False, True])
+def test_wherever_memory_ends_no_sentence_is_lost_or_doubled(encoder, packs, monkeypatch, caplog):
+    expected = encoder.encode(SENTENCES)
+    if packs:
+        encoder._stack = encoder._stack.packing([5, 6, 7], [1, 4])
+    del encoder.budget
+    monkeypatch.setattr(device, "TOKEN_BUDGETS", {"cpu": 100})
+    forward, put, calls, landed = encoder._stack.model.forward, Landing.put, [], []
+
+    def run(input_ids, **options):
+        calls.append(input_ids.shape)
+        if len(calls) % 2 == 0 and input_ids.numel() > 10:  # which is the longest sentence
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return forward(input_ids=input_ids, **options)
+
+    monkeypatch.setattr(encoder._stack.model, "forward", run)
+    monkeypatch.setattr(Landing, "put", lambda self, x, rows, made: (landed.extend(rows), put(self, x, rows, made))[1])
+    np.testing.assert_allclose(encoder.encode(SENTENCES), expected, rtol=0, atol=1e-5)
+    assert sorted(landed) == list(range(len(SENTENCES)))
+    said = [message for message in caplog.messages if "has no memory" in message]
+    assert len(said) == 2
+
+
 def test_one_sentence_that_has_no_room_is_an_error(encoder, small_memory, monkeypatch):
     small_memory(encoder._stack)
     forward = encoder._stack.model.forward
@@ -170,7 +194,7 @@ def test_one_sentence_that_has_no_room_is_an_error(encoder, small_memory, monkey
 class Asked(TorchDispatchMode):
     """What a device is asked for its numbers in a block: it would be waited for."""
 
-    WAITS = ("_local_scalar_dense", "nonzero", "_to_copy", "unique")
+    WAITS = ("_local_scalar_dense", "nonzero", "_to_copy", "unique", "_unique", "masked_select", "equal")
 
     def __init__(self):
         super().__init__()
@@ -179,12 +203,16 @@ class Asked(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         name = func.overloadpacket.__name__
         moved = name == "_to_copy" and (kwargs or {}).get("device") in (None, args[0].device)
-        if name.startswith(self.WAITS) and name != "nonzero_static" and not moved:
+        places = args[1] if name.startswith("index") and isinstance(args[1], list | tuple) else ()
+        chosen = any(place is not None and place.dtype == torch.bool for place in places)  # how many, it must be asked
+        if chosen or (name.startswith(self.WAITS) and name != "nonzero_static" and not moved):
             self.found.append(name)
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("pooling", ["mean(1,4)", "sif(4)", "cls", "content", "max", "last-token"])
+@pytest.mark.parametrize(
+    "pooling", ["mean(1,4)", "sif(4)", "cls", "content", "max", "last-token", "mask", "denoised-mask(1,4)"]
+)
 @pytest.mark.parametrize("packs", [False, True])
 def test_a_batch_is_run_without_asking_the_device(tiny_bert, pooling, packs):
     encoder = TransformerEncoder(tiny_bert, pooling, device="cpu").count_tokens(SENTENCES)

@@ -1,5 +1,6 @@
 """Sentences end to end come out as they do padded: the same tokens, the same layers, to 1e-5."""
 
+import importlib.util
 import logging
 from dataclasses import replace
 from itertools import pairwise
@@ -13,7 +14,7 @@ from torch import nn
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.model import BlockStack
-from bertflow.encoder.packing import NAME, Packed, may_pack, use_packing, within_sentences
+from bertflow.encoder.packing import NAME, VARLEN, Packed, may_pack, use_packing, within_sentences
 from bertflow.encoder.transformer import TransformerEncoder
 
 SIZES = {
@@ -123,6 +124,18 @@ def test_no_number_is_asked_for():
     assert packed.pack(mask).shape == (1, 20)
     assert packed.unpack(x.flatten(1)[None]).shape == (4, 6, 16)
     assert within_sentences(x, x, x, starts=packed.starts, scale=None).shape == x.shape
+
+
+@torch.no_grad()
+@pytest.mark.skipif(importlib.util.find_spec(VARLEN) is None, reason="this PyTorch has no attention of variable length")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_pytorchs_attention_of_variable_length_takes_what_it_is_given(monkeypatch, dtype):
+    monkeypatch.setattr("bertflow.encoder.packing.within_sentences", pytest.fail)
+    stack = replace(stack_of("bert"), packs=True)
+    use_packing(stack.model.to("meta", dtype))  # a device with shapes alone, of which PyTorch's own check is asked
+    ids = torch.ones(len(LENGTHS), 9, dtype=torch.int64, device="meta")
+    found = stack.read(ids, ids.bool(), [1, 3], sum(LENGTHS))
+    assert {layer: (x.shape, x.dtype) for layer, x in found.items()} == dict.fromkeys((1, 3), ((5, 9, 16), dtype))
 
 
 def test_a_model_that_packs_is_padded_where_it_must_be(tiny_bert, batch):

@@ -6,6 +6,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer, RobertaConfig, RobertaModel, RobertaTokenizer
 
 from bertflow.encoder.embedded import embedded_encoder
+from bertflow.encoder.pooling import pool
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import UsageError
@@ -48,6 +49,21 @@ def by_transformers(folder, sentences, pooling):
 def test_a_word_is_its_pieces_in_transformers_own_hidden_states(pooling, tiny_bert):
     found = encode_words(open_encoder(tiny_bert), SENTENCES, POOLINGS)[pooling]
     np.testing.assert_allclose(found, by_transformers(tiny_bert, SENTENCES, pooling), atol=2e-5)
+
+
+def test_where_words_have_no_memory_half_as_many_are_read_at_a_time(tiny_bert, monkeypatch, caplog):
+    encoder, calls = open_encoder(tiny_bert), []
+    expected = encode_words(encoder, SENTENCES, ["mean(2)"])["mean(2)"]
+
+    def first_without_memory(*arguments):
+        calls.append(arguments)
+        if len(calls) == 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return pool(*arguments)
+
+    monkeypatch.setattr("bertflow.encoder.words.pool", first_without_memory)
+    np.testing.assert_allclose(encode_words(encoder, SENTENCES, ["mean(2)"])["mean(2)"], expected, atol=1e-5)
+    assert "has no memory for 3 sentences" in caplog.text
 
 
 def test_it_is_the_vector_that_a_study_of_words_reads(tiny_bert):
