@@ -149,6 +149,46 @@ class ExactResumption(pl.Callback):
                 logger.log_metrics({"epoch": trainer.current_epoch, **row}, trainer.global_step)
 
 
+class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
+    """Lightning's, which does not wait for a GPU: the numbers, and what a checkpoint holds, are the same.
+
+    Lightning's asks the device twice a step whether there is an average yet, and keeps the average of a fit on a GPU on
+    the CPU, since the module is moved after ``setup``.
+    """
+
+    def __init__(self, decay: float) -> None:
+        super().__init__(decay=decay, use_buffers=False)  # they are permutations, which have no meaningful average
+        self._decay, self._begun = decay, False
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Put the average where the weights will be."""
+        self._device, self._begun = trainer.strategy.root_device, False
+        super().setup(trainer, pl_module, stage)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Ask once whether a checkpoint brought an average."""
+        assert self._average_model is not None
+        self._begun = bool(self._average_model.n_averaged)
+
+    @torch.no_grad()
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Average the weights of a step that was taken."""
+        if trainer.global_step <= self._latest_update_step:
+            return
+        assert self._average_model is not None
+        average = self._average_model
+        if self._begun:
+            averaged, weights = (tuple[Tensor, ...](each.parameters()) for each in (average.module, pl_module))
+            torch._foreach_mul_(averaged, self._decay)
+            torch._foreach_add_(averaged, torch._foreach_mul(weights, 1 - self._decay))
+        else:
+            average.module.load_state_dict(pl_module.state_dict())
+        average.n_averaged += 1
+        self._begun, self._latest_update_step = True, trainer.global_step
+
+
 def newest_checkpoint(folder: Path) -> Path | None:
     """The checkpoint in ``folder`` that was written last."""
     found = [path for path in folder.glob("*.ckpt") if not path.name.startswith(".")]

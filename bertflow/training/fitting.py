@@ -15,12 +15,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import EMAWeightAveraging
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
@@ -31,11 +29,13 @@ from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
 from bertflow.moments import Moments
 from bertflow.progress import Advance
 from bertflow.training import rows
-from bertflow.training.checkpoints import State
-from bertflow.training.module import BertFlow, TrainingData
 from bertflow.training.recipe import Recipe, resolve
 from bertflow.training.record import FitRecord, gaussianity
-from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
+
+if TYPE_CHECKING:
+    import pytorch_lightning as pl
+
+    from bertflow.training.checkpoints import State
 
 logger = logging.getLogger("bertflow")
 
@@ -55,11 +55,13 @@ class FittedFlow:
 
 def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
     """What a recipe asks of a Trainer, for ``n`` rows."""
+    from bertflow.training.checkpoints import EMAWeightAveraging
+    from bertflow.training.trainer import recipe_limits
+
     units, held_out = rows.hold_out(n, recipe.held_out, 0, recipe.unit)
     batches = len(rows.ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
     options = recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
-    # Buffers are permutations, which have no meaningful average.
-    return options | ({"callbacks": [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)]} if recipe.ema else {})
+    return options | ({"callbacks": [EMAWeightAveraging(recipe.ema)]} if recipe.ema else {})
 
 
 class FlowFit:
@@ -89,6 +91,8 @@ class FlowFit:
         encoder: TransformerEncoder | None = None,
         plain: Moments | None = None,
     ) -> None:
+        from bertflow.training.module import BertFlow, TrainingData  # Lightning is loaded when something is trained
+
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
         if recipe.dropout and not on_the_fly:
             recipe = replace(recipe, dropout=False)
@@ -123,7 +127,7 @@ class FlowFit:
         others = [rows.moments_of_rows(self.x, rest)] if len(rest) else []
         return Moments.merged([self.train_moments, *others])
 
-    def run(self, trainer: pl.Trainer, resume: str | Path | None = None) -> None:
+    def run(self, trainer: "pl.Trainer", resume: str | Path | None = None) -> None:
         """Train; afterwards ``result`` has something to give, however the training ended.
 
         Args:
@@ -134,6 +138,9 @@ class FlowFit:
             DivergenceError: If the loss is no longer finite.
             KeyboardInterrupt: After Ctrl-C or SIGTERM.
         """
+        from bertflow.training.checkpoints import State
+        from bertflow.training.trainer import run_training
+
         if self.left_alone:
             logger.warning("%s.", self.left_alone)
             return
@@ -198,7 +205,9 @@ class FlowFit:
         chosen = np.sort(rows.seeded_order(len(self.train_rows), self.seed)[: rows.HELD_OUT_MOST])
         return rows.gathered(self.x, self.train_rows[chosen])
 
-    def _choose(self) -> State:
+    def _choose(self) -> "State":
+        from bertflow.training.checkpoints import State
+
         states = self.module.states
         weights = self.module.flow.state_dict()
         start = states.start or State("start", weights)
@@ -207,12 +216,12 @@ class FlowFit:
             return last
         return min([start, last] + ([states.best] if states.best else []), key=self._held_out_bits)
 
-    def _held_out_bits(self, state: State) -> float:
+    def _held_out_bits(self, state: "State") -> float:
         assert self.held_out is not None
         bits = mean_bits(self._flow(state), self.held_out) if state.bits is None else state.bits
         return bits if math.isfinite(bits) else math.inf
 
-    def _flow(self, state: State) -> FlowMap:
+    def _flow(self, state: "State") -> FlowMap:
         """A new flow with these weights, on the CPU."""
         flow = copy.deepcopy(self.module.flow).cpu()
         flow.load_state_dict(state.weights)
@@ -257,6 +266,10 @@ def fit_flow(
 
     Source: Li et al. 2020, arXiv:2011.05864, section 3; the recipe is ours, see ``bertflow.training.recipe``.
     """
+    import pytorch_lightning as pl
+
+    from bertflow.training.trainer import quiet_trainer
+
     fit = FlowFit(x, resolve(preset, changes), random_state, sentences, encoder, plain)
     if fit.recipe.dropout:
         pl.seed_everything(random_state, verbose=False)

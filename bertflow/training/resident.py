@@ -9,6 +9,7 @@ shape the same operators are carried out one by one.
 
 import logging
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -75,14 +76,16 @@ class ReplayedNll:
 
 def rows_placed(rows: Rows, device: torch.device) -> Rows:
     """Embeddings on a GPU, where they have room there; else, and on a CPU, the rows as they are."""
-    if device.type != "cuda" or not isinstance(rows, Tensor | np.ndarray | EmbeddingStore):
+    there = isinstance(rows, Tensor) and rows.device == device
+    if device.type != "cuda" or there or not isinstance(rows, Tensor | np.ndarray | EmbeddingStore):
         return rows
     some = take(rows, np.arange(1))
     assert isinstance(some, Tensor)
-    if some.nbytes * len(rows) > SHARE * torch.cuda.mem_get_info(device)[0]:
-        logger.info("The %d rows are read batch by batch: they have no room on %s.", len(rows), device)
-        return rows
-    return on_device(rows, device)
+    with suppress(torch.cuda.OutOfMemoryError):  # others may have taken what was free
+        if some.nbytes * len(rows) <= SHARE * torch.cuda.mem_get_info(device)[0]:
+            return on_device(rows, device)
+    logger.info("The %d rows are read batch by batch: they have no room on %s.", len(rows), device)
+    return rows
 
 
 def on_device(rows: Embeddings, device: torch.device) -> Tensor:

@@ -11,7 +11,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from torch import distributed as dist
 from tqdm.auto import tqdm
 
 from bertflow.errors import UsageError
-from bertflow.progress import Advance, at_level, watched
+from bertflow.progress import Advance, Lines, at_level, watched, working
 from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
 from bertflow.training.metrics import ContinuedCSV
 from bertflow.training.module import planned_steps
@@ -52,6 +52,7 @@ def known_warnings() -> Iterator[None]:
         yield
 
 
+@working("training")
 def run_training(
     trainer: pl.Trainer, module: pl.LightningModule, data: pl.LightningDataModule, resume: str | Path | None = None
 ) -> None:
@@ -238,13 +239,15 @@ class StepCount(Callback):
 class WholeRunBar(ProgressBar):
     """Steps done of all steps of the run, the time left, and the held-out bits; Lightning's bars start every epoch.
 
-    Shown in a terminal and in a notebook only: in the log of a job it would be a line a step.
+    A bar in a terminal and in a notebook; elsewhere a line now and then, where a bar would be a line a step.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown = watched()
+        self._shown, self._speaks = watched(), True
         self._bar = tqdm(disable=True)
+        self._lines: Lines | None = None
+        self._stretch = ExitStack()
 
     def enable(self) -> None:
         """Show it."""
@@ -252,17 +255,23 @@ class WholeRunBar(ProgressBar):
 
     def disable(self) -> None:
         """Hide it, as on all ranks but one."""
-        self._shown = False
+        self._shown = self._speaks = False
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Begin; without a limit on the steps the end is not known."""
         steps, shown = planned_steps(trainer), {"disable": not self._shown, "dynamic_ncols": True}
         total = None if math.isinf(steps) else int(steps)
         self._bar = tqdm(total=total, initial=trainer.global_step, desc="training", unit=" steps", **shown)
+        if self._shown:
+            self._stretch.enter_context(working(""))
+        elif self._speaks and total:
+            self._lines = Lines(total, "training", "steps", done=trainer.global_step)
 
     def on_train_batch_end(self, trainer: pl.Trainer, *which: Any) -> None:
         """Count the steps taken."""
         self._bar.update(trainer.global_step - self._bar.n)
+        if self._lines is not None:
+            self._lines.advance(trainer.global_step - self._lines.done)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Show the held-out bits."""
@@ -273,7 +282,9 @@ class WholeRunBar(ProgressBar):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Close the bar after a training that came to its end."""
         self._bar.close()
+        self._stretch.close()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Close the bar after one that did not."""
         self._bar.close()
+        self._stretch.close()

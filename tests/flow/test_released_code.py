@@ -13,7 +13,7 @@ import torch
 
 from bertflow.flow import GlowConfig
 from bertflow.flow.glow import Glow, bits_per_dim, build_glow
-from bertflow.training.module import ReleasedAdamW
+from bertflow.training.optimizer import ReleasedAdamW
 
 CASES = (
     "l3d3w32_additive_d768",

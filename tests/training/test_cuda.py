@@ -17,10 +17,3 @@ def test_steps_replayed_as_cuda_graphs_end_as_on_a_cpu(embeddings, caplog):
     found = bits(embeddings, accelerator="gpu")
     assert "CUDA graphs" not in caplog.text
     assert found == pytest.approx(bits(embeddings, accelerator="cpu"), abs=1e-3)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs")
-def test_two_gpus_over_nccl_end_as_one(embeddings):
-    two = bits(embeddings, accelerator="gpu", devices=2, strategy="ddp_spawn")
-    assert two == pytest.approx(bits(embeddings, accelerator="gpu"), abs=1e-3)

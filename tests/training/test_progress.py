@@ -1,3 +1,4 @@
+import logging
 import re
 
 import pytorch_lightning as pl
@@ -26,3 +27,12 @@ def test_the_bar_counts_the_steps_of_the_whole_run_and_says_how_long_it_takes(em
 def test_nothing_is_shown_where_nobody_looks(embeddings, tmp_path, capsys):
     fit(embeddings, tmp_path, WholeRunBar(), enable_checkpointing=False)
     assert not capsys.readouterr().err.strip()
+
+
+def test_the_log_of_a_job_gets_a_line_now_and_then(embeddings, tmp_path, monkeypatch, caplog):
+    caplog.set_level(logging.INFO, "bertflow")
+    monkeypatch.setattr("bertflow.progress.EVERY", 0.0)
+    fit(embeddings, tmp_path, WholeRunBar(), enable_checkpointing=False)
+    said = [message for message in caplog.messages if message.startswith("training: ")]
+    assert len(said) == 44
+    assert said[-1].startswith("training: 44 of 44 steps, ")

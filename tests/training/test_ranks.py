@@ -13,7 +13,7 @@ import numpy as np, pytorch_lightning as pl, torch
 from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.recipe import resolve
 
-folder, world = sys.argv[1], int(sys.argv[2])
+folder, world, backend = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 
 class Remember(pl.Callback):
     def on_train_batch_start(self, trainer, module, batch, index):
@@ -27,10 +27,10 @@ class Remember(pl.Callback):
 remember = Remember()
 recipe = resolve("default", {"glow": {"hidden": 8, "initialization": "data"}, "batch_size": 64, "epochs": 2})
 fit = FlowFit(np.load(f"{folder}/x.npy"), recipe)
-strategy = pl.strategies.DDPStrategy(process_group_backend="gloo") if world > 1 else "auto"
+strategy = pl.strategies.DDPStrategy(process_group_backend=backend) if world > 1 else "auto"
 fit.run(pl.Trainer(
-    accelerator="cpu", devices=world, strategy=strategy, logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, enable_model_summary=False, callbacks=[remember],
+    accelerator="gpu" if backend == "nccl" else "cpu", devices=world, strategy=strategy, callbacks=[remember],
+    logger=False, enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     **trainer_options(fit.recipe, len(fit.x)),
 ))
 rank = int(os.environ.get("RANK", 0))
@@ -45,19 +45,22 @@ torch.save(states, f"{folder}/{world}-{rank}.pt")
 """
 
 
-@pytest.fixture(scope="module")
-def states(tmp_path_factory, embeddings):
-    """The flow's weights at the start and at the end, by (world size, rank)."""
+TWO_GPUS = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there are no two GPUs")
+
+
+@pytest.fixture(scope="module", params=["gloo", pytest.param("nccl", marks=TWO_GPUS)])
+def states(request, tmp_path_factory, embeddings):
+    """The flow's weights at the start and at the end, by (world size, rank); of CPUs, or of GPUs."""
     folder = tmp_path_factory.mktemp("ranks")
     np.save(folder / "x.npy", embeddings)
     (folder / "worker.py").write_text(WORKER)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     for world, launch in ((1, []), (2, launcher)):
-        command = [sys.executable, *launch, str(folder / "worker.py"), str(folder), str(world)]
+        command = [sys.executable, *launch, str(folder / "worker.py"), str(folder), str(world), request.param]
         finished = subprocess.run(command, capture_output=True, text=True, timeout=300)
         assert finished.returncode == 0, finished.stderr
     keys = ((1, 0), (2, 0), (2, 1))
-    return {key: torch.load(folder / "{}-{}.pt".format(*key), weights_only=True) for key in keys}
+    return {key: torch.load(folder / "{}-{}.pt".format(*key), weights_only=True, map_location="cpu") for key in keys}
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertflow.store.store import EmbeddingStore
@@ -133,10 +134,12 @@ class Asked(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("preset", ["default", pytest.param("paper-tf", marks=pytest.mark.slow)])
-def test_more_steps_ask_for_no_more_numbers(embeddings, preset):
+@pytest.mark.parametrize(
+    ("preset", "ema"), [("default", 0.0), ("default", 0.9), pytest.param("paper-tf", 0.0, marks=pytest.mark.slow)]
+)
+def test_more_steps_ask_for_no_more_numbers(embeddings, preset, ema):
     def asked(steps):
-        recipe = resolve(preset, {"batch_size": 32, "dropout": False, "held_out": 0.0})
+        recipe = resolve(preset, {"batch_size": 32, "dropout": False, "held_out": 0.0, "ema": ema})
         fit = FlowFit(embeddings, recipe)
         options = {"accelerator": "cpu", "max_steps": steps, "max_epochs": 99, "log_every_n_steps": 1000}
         trainer = quiet_trainer(trainer_options(recipe, len(fit.x)), options)
@@ -174,4 +177,19 @@ def test_rows_go_to_a_gpu_that_has_room_for_them(embeddings, monkeypatch, caplog
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * embeddings.nbytes - 2, 10**12))
     with caplog.at_level(logging.INFO):
         assert rows_placed(embeddings, gpu) is embeddings
-    assert caplog.messages == [f"The {len(embeddings)} rows are read batch by batch: they have no room on cuda."]
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (2 * embeddings.nbytes, 10**12))
+
+    def taken(rows, device):
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr("bertflow.training.resident.on_device", taken)  # by another process, in the meantime
+    with caplog.at_level(logging.INFO):
+        assert rows_placed(embeddings, gpu) is embeddings
+    assert caplog.messages == 2 * [f"The {len(embeddings)} rows are read batch by batch: they have no room on cuda."]
+
+
+def test_rows_that_are_there_are_not_copied_again(monkeypatch):
+    with FakeTensorMode():  # of a GPU that nobody has
+        rows = torch.empty(9, 3, device="cuda:0")
+    monkeypatch.setattr("bertflow.training.resident.on_device", pytest.fail)
+    assert rows_placed(rows, torch.device("cuda:0")) is rows
