@@ -12,6 +12,7 @@ so moments stream over batches and add up over machines. The shortest and the lo
 all rows have unit length is a fact that merging keeps.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import reduce
@@ -24,7 +25,9 @@ from bertflow.errors import DataError
 
 Float64 = NDArray[np.float64]
 BLOCK = 8192
-"""Rows that are turned into float64 at a time."""
+"""Rows that are read at a time."""
+CACHED = 1024
+"""Rows that are turned into float64 at a time: with fewer the product slows down, more do not fit the cache."""
 SCALE = (1e-100, 1e100)
 """Between which the largest number of embeddings lies: its square neither vanishes nor overflows."""
 
@@ -74,6 +77,13 @@ def require_finite(x: NDArray[np.floating], first_row: int = 0) -> None:
         )
 
 
+def _require_usable(x: NDArray[np.floating]) -> None:
+    """Refuse rows (n, dim) with a number that is not finite, or whose largest is outside of ``SCALE``."""
+    require_finite(x)
+    row, column = np.unravel_index(np.argmax(np.abs(x)), x.shape)
+    require_scale(f"largest number (row {row})", abs(float(x[row, column])))
+
+
 @dataclass(frozen=True)
 class Moments:
     """Count, mean (dim,) and scatter matrix (dim, dim) of the rows seen.
@@ -105,27 +115,38 @@ class Moments:
     def of(cls, x: NDArray[np.floating]) -> "Moments":
         """Moments of the rows of ``x`` (n, dim), in blocks, so that memory does not grow with n.
 
+        A number that cannot be used shows in the length of its row, so only then all are looked at.
+
         Raises:
             DataError: If ``x`` is not a matrix with rows and columns, holds a NaN or infinity (the message names the
                 row), or its largest number is outside of ``SCALE``.
         """
         if x.ndim != 2 or not x.size:
             raise DataError(f"Moments need a matrix (n, dim) with rows, got shape {tuple(x.shape)}.")
-        largest = max(float(x.max()), -float(x.min()))
-        if np.isfinite(largest) and not SCALE[0] <= largest <= SCALE[1]:  # what is not finite is named below
-            row = np.unravel_index(np.argmax(np.abs(x)), x.shape)[0]
-            require_scale(f"largest number (row {row})", largest)
-        return cls.merged(cls._of_block(x[start : start + BLOCK], start) for start in range(0, len(x), BLOCK))
+        from scipy.linalg.blas import dsyrk  # half of a product, added in place
 
-    @classmethod
-    def _of_block(cls, block: NDArray[np.floating], first_row: int) -> "Moments":
-        block = np.asarray(block, dtype=np.float64)
-        require_finite(block, first_row)
-        mean = block.mean(0)
-        centered = block - mean
-        lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
-        found = float(lengths.min(where=lengths > 0, initial=np.inf)), float(lengths.max())
-        return cls(len(block), mean, centered.T @ centered, found if found[1] else (0.0, 0.0))
+        dim, shortest, longest = x.shape[1], math.inf, 0.0
+        mean, scatter = np.zeros(dim), np.zeros((dim, dim), order="F")
+        rows = np.empty((min(CACHED, len(x)) + 1, dim))
+        for n in range(0, len(x), CACHED):
+            more = len(x[n : n + CACHED])
+            block = rows[:more]
+            block[:] = x[n : n + CACHED]
+            with np.errstate(over="ignore", invalid="ignore"):
+                lengths = np.sqrt(np.einsum("ij,ij->i", block, block))
+            if not lengths.max() <= SCALE[1]:
+                _require_usable(x)
+            shortest = min(shortest, float(lengths.min(where=lengths > 0, initial=np.inf)))
+            longest = max(longest, float(lengths.max()))
+            own = block.mean(0)
+            block -= own
+            rows[more] = (own - mean) * math.sqrt(n * more / (n + more))  # what merging adds is that of one more row
+            scatter = dsyrk(1.0, rows[: more + 1].T, beta=1.0, c=scatter, overwrite_c=True, lower=True)
+            mean += (own - mean) * (more / (n + more))
+        if longest < math.sqrt(dim) * SCALE[0]:
+            _require_usable(x)
+        lower = np.tril(scatter)
+        return cls(len(x), mean, lower + np.tril(lower, -1).T, (shortest, longest) if longest else (0.0, 0.0))
 
     @classmethod
     def merged(cls, parts: Iterable["Moments"]) -> "Moments":

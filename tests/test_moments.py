@@ -29,8 +29,33 @@ def test_merged_parts_are_the_whole(x, cut):
 
 def test_blocks_do_not_change_the_moments(x, monkeypatch):
     whole = Moments.of(x)
-    monkeypatch.setattr(module, "BLOCK", 17)
-    np.testing.assert_allclose(Moments.of(x).scatter, whole.scatter, rtol=1e-9)
+    monkeypatch.setattr(module, "CACHED", 17)
+    cut = Moments.of(x)
+    np.testing.assert_allclose(cut.scatter, whole.scatter, rtol=1e-9)
+    np.testing.assert_allclose(cut.scatter, np.cov(x.T, bias=True) * len(x), rtol=1e-11)
+    np.testing.assert_array_equal(cut.scatter, cut.scatter.T)
+    assert cut.lengths == whole.lengths == (np.linalg.norm(x, axis=1).min(), np.linalg.norm(x, axis=1).max())
+
+
+def test_rows_that_drift_and_columns_that_are_constant_keep_their_variance(monkeypatch):
+    monkeypatch.setattr(module, "CACHED", 16)
+    x = np.random.default_rng(0).normal(size=(500, 4))
+    x[:, 0], x[:, 1] = 0.1, x[:, 1] + np.arange(500)  # the means of the blocks are far apart
+    found = Moments.of(x.astype(np.float32)).covariance
+    assert 0 <= found[0, 0] < 1e-30
+    np.testing.assert_allclose(
+        found[1:, 1:], np.cov(x[:, 1:].astype(np.float32).T.astype(np.float64), bias=True), rtol=1e-12
+    )
+
+
+def test_the_largest_number_counts_and_not_that_of_a_block(monkeypatch):
+    monkeypatch.setattr(module, "CACHED", 4)
+    x = np.full((12, 2), 1e-150)
+    x[8:] = [[1.0, 2.0], [2.0, 1.0], [0.0, 3.0], [4.0, 4.0]]
+    assert Moments.of(x).lengths[1] == pytest.approx(32**0.5)
+    for bad in (x * 1e-120, x * 1e120):
+        with pytest.raises(DataError, match=r"The largest number \(row 11\) of the embeddings should lie between"):
+            Moments.of(bad)
 
 
 def test_a_large_mean_does_not_eat_the_variance():
