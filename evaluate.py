@@ -2,8 +2,7 @@
 
 import sys
 
-from bertflow.cli import run
-from bertflow.cli.evaluate import main
+from bertflow.cli import main
 
 if __name__ == "__main__":
-    sys.exit(run(main))
+    sys.exit(main(script="evaluate"))

@@ -27,7 +27,7 @@ from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import all_finite, require_finite
-from bertflow.progress import at_level
+from bertflow.progress import at_level, working
 from bertflow.records import read_record, write_record
 
 logger = logging.getLogger("bertflow")
@@ -82,6 +82,7 @@ class CalibratedEncoder(AbstractEncoder):
         self.calibrator = calibrator
 
     @classmethod
+    @working("fitting the calibrator")
     def fit(
         cls,
         encoder: SentenceEncoder,
@@ -210,7 +211,7 @@ def _require_alike(encoder: SentenceEncoder, calibrator: AbstractCalibrator) -> 
     Raises:
         DataError: With what differs, and by how much.
     """
-    with at_level(logging.ERROR, "bertflow"):  # words that it does not know are no news here
+    with at_level(logging.ERROR, "bertflow"):  # unknown words need not be reported here
         rows, moments = encoder.encode_document(list(PLAIN), progress=False), calibrator.moments_
     require_lengths(rows, moments)
     require_alike(

@@ -205,7 +205,7 @@ def _held(path: Path) -> Iterator[None]:
 
 
 def _abandoned(path: Path) -> bool:
-    """Whether there is an unfinished file or folder that nobody holds."""
+    """Whether there is an unfinished file or folder that no process holds."""
     if sys.platform == "win32":
         return False
     try:
@@ -318,10 +318,10 @@ def write_text(path: str | Path, text: str) -> None:
         aside.write_text(text, encoding="utf-8", newline="\n")
 
 
-def to_json(value: Any) -> str:
+def to_json(value: Any, indent: int | None = 2) -> str:
     """One spelling for equal content: sorted keys, two spaces, no NaN, a final newline; NumPy's numbers are plain."""
     plain = methodcaller("item")
-    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
+    return json.dumps(value, indent=indent, sort_keys=True, ensure_ascii=False, allow_nan=False, default=plain) + "\n"
 
 
 def write_json(path: str | Path, value: Any) -> None:

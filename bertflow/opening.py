@@ -16,6 +16,7 @@ from typing_extensions import TypedDict, Unpack
 
 from bertflow.errors import UsageError, require_between
 from bertflow.files import restore
+from bertflow.progress import working
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Kind:
     calibrated: bool = False
 
 
+@working("opening the encoder")
 def load(model: str | Path | None = None, *, force: bool = False, **options: Unpack[LoadOptions]) -> "SentenceEncoder":
     """Open an encoder, raw or calibrated.
 

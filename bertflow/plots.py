@@ -20,6 +20,7 @@ from bertflow.files import atomic_file
 
 with needs("matplotlib", "plots"):
     from matplotlib import rc_context
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Figure  # also for those who draw with it
 
 Float64 = NDArray[np.float64]
@@ -223,8 +224,10 @@ def save_figure(figure: Figure, path: str | Path) -> None:
 def to_svg(figure: Figure) -> bytes:
     """A figure as SVG. Letters are drawn as shapes, so no font is needed. Equal figures give equal bytes."""
     drawn = io.BytesIO()
+    figure.set_dpi(130)
     with rc_context({"svg.hashsalt": "bertflow", "svg.fonttype": "path"}):
-        figure.savefig(drawn, format="svg", dpi=130, metadata={"Date": None, "Creator": None})
+        # Not by savefig, which draws twice where there is a layout; the bytes are the same.
+        FigureCanvasSVG(figure).print_svg(drawn, metadata={"Date": None, "Creator": None})
     return drawn.getvalue()
 
 

@@ -1,14 +1,17 @@
 """Progress of long work: a bar where somebody watches, a log line now and then where the output goes to a file.
 
+Work that cannot be counted is named (``working``), and a program says it where nothing else is said (``never_silent``).
 Of several processes that a launcher started, the first one speaks.
 """
 
 import logging
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
 
 from bertflow.errors import UsageError
 
@@ -23,7 +26,11 @@ EVERY = 15.0
 READ = 1_000_000
 """Sentences between two log lines while text is read."""
 DELAY = 1.0
-"""Seconds of work after which a bar appears that was not asked for."""
+"""Seconds of work after which a bar appears that was not asked for, or the name of work that has none."""
+SILENCE = 20.0
+"""Seconds without a word after which a program says that it is still at work."""
+_NAMED: list["Stretch"] = []
+"""What is being done in this process, the innermost last."""
 
 
 def watched() -> bool:
@@ -49,10 +56,87 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
     if first and (show or (show is None and watched())):
         from tqdm.auto import tqdm  # loads asyncio
 
-        with tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown:
+        with (
+            working(""),
+            tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown,
+        ):
             yield shown.update
     else:
-        yield Lines(total, label, unit).advance if first and show is None else lambda units: None
+        with working(label):
+            yield Lines(total, label, unit).advance if first and show is None else lambda units: None
+
+
+@dataclass(eq=False)
+class Stretch:
+    """Some work that is named; one with a bar has no name, as the bar says it."""
+
+    label: str
+    begun: float = field(default_factory=time.monotonic)
+    named: bool = False
+    """Whether it was said."""
+
+
+@contextmanager
+def working(label: str) -> Iterator[None]:
+    """Name work that has no bar: a program says so where it takes long (``never_silent``)."""
+    _NAMED.append(stretch := Stretch(label))
+    try:
+        yield
+    finally:
+        _NAMED.remove(stretch)
+
+
+class LastWord(logging.Handler):
+    """Knows when something was logged last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.when = time.monotonic()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Look at the clock."""
+        self.when = time.monotonic()
+
+    def silent(self, now: float) -> str:
+        """What is to be said now: what was begun a moment ago, or that it goes on; empty for nothing."""
+        stretches = list(_NAMED)
+        if not stretches or not all(one.label for one in stretches):
+            return ""
+        stretch = stretches[-1]
+        if now - self.when < SILENCE and (stretch.named or now - stretch.begun < DELAY):
+            return ""
+        if not stretch.named:
+            stretch.named = True
+            return stretch.label
+        return f"{stretch.label}: still at work after {now - stretch.begun:.0f} s"
+
+
+@contextmanager
+def never_silent(label: str) -> Iterator[None]:
+    """Log what is being done, whenever nothing was logged for ``SILENCE`` seconds; at most one at a time in a process.
+
+    Args:
+        label: What is done as a whole; was said before.
+    """
+    logger, last, ended = logging.getLogger("bertflow.progress"), LastWord(), threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(DELAY / 4):
+            if words := last.silent(time.monotonic()):
+                logger.info("%s", words)
+
+    watcher = threading.Thread(target=watch, name="bertflow-progress", daemon=True)
+    logging.getLogger("bertflow").addHandler(last)
+    try:
+        # A logger of its own, which also speaks where our other notes would mislead (``unsaid``).
+        with at_level(logging.INFO, logger.name), working(label):
+            _NAMED[-1].named = True
+            watcher.start()
+            yield
+    finally:
+        ended.set()
+        watcher.join()
+        logging.getLogger("bertflow").removeHandler(last)
 
 
 def reading(sentences: Iterable[str]) -> Iterator[str]:
@@ -71,11 +155,14 @@ class Lines:
         label: What is being done.
         unit: What is counted, in the plural.
         clock: Gives seconds.
+        done: Units that were done before.
     """
 
-    def __init__(self, total: int, label: str, unit: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, total: int, label: str, unit: str, clock: Callable[[], float] = time.monotonic, done: int = 0
+    ) -> None:
         self.total, self.label, self.unit, self.clock = total, label, unit, clock
-        self.done = self._said = 0
+        self.done = self._said = done
         self._when = clock()
 
     def advance(self, units: int) -> None:

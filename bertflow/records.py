@@ -97,7 +97,7 @@ def parse_record(
 
 def write_record(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record with its checksum, whole or not at all."""
-    plain = json.loads(to_json(record))
+    plain = json.loads(to_json(record, indent=None))
     write_json(path, {**plain, SEAL: _seal(plain)})
 
 

@@ -22,7 +22,7 @@ def lookup(kind: str, table: Mapping[str, Choice], name: str) -> Choice:
     """
     try:
         return table[name]
-    except (KeyError, TypeError):  # a list is no key
+    except (KeyError, TypeError):  # a list is not hashable
         known = ", ".join(table)
         raise UnknownNameError(f"Unknown {kind} {name!r}. Known: {known}.{did_you_mean(str(name), table)}") from None
 

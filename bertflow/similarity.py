@@ -16,6 +16,8 @@ from bertflow.errors import DataError
 Array = NDArray[np.floating]
 Paired = Callable[[Array, Array], NDArray[np.float64]]
 OUT = "Leave the row out."
+AT_A_TIME = 4096
+"""Pairs of rows that are turned into float64 at a time."""
 
 
 def unit_rows(x: Array, first_row: int = 0) -> NDArray[np.float64]:
@@ -49,7 +51,12 @@ def unit_cosines(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.f
 
 
 def _paired_cosine(a: Array, b: Array) -> NDArray[np.float64]:
-    return unit_cosines(unit_rows(a), unit_rows(b))
+    a, b = np.broadcast_arrays(a, b)
+    found = np.empty(len(a))
+    for start in range(0, len(a), AT_A_TIME):
+        rows = slice(start, start + AT_A_TIME)
+        found[rows] = unit_cosines(unit_rows(a[rows], start), unit_rows(b[rows], start))
+    return found
 
 
 def _minus_distances(a: Array, b: Array, metric: str) -> NDArray[np.float64]:

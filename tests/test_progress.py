@@ -1,10 +1,11 @@
 import logging
 import sys
+import threading
 
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.progress import Lines, bar, place, reading
+from bertflow.progress import DELAY, SILENCE, LastWord, Lines, bar, never_silent, place, reading, unsaid, working
 
 
 def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
@@ -80,3 +81,59 @@ def test_reading_a_long_text_is_logged(caplog, monkeypatch):
     monkeypatch.setattr("bertflow.progress.READ", 5)
     assert list(reading(map(str, range(12)))) == [str(k) for k in range(12)]
     assert caplog.messages == ["reading: 5 sentences", "reading: 10 sentences"]
+
+
+def later(last, seconds):
+    """What is said so many seconds after the last word."""
+    words = last.silent(last.when + seconds)
+    last.when += seconds if words else 0
+    return words
+
+
+def test_work_that_takes_long_is_named_once_and_then_goes_on():
+    with working("drawing"):
+        last = LastWord()
+        assert later(last, DELAY / 2) == ""
+        assert later(last, DELAY + 0.1) == "drawing"
+        assert later(last, SILENCE / 2) == ""
+        assert later(last, 3 * SILENCE) == f"drawing: still at work after {3 * SILENCE + DELAY:.0f} s"
+        with working("saving"):
+            assert later(last, SILENCE) == "saving"
+        last.emit(logging.LogRecord("bertflow", logging.INFO, "", 0, "said by others", (), None))
+        assert later(last, SILENCE / 2) == ""
+
+
+def test_nothing_is_said_beside_a_bar_and_where_nothing_is_done():
+    assert LastWord().silent(1e12) == ""
+    with working("training"), bar(5, "encoding", show=True), working("fitting"):
+        assert LastWord().silent(1e12) == ""
+    with bar(5, "encoding"):
+        assert LastWord().silent(1e12) == "encoding"
+
+
+def test_a_program_is_never_silent_also_where_its_notes_would_mislead(monkeypatch):
+    monkeypatch.setattr("bertflow.progress.SILENCE", 0.02)
+    monkeypatch.setattr("bertflow.progress.DELAY", 0.01)
+    heard, said = threading.Event(), []
+
+    class Hears(logging.Handler):
+        def emit(self, record):
+            said.append((record.name, record.getMessage()))
+            heard.set()
+
+    logger, hears = logging.getLogger("bertflow"), Hears()
+    logger.addHandler(hears)
+    try:
+        with never_silent("bertflow fix"), unsaid():
+            assert heard.wait(30)
+    finally:
+        logger.removeHandler(hears)
+    assert said[0] == ("bertflow.progress", "bertflow fix: still at work after 0 s")
+    assert "bertflow-progress" not in {thread.name for thread in threading.enumerate()}
+    assert not any(isinstance(one, LastWord) for one in logger.handlers)
+
+
+def test_a_library_says_nothing_of_its_own_accord(caplog):
+    with working("drawing"):
+        pass
+    assert not caplog.messages

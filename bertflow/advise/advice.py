@@ -174,7 +174,7 @@ class Advice(AbstractResult):
             place = aside / self._place
             kept: Any = self.encoder if place.name == "encoder" else self.encoder.calibrator
             if isinstance(self.encoder.raw, VectorEncoder) and kept is not None:
-                kept = copy.copy(kept)  # the file is no encoder: whoever made its vectors makes the queries, too
+                kept = copy.copy(kept)  # a file cannot encode queries: they are made where its vectors were
                 kept.provenance_ = self.encoder.raw.provenance
             if kept is None:
                 place.mkdir()

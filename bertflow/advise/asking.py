@@ -9,8 +9,8 @@ disagree: with r_s the rank of a pair's cosine under candidate s, from 0 to 1 am
     weight of a pair = (standard deviation of r_s over s) ^ POWER,     each sentence in one pair at most
 
 At hand are the nearest neighbors of each sentence under each candidate, and random pairs. The table names no candidate,
-so whoever judges is blind. The weight knows no label, so which candidate it favors is left to chance; but the pairs are
-not random ones: a score on them is no estimate of the score on other pairs, only the comparison counts. What the power
+so the judge is blind. The weight knows no label, so which candidate it favors is left to chance; but the pairs are
+not random ones: a score on them does not estimate the score on other pairs, only the comparison counts. What the power
 should be, and what the labels are worth: benchmarks/ask.py.
 """
 

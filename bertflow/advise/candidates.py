@@ -22,7 +22,7 @@ from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
-from bertflow.progress import unsaid
+from bertflow.progress import unsaid, working
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.training.purpose import Purpose
@@ -116,6 +116,7 @@ def add_likely(
     return found
 
 
+@working("fitting the candidates")
 def fit_candidates(
     source: SharedPass, rows: Mapping[SystemSpec, str], sentences: list[str], seed: int, purpose: Purpose = "similarity"
 ) -> dict[str, SentenceEncoder]:

@@ -183,7 +183,7 @@ def plain_pooling(source: SharedPass) -> str:
 
 
 def layers_are_open(source: SharedPass, pooling: str | None) -> bool:
-    """Whether the layers may be chosen: nobody named a ``pooling``, and it is the mean of the last one."""
+    """Whether the layers may be chosen: no ``pooling`` was named, and it is the mean of the last one."""
     return source.recipe is not None and pooling is None and parse_pooling(source.own_pooling) == Pooling()
 
 

@@ -227,10 +227,10 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
             z = check_array(X, dtype=[np.float64, np.float32], ensure_all_finite=False, allow_nd=True, ensure_2d=False)
         if z.ndim != 2 or z.shape[1] != self.dim_out:
             raise DataError(f"Calibrated embeddings of shape (n, {self.dim_out}) were expected, got {z.shape}.")
-        require_finite(z)
         return self._mapped(self.map.inverse, z)
 
     def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
+        require_finite(x)
         with torch.inference_mode():
             for start in range(0, len(x), ROWS):
                 # Copied, since a memory-mapped or read-only array is not to be written through.
@@ -238,6 +238,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
                 if not start:  # The flow is float32; what comes in as float64 goes out as float64.
                     mapped = np.empty((len(x), *z.shape[1:]), dtype=x.dtype)
                 mapped[start : start + ROWS] = z
+                del z  # before the next is made
             if len(odd := odd_rows(mapped)):  # float32 may not hold a number on the way
                 with np.errstate(over="ignore"):
                     mapped[odd] = function(torch.from_numpy(x[odd].astype(np.float64))).numpy()
@@ -259,9 +260,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         if reset:
             self._require_parameters()
         with _in_one_line():
-            x = validate_data(self, X, reset=reset, dtype=[np.float64, np.float32], ensure_all_finite=False, **options)
-        require_finite(x)
-        return x
+            dtypes = [np.float64, np.float32]
+            x: NDArray[np.floating] = validate_data(
+                self, X, reset=reset, dtype=dtypes, ensure_all_finite=False, **options
+            )
+            return x
 
     def save(self, folder: str | Path) -> None:
         """Write the calibrator as a folder: ``calibrator.json`` and safetensors, whole or not at all."""

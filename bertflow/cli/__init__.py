@@ -1,7 +1,7 @@
 """The command line: ``bertflow COMMAND ...``. Each command is one file, loaded when it is called.
 
-What bertflow refuses ends in one line on stderr and an exit code: 0 done, 1 interrupted, 2 usage, 3 data or disk, 4 a
-threshold was missed, 5 an error of bertflow itself.
+A program says first what it will do. What bertflow refuses ends in one line on stderr and an exit code: 0 done,
+1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself.
 """
 
 import errno
@@ -13,18 +13,18 @@ import threading
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from bertflow.errors import BertflowError, DataError, reason_of
-from bertflow.progress import at_level
+from bertflow.progress import at_level, never_silent
 
 if TYPE_CHECKING:
     from bertflow.results import AbstractResult
 
 COMMANDS: Mapping[str, str] = {
-    "demo": "calibrate the embedded encoder on embedded text, and show what improves",
+    "demo": "calibrate the embedded encoder on embedded text, and show what improves (a few minutes)",
     "fix": "find out why all cosines are high, and write an encoder that is better",
     "train": "fit a flow to the embeddings of an encoder",
     "finetune": "fine-tune an encoder on labelled pairs, as SBERT does",
@@ -46,6 +46,10 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "find out why the embeddings of a server differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
+SHOWN_AT_ONCE = frozenset(("-h", "--help", "--print_config"))
+"""Options with which a command shows something at once, and does nothing."""
+LONGEST = 80
+"""Signs of a command line that are repeated before it is run."""
 DEBUG = "--debug"
 """The option of every command that shows the traceback of an error of bertflow itself."""
 _WHOLE, _MEMORY = "Is it whole, and is there room on the disk?", "Ask for less at a time, or take a larger machine."
@@ -77,19 +81,40 @@ RANKS = ("RANK", "LOCAL_RANK", "SLURM_PROCID")
 """Where launchers write which process this is; the first that is set counts, as in Lightning."""
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run ``bertflow``; returns the exit code."""
-    argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv or argv[0] in ("-h", "--help"):
+def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
+    """Run ``bertflow``; returns the exit code.
+
+    Args:
+        argv: The words of a command line. By default those of this process, which then is never silent: a line on
+            stderr says at once what will be done, before anything slow is loaded, and others that it goes on.
+        script: The command, for a script that is one command.
+    """
+    words = [*([script] if script else []), *(sys.argv[1:] if argv is None else argv)]
+    if not words or words[0] in ("-h", "--help"):
         return run(lambda _: print(_help()) or 0, [])
-    if argv[0] == "--version":
+    if words[0] == "--version":
         from bertflow import __version__
 
         return run(lambda _: print(f"bertflow {__version__}") or 0, [])
-    if argv[0] not in COMMANDS:
-        print(f"error: Unknown command {argv[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
+    if words[0] not in COMMANDS:
+        print(f"error: Unknown command {words[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    return run(load(argv[0]), argv[1:])
+    said = argv is None and is_first_process() and not SHOWN_AT_ONCE.intersection(words)
+    return run(lambda rest: load(words[0])(rest), words[1:], announced(words) if said else "")
+
+
+def announced(words: Sequence[str]) -> str:
+    """What a command line will do, in one line: its command, what was given by place, and what that command is for.
+
+    The address of a database is cut off where it may hold a password.
+    """
+    import shlex
+    import textwrap
+
+    named = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
+    placed = (f"{word.partition('://')[0]}://..." if "://" in word else word for word in words[:named])
+    line = textwrap.shorten(shlex.join(placed), LONGEST, placeholder=" ...")
+    return _printable(f"bertflow {line}: {COMMANDS[words[0]]}")
 
 
 def load(name: str) -> Callable[[list[str]], int]:
@@ -98,24 +123,32 @@ def load(name: str) -> Callable[[list[str]], int]:
     return command
 
 
-def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) -> int:
+def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, announcement: str = "") -> int:
     """Run one command; whatever goes wrong becomes one line and an exit code.
 
     ``--debug``, or ``BERTFLOW_DEBUG=1`` in the environment, prints the traceback of an error of bertflow itself.
+
+    Args:
+        command: Takes the words, returns the exit code.
+        argv: The words; those of this process by default.
+        announcement: A line on stderr before the command; there are others then wherever it is silent for long.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
     if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
         return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
     warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
     try:
-        with stopped_by_sigterm(), notes_on_stderr():
+        with stopped_by_sigterm(), notes_on_stderr(), ExitStack() as stack:
+            if announcement and sys.stderr:
+                print(announcement, file=sys.stderr, flush=True)
+                stack.enter_context(never_silent(" ".join(announcement.split()[:2]).rstrip(":")))
             code = command([word for word in argv if word != DEBUG])
         if sys.stdout:  # none where a process is started without one
             sys.stdout.flush()  # a closed pipe shows here, not when the interpreter ends
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read the output has what they wanted
+    except BrokenPipeError:  # the reader of the output has what it wanted
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except BertflowError as error:
@@ -133,9 +166,13 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None) 
 
 
 def _failed(message: str, code: int) -> int:
-    line = "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in " ".join(message.split()))
-    print(f"error: {line}", file=sys.stderr)
+    print(f"error: {_printable(message)}", file=sys.stderr)
     return code
+
+
+def _printable(message: str) -> str:
+    """A message in one line, without what would move the cursor of a terminal."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in " ".join(message.split()))
 
 
 def _of_the_system(error: OSError) -> str:

@@ -34,7 +34,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
 )
 
 from bertflow.cli import DEBUG, is_first_process, print_result
-from bertflow.cli.spelling import PRINT, HelpFormatter, Spelling, command_line_type, members, plain
+from bertflow.cli.spelling import METAVARS, PRINT, HelpFormatter, Spelling, command_line_type, members, plain
 from bertflow.data.skipping import skip_bad
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import require_place, write_json
@@ -43,13 +43,6 @@ from bertflow.registry import flat_options
 
 CONFIG, OUTPUT, JSON, SKIP = "config", "output", "json", "skip_bad"
 """Options that are not the function's."""
-METAVARS: Mapping[str, Sequence[str]] = {
-    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "skip_bad", "vectors"),
-    "DIR": ("data_dir", "output", "save", "store"),
-    "TEXT": ("domain",),
-    "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
-}
-"""What stands for the value of a parameter in the help of every command."""
 UNREPEATED = (OUTPUT, "resume", SKIP)
 """Options of a training that belong to this call and not to its repetition."""
 FILLED: Mapping[str, Callable[[], Any]] = {
@@ -147,6 +140,10 @@ class Command:
             write_json(output / "run.json", facts)
         if skip:
             print(f"skipped {len(skipped):,} rows, listed in {skip}", file=sys.stderr if as_json else sys.stdout)
+        if not as_json:
+            from bertflow.cli.then import next_lines  # not for --help
+
+            print(next_lines(self.name, self.function, {OUTPUT: output, **arguments}, result), end="")
         if result.missed():
             raise ThresholdMissedError(result.missed())
         return int(getattr(result, "exit_code", 0))

@@ -35,6 +35,13 @@ from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
 
 PRINT = "print_config"
+METAVARS: Mapping[str, Sequence[str]] = {
+    "FILE": ("answers", "binary", "fit_on", "frequencies", "labels", "results", "retrieval", "skip_bad", "vectors"),
+    "DIR": ("data_dir", "output", "save", "store"),
+    "TEXT": ("domain",),
+    "LIST": ("candidates", "columns", "compare", "layers", "tokens"),
+}
+"""What stands for the value of a parameter in the help of every command."""
 ORDER = (bool, int, float)
 """Tried first, in this order; a Path and a str, which take anything, come last."""
 PYTHON_ONLY = (collections.abc.Sequence, collections.abc.Mapping)

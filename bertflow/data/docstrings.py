@@ -30,6 +30,7 @@ import numpy as np
 from bertflow.data.corpus import sentence_spans
 from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.errors import DataError
+from bertflow.progress import working
 from bertflow.text_keys import text_key
 
 logger = logging.getLogger(__name__)
@@ -148,6 +149,7 @@ def _draw(generator: np.random.Generator, n: int, wanted: int, noun: str) -> lis
 
 
 @cache
+@working("reading the docstrings of installed packages")
 def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
     """The prose paragraphs of every docstring that has any, of some files or of all; read once a process."""
     prose: list[tuple[str, ...]] = []

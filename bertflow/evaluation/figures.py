@@ -163,7 +163,8 @@ class Meter:
         """Values (readings, k, rows) for each row of ``weights`` (rows, n)."""
         by_group = np.empty((len(self._scores), len(self.task.similarities), len(weights)))
         for group, (members, gold, systems) in enumerate(self._scores):
-            by_group[group] = weighted_correlations(gold, systems, weights.take(members, axis=1))
+            taken = weights if len(self._scores) == 1 else weights.take(members, axis=1)  # one group holds all pairs
+            by_group[group] = weighted_correlations(gold, systems, taken)
         return np.einsum("ag,gkr->akr", self._mix, by_group)
 
     def influence(self) -> Float64:
@@ -299,7 +300,8 @@ def random_pair_cosines(x: NDArray[np.floating], rng: np.random.Generator, pairs
     first = rng.integers(0, len(x), pairs)
     second = (first + rng.integers(1, len(x), pairs)) % len(x)
     units = unit_rows(x)  # each row is in many pairs
-    return unit_cosines(units[first], units[second])
+    blocks = (slice(start, start + BLOCK) for start in range(0, pairs, BLOCK))
+    return np.concatenate([unit_cosines(units[first[rows]], units[second[rows]]) for rows in blocks])
 
 
 def mean_figure(task: str, metric: str, by_query: Float64, resamples: int, seed: int) -> Figure:

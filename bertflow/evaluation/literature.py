@@ -29,7 +29,7 @@ class Published:
         aggregation: ``all`` or ``wmean``, of STS12-16; STS-B and SICK-R are the same under both.
         source: Paper and table.
         scores: By task, all of ``sts7``.
-        pooling: A spelling; empty where it is no row of ours, or was not told.
+        pooling: A spelling; empty where it is not among our rows, or not given.
         max_length: In tokens; None where no sentence was cut, or it was not told.
         similarity: As the table calls it.
     """

@@ -46,6 +46,7 @@ from bertflow.evaluation.systems import checked_sides, row_numbers
 from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verification, Verified
 from bertflow.moments import Moments
 from bertflow.opening import LoadOptions, load
+from bertflow.progress import bar, working
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import hash_texts, seen_share
@@ -139,9 +140,11 @@ def embed_poolings(
             return np.fromfile(files[spelling], dtype=np.float32).reshape(-1, widths[spelling])
 
         blocks = int(encoder.describe()["blocks"])
-        for spelling in poolings:
-            row, x = parse_pooling(spelling), read(spelling)
-            yield Candidate(spelling, row.tokens, row.resolve(blocks), x.shape[1]), x
+        with bar(len(poolings), "scoring", progress, "poolings") as advance:
+            for spelling in poolings:
+                row, x = parse_pooling(spelling), read(spelling)
+                yield Candidate(spelling, row.tokens, row.resolve(blocks), x.shape[1]), x
+                advance(1)
         means = [str(Pooling((layer,))) for layer in range(blocks + 1)]
         if set(means) <= set(poolings):
             scaled = (x / np.float32(np.sqrt(np.square(x, dtype=np.float64).sum(1).mean())) for x in map(read, means))
@@ -237,6 +240,7 @@ def _figures(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -
     return {figure.aggregation: figure for figure in figures if figure.metric == METRIC and not figure.subset}
 
 
+@working("computing the published figures")
 def verify(
     open_encoder: Callable[[int], TransformerEncoder],
     sets: Mapping[str, Pairs],

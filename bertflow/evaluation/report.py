@@ -47,6 +47,7 @@ from bertflow.evaluation.seeds import SeveralSeeds
 from bertflow.evaluation.significance import Difference, Figure, differences
 from bertflow.evaluation.systems import encode_sets
 from bertflow.files import write_text
+from bertflow.progress import working
 from bertflow.results import AbstractResult
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
@@ -220,6 +221,7 @@ def _list(lines: list[str]) -> str:
     return "".join(f"* {line}\n" for line in lines)
 
 
+@working("scoring")
 def score_sets(
     systems: Mapping[str, SentenceEncoder],
     sets: Iterable[Pairs],

@@ -34,6 +34,8 @@ Members = NDArray[np.intp]
 Counts = NDArray[np.int64]
 BLOCK = 25
 """Resamples at a time: enough to be vectorised, few enough to stay in the processor's cache."""
+AT_A_TIME = 2**17
+"""Pairs that are drawn at a time, which stay in the cache as well; the numbers that are drawn are the same."""
 UNIT = 2**36
 """A weight of 1 by sentence, as whole numbers, which add up faster: so fine that no digit of a figure changes (1e-12),
 and few enough bits that the sum over 50 million pairs fits."""
@@ -56,8 +58,10 @@ def pair_weights(groups: Sequence[Members], resamples: int, rng: np.random.Gener
         weights = np.zeros((rows, n), dtype=np.int64)
         for members in groups:
             size = len(members)
-            drawn = rng.integers(0, size, (rows, size)) + size * np.arange(rows)[:, None]
-            weights[:, members] = np.bincount(drawn.ravel(), minlength=rows * size).reshape(rows, size)
+            step = max(1, AT_A_TIME // max(1, size))
+            for some in (weights[at : at + step] for at in range(0, rows, step)):
+                drawn = rng.integers(0, size, (len(some), size)) + size * np.arange(len(some))[:, None]
+                some[:, members] = np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape)
         yield weights
 
 

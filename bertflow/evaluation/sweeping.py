@@ -23,7 +23,7 @@ from bertflow.errors import MissingExtraError, UsageError, require_seed
 from bertflow.evaluation.rows import number, setting, task_title
 from bertflow.files import require_files, write_text
 from bertflow.opening import LoadOptions, require_openable, require_transformer
-from bertflow.progress import peak_memory
+from bertflow.progress import peak_memory, working
 from bertflow.results import AbstractResult
 from bertflow.tables import Table, to_csv
 
@@ -146,6 +146,7 @@ class AbstractSweep(AbstractResult):
         records = [row.as_dict() for row in self.rows]
         return to_csv(list(records[0]), [list(record.values()) for record in records])
 
+    @working("drawing")
     def save(self, folder: str | Path) -> Path:
         """Write sweep.json, sweep.md, sweep.csv and, where matplotlib is installed, sweep.png."""
         folder = super().save(folder)

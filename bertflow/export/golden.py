@@ -9,7 +9,7 @@ Each explanation is tried. The one that leaves the smallest distance is named, i
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
@@ -69,7 +69,7 @@ class Golden:
 
     def write(self, folder: Path) -> None:
         """Write ``golden.json`` into a folder."""
-        write_record(folder / GOLDEN, asdict(self))
+        write_record(folder / GOLDEN, vars(self))
 
     @classmethod
     def read(cls, path: str | Path) -> "Golden":

@@ -37,6 +37,7 @@ from bertflow.export.onnx_encoder import read_export, write_onnx
 from bertflow.export.parts import Parts, make_golden
 from bertflow.export.st_folder import OURS, write_sentence_transformer
 from bertflow.files import atomic_folder, require_replaceable
+from bertflow.progress import working
 from bertflow.records import EXPORT, read_record, write_export_record
 from bertflow.registry import lookup
 
@@ -56,6 +57,7 @@ require_earlier = partial(require_replaceable, sign=EXPORT, what="an earlier exp
 """Refuses a folder that an export would replace, unless it is one."""
 
 
+@working("writing and checking the export")
 def write_export(
     system: SentenceEncoder,
     folder: Path,

@@ -136,8 +136,8 @@ class InBatchNegatives(AbstractObjective):
 class SimCSE(InBatchNegatives):
     """Each sentence must find itself, embedded again under other dropout, among the sentences of the step.
 
-    Both embeddings go through a head, tanh of a linear map, which is no part of the encoder that is written: scores are
-    better without it.
+    Both embeddings go through a head, tanh of a linear map, which is not part of the encoder that is written: scores
+    are better without it.
 
     Source: Gao et al. 2021, arXiv:2104.08821, section 3; princeton-nlp/SimCSE@49fa580, which has no head where tokens
     are averaged, and lets a sentence that comes twice in a step be a wrong answer to itself.

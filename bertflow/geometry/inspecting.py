@@ -39,6 +39,7 @@ from bertflow.geometry.report import (
     next_command,
 )
 from bertflow.moments import Float64
+from bertflow.progress import working
 from bertflow.text_keys import seen_share
 from bertflow.training.rows import Embeddings, seeded_order, take
 from bertflow.words.encoder import read_static_words
@@ -157,6 +158,7 @@ SECTIONS: Mapping[str, Callable[[Material], GeometrySection]] = {
 """What makes each section, by title, in the order of the report."""
 
 
+@working("drawing the report")
 def make_report(
     heading: str, material: Material, facts: Mapping[str, str] | None = None, verdict: str = "", then: str = ""
 ) -> GeometryReport:

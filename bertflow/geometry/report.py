@@ -108,7 +108,7 @@ class GeometryReport(AbstractResult):
     page: Path | None = None
 
     def parts(self) -> Iterator[Table | str]:
-        """The verdict, the table of measures, what is missing, and what to do next."""
+        """The verdict, the table of measures, and what is missing."""
         if self.card is not None:
             yield self.card.verdict
         summary = self.sections.get(SUMMARY)
@@ -117,8 +117,6 @@ class GeometryReport(AbstractResult):
         yield from (f"left out: {title}: {reason}" for title, reason in self.left_out.items())
         if self.page is not None:
             yield f"report  {self.page}"
-        if self.card is not None and self.card.then:
-            yield f"next    {self.card.then}"
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the pictures, ready for JSON."""

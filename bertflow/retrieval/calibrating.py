@@ -23,11 +23,11 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Float64, Moments
+from bertflow.progress import working
+from bertflow.retrieval.ranking import ROWS
 from bertflow.retrieval.storage import Storage
 from bertflow.text_keys import hash_texts
 
-ROWS = 8192
-"""Embeddings in memory at a time."""
 LEAST = 3
 """Texts a direction. With twice the width whitening did not always find more than raw embeddings, with three times it
 did; with as many texts as directions it finds next to nothing (benchmarks/fit_on_indexed.md)."""
@@ -91,6 +91,7 @@ def count_texts(encoder: SentenceEncoder, texts: Sequence[str]) -> NDArray[np.in
     return None
 
 
+@working("fitting the calibrator")
 def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> CalibratedEncoder:
     """The encoder with a calibrator that is fitted on all distinct texts of an index, each once.
 

@@ -26,10 +26,10 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file
+from bertflow.progress import working
 from bertflow.retrieval.calibrating import (
     CALIBRATOR,
     COUNTS,
-    ROWS,
     count_texts,
     files_of,
     fit_own,
@@ -38,7 +38,7 @@ from bertflow.retrieval.calibrating import (
     with_another,
     with_own,
 )
-from bertflow.retrieval.ranking import ExactSearch, Hit, Phrases, Search, rank, require_questions
+from bertflow.retrieval.ranking import ROWS, ExactSearch, Hit, Phrases, Search, rank, require_questions
 from bertflow.retrieval.storage import Phrase, Storage, require_new_index
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import text_key
@@ -307,7 +307,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             first = int(np.argmin(lengths))
             text = next(text for text, row, _ in chain(phrases.values(), *own.values()) if row == first)
             raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
-        with self._storage.transaction():
+        with working("writing the index"), self._storage.transaction():
             self._require_same_calibrator()
             if replace:
                 self._storage.delete(names)
@@ -329,7 +329,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         return x, chunks
 
     def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
-        with self._storage.transaction():
+        with working("calibrating the index"), self._storage.transaction():
             self._storage.keep(CALIBRATOR, own or {})
             numbers = self._storage.numbers().tolist()
             for start in range(0, len(numbers), ROWS):

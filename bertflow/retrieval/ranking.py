@@ -19,6 +19,8 @@ from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.storage import Storage
 from bertflow.similarity import unit_rows
 
+ROWS = 8192
+"""Embeddings that are read at a time."""
 CELLS = 2**25
 """Scores computed at a time: 128 MB."""
 ROUNDING = 4 * float(np.finfo(np.float32).eps)
@@ -55,7 +57,12 @@ class Phrases:
         rows = list(storage.owners())
         numbers, owners = zip(*rows, strict=True) if rows else ((), ())
         names, starts = np.unique(np.array(owners, dtype=object), return_index=True)
-        unit = unit_rows(storage.vectors(numbers, raw)).astype(dtype) if numbers else np.empty((0, 0), dtype)
+        unit = np.empty((0, 0), dtype)
+        for start in range(0, len(numbers), ROWS):
+            block = unit_rows(storage.vectors(numbers[start : start + ROWS], raw))
+            if not start:
+                unit = np.empty((len(numbers), block.shape[1]), dtype)
+            unit[start : start + ROWS] = block
         return cls(np.array(numbers, dtype=np.int64), starts, tuple(names), unit)
 
     def scores(self, questions: Floats) -> Iterator[tuple[slice, Floats, Floats]]:

@@ -230,7 +230,7 @@ class Storage:
         """The files of a kind.
 
         Raises:
-            DataError: If a name is no name of a file, or the file is damaged.
+            DataError: If a name is not a valid file name, or the file is damaged.
         """
         if not list(self._rows((str,), "SELECT name FROM sqlite_master WHERE name = 'kept'")):
             return {}

@@ -7,15 +7,16 @@ Half of the pairs choose which system is saved; the other half are shown.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bertflow.errors import require_between, require_seed
 from bertflow.files import require_place, write_text
+from bertflow.progress import bar, working
 from bertflow.results import AbstractResult
-from bertflow.tables import Section, Table
+from bertflow.tables import Section, Table, write_rows
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
@@ -40,6 +41,13 @@ LOOKED_AT = ("raw", "whitening", "flow")
 """Systems whose geometry is shown."""
 SHOWN = 3
 """Queries that are shown with their nearest text."""
+EVERYDAY = (
+    ("How do I reset my password?", "I forgot my login and cannot get in."),
+    ("The train was late again this morning.", "My train did not arrive on time today."),
+    ("The soup needs a little more salt.", "He plays the guitar in a band."),
+    ("The shop closes at eight.", "Our neighbors have a new dog."),
+)
+"""Pairs that are shown beside the docstrings: two that belong together, then two that do not."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -50,6 +58,7 @@ class Demo(AbstractResult):
         folder: What was written: the best system in encoder/, report.md, results.json, and the geometry in pictures.
         report: The figures, on pairs that chose nothing.
         chosen: The system that was saved.
+        cosines: Of the everyday pairs, by the raw system and by the chosen one.
         neighbors: Some queries with the nearest text of two systems.
         seconds: Duration.
     """
@@ -57,14 +66,31 @@ class Demo(AbstractResult):
     folder: Path
     report: "Report"
     chosen: str
+    cosines: "Mapping[str, Sequence[float]]"
     neighbors: str
     seconds: float
 
+    @property
+    def everyday(self) -> Path:
+        """The file of everyday pairs."""
+        return self.folder / "everyday.tsv"
+
     def parts(self) -> Iterator[Table | Section | str]:
-        """The figures, what they say, examples, and what to do next."""
+        """The result at a glance, everyday sentences, all figures and what they say, examples, and what was written."""
         hits = {name: 100 * self.report.value(name, "docstrings", metric="hit@1") for name in SYSTEMS}
         cosine = {name: self.report.value(name, "docstrings", metric="random_median_cosine") for name in SYSTEMS}
         whitened = hits["last layer + whitening"]
+        yield (
+            f"\nTwo texts that have nothing to do with each other had a cosine of {cosine['raw']:.2f}, now "
+            f"{cosine[self.chosen]:.2f}; a summary finds its paragraph {hits[self.chosen]:.0f} times in a hundred, not "
+            f"{hits['raw']:.0f} times."
+        )
+        rows = (("before", "raw"), ("after", self.chosen))
+        lines = tuple((when, name, f"{cosine[name]:.2f}", f"{hits[name]:.1f}") for when, name in rows)
+        yield Table(("", "system", "cosine of unrelated texts", "right paragraph first, %"), lines)
+        pairs = zip(EVERYDAY, *self.cosines.values(), strict=True)
+        everyday = tuple((" / ".join(pair), f"{before:.2f}", f"{after:.2f}") for pair, before, after in pairs)
+        yield Table(("cosines of everyday sentences", "before", "after"), everyday)
         yield (
             f"\nInner layers of a tuned MiniLM, {RAW}, stand in for a raw BERT. Does a docstring's summary line "
             "find the paragraph that follows it?"
@@ -83,9 +109,9 @@ class Demo(AbstractResult):
         yield self.neighbors
         yield (
             f"\nSaved: {self.folder / 'encoder'} ({self.chosen}, best hit@1 on the pairs to choose by) and "
-            f"{self.folder / 'report.md'}, after {self.seconds:.0f} s. Your own encoder and text:\n\n"
-            "  bertflow fix YOUR_MODEL YOUR_TEXT.txt\n\n"
-            f"Geometry before and after, in pictures: {self.folder / 'geometry' / 'report.html'}"
+            f"{self.folder / 'report.md'}, after {self.seconds:.0f} s.\n"
+            f"Geometry before and after, in pictures: {self.folder / 'geometry' / 'report.html'}\n"
+            "Your own encoder and text: bertflow fix YOUR_MODEL YOUR_TEXT.txt"
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -103,6 +129,7 @@ def demo(
     seed: int = 0,
     output: str | Path = "runs/demo",
     open_report: bool = False,
+    progress: bool | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Demo:
     """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
@@ -113,12 +140,18 @@ def demo(
         seed: Random seed for the sample of docstrings.
         output: Folder to write.
         open_report: Open the report, geometry/report.html, in the browser.
+        progress: Whether to show progress bars (default: in a terminal or a notebook).
         say: Called with each line that is worth reading before the results are there.
     """
     require_between(2, sentences=sentences)
     require_between(SHOWN, pairs=pairs)
     require_seed(seed)
     require_place(output, folder=True)
+    say = say or (lambda line: None)
+    say(
+        f"Reads {sentences + 4 * pairs:,} texts, embeds them, fits and scores {len(SYSTEMS)} systems, draws a report: "
+        "a few minutes on two cores, less with smaller --sentences and --pairs."
+    )
     from functools import partial
 
     from bertflow.calibrated import CalibratedEncoder
@@ -136,18 +169,26 @@ def demo(
     begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()
     text, found = docstring_corpus(2 * pairs, sentences, seed)
     choosing, reported = (found.taken(range(start, len(found), 2)) for start in (0, 1))
-    (say or (lambda line: None))(
+    say(
         f"Text: {len(text):,} sentences to fit on, {len(reported):,} pairs to score and as many to choose by, from the "
         f"{found.source}. Nothing that is scored is in the text to fit on."
     )
     open_pooled = partial(TransformerEncoder, model, max_length=MAX_LENGTH)
     shared = SharedPass(open_pooled(pooling=SYSTEMS["raw"][0]))  # each text goes through the transformer once
     encoders = {pooling: shared.pooled(pooling, text) for pooling, _ in SYSTEMS.values()}
+    encoders[RAW].encode([*text, *found.sentences], progress=progress)
     systems: dict[str, SentenceEncoder] = {}
-    for name, (pooling, spelled) in SYSTEMS.items():
-        raw = encoders[pooling]
-        systems[name] = CalibratedEncoder.fit(raw, parse_calibrator(spelled), text) if spelled else raw
-    report, judged = evaluate_retrieval(systems, reported), evaluate_retrieval(systems, choosing)
+    with bar(len(SYSTEMS), "fitting", progress, "systems") as advance:
+        for name, (pooling, spelled) in SYSTEMS.items():
+            raw = encoders[pooling]
+            with working(f"fitting {name}"):
+                systems[name] = CalibratedEncoder.fit(raw, parse_calibrator(spelled), text) if spelled else raw
+            advance(1)
+    with bar(2, "scoring", progress, "sets of pairs") as advance:
+        report = evaluate_retrieval(systems, reported)
+        advance(1)
+        judged = evaluate_retrieval(systems, choosing)
+        advance(1)
     candidates = [name for name, (pooling, spelled) in SYSTEMS.items() if spelled and pooling != LAST]
     chosen = max(candidates, key=lambda name: judged.value(name, "docstrings", metric="hit@1"))
     calibrator = systems[chosen].calibrator
@@ -163,11 +204,24 @@ def demo(
     write_text(folder / "results.json", report.to_json())
     shown = {name: systems[name] for name in LOOKED_AT}
     then = next_command(folder / "encoder", None, True, {})
-    page = write_report(folder / "geometry", "Geometry of the demo", shown, text, choosing, {"model": model}, then=then)
+    title, facts = "Geometry of the demo", {"model": model}
+    page = write_report(folder / "geometry", title, shown, text, choosing, facts, then=then)
     if open_report:
         show_page(page)
-    neighbors = nearest_texts({name: systems[name] for name in ("raw", chosen)}, reported)
-    return Demo(folder, report, chosen, neighbors, time.perf_counter() - begin)
+    compared = {name: systems[name] for name in ("raw", chosen)}
+    cosines, neighbors = everyday_cosines(compared), nearest_texts(compared, reported)
+    made = Demo(folder, report, chosen, cosines, neighbors, time.perf_counter() - begin)
+    write_rows(made.everyday, ("sentence1", "sentence2"), EVERYDAY)
+    return made
+
+
+def everyday_cosines(systems: "Mapping[str, SentenceEncoder]") -> dict[str, list[float]]:
+    """The cosines of the everyday pairs in each system."""
+    from bertflow.similarity import SIMILARITIES
+
+    first, second = zip(*EVERYDAY, strict=True)
+    cosine = SIMILARITIES["cosine"]
+    return {name: cosine.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
 
 
 def nearest_texts(systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs") -> str:

@@ -21,7 +21,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import map_digest
 from bertflow.errors import DataError, UsageError
 from bertflow.export import export_encoder
-from bertflow.progress import Advance, bar, place
+from bertflow.progress import Advance, bar, place, working
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Switch
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER, RECORD
@@ -220,6 +220,7 @@ class Job:
             advance(_noted(self._done(number)).rows)
         return True
 
+    @working("building the index, and verifying the new collection")
     def finish(self, fitted: AbstractCalibrator) -> None:
         """Build the index, and verify the target, unless that was done.
 

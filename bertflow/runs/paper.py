@@ -140,12 +140,12 @@ class PaperPlan(AbstractResult):
     done: tuple[int, ...]
 
     def parts(self) -> Iterator[Table | str]:
-        """A line each, and what to do next."""
+        """A line each, and how the others are made."""
         rows = ((str(line.number), line.system, "done" if line.number in self.done else "-") for line in self.lines)
         yield Table(("line", "system", "state"), tuple(rows))
         yield f"{len(self.done)} of {len(self.lines)} lines are done."
-        rest = "--line K makes one of the others, " if len(self.done) < len(self.lines) else ""
-        yield f"\nnext: {rest}the same command without --line and --list makes what is missing and the tables"
+        if len(self.done) < len(self.lines):
+            yield "--line K makes one of the others; without --line and --list all of them are made, and the tables."
 
 
 def paper_tables(

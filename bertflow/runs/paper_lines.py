@@ -117,7 +117,7 @@ def paper_lines(models: Sequence[str], nli_models: Sequence[str], seeds: int, wi
         with_nli: Whether there is NLI text.
 
     Raises:
-        UsageError: If two encoders have one name, or one is no transformer.
+        UsageError: If two encoders have one name, or one is not a transformer.
     """
     names = [Path(model).name for model in (*models, *nli_models)]
     if twice := next((name for name in names if names.count(name) > 1), None):

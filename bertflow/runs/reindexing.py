@@ -61,7 +61,7 @@ class Reindexed(AbstractResult):
     seconds: float
 
     def parts(self) -> Iterator[str]:
-        """The target, how sure it is, and what to do next."""
+        """The target, how sure it is, and how to switch to it."""
         facts, kept = self.facts, f", {self.kept:,} of them there already" if self.kept else ""
         out = f", {self.left_out:,} left out" if self.left_out else ""
         yield f"calibrated  {self.target}: {facts.n:,} rows{kept}{out}, {self.dim_in} -> {facts.dim}"
@@ -78,7 +78,6 @@ class Reindexed(AbstractResult):
         yield from (f"  {line}" for line in self.switch.forward)
         yield "back:"
         yield from (f"  {line}" for line in self.switch.back)
-        yield f'\nnext: bertflow search ask {self.folder} "your question"'
 
     def as_dict(self) -> dict[str, Any]:
         """The same, without the function that does the switch."""

@@ -67,7 +67,7 @@ class FlowRun(Run):
         return read_record(self.folder / "report" / "fit.json", FitRecord, "report on a fit")
 
     def parts(self) -> Iterator[str]:
-        """How well the flow fits, where the results are, and what to do next."""
+        """How well the flow fits, and where the results are."""
         if self.note:
             yield self.note
             return
@@ -78,7 +78,6 @@ class FlowRun(Run):
             return
         if (report := self.folder / "report" / "report.html").exists():
             yield f"report    {report}"
-        yield f"\nnext: python evaluate.py {self.folder} --compare raw,center,whitening --tasks sts7 --data_dir DIR"
 
     def to_markdown(self) -> str:
         """The report on the fit."""
@@ -105,7 +104,7 @@ class EncoderRun(Run):
         return self.facts.get("fit", {})
 
     def parts(self) -> Iterator[str]:
-        """How the training went, where the encoder is, and what to do next."""
+        """How the training went, and where the encoder is."""
         if self.note:
             yield self.note
             return
@@ -118,8 +117,6 @@ class EncoderRun(Run):
         held_out = f"; held out: {', '.join(judged)}" if judged else ""
         yield f"\n{steps:,} steps in {self.record['seconds']:.0f} s{held_out}"
         yield f"encoder   {self.folder / 'encoder'}"
-        then = f"train.py --encoder.model {self.folder / 'encoder'} --data.sentences FILE"
-        yield f"\nnext: python {f'evaluate.py {self.folder} --compare raw,whitening' if self.joint else then}"
 
 
 def train(

@@ -44,7 +44,7 @@ class Embedded(AbstractResult):
     seconds: float | None
 
     def parts(self) -> Iterable[str]:
-        """The store, its text and its encoder, and what to do next."""
+        """The store, its text and its encoder."""
         store = self.store
         if self.seconds is None:
             yield f"{store.folder}: whole, {store.describe_rows()}"
@@ -54,7 +54,6 @@ class Embedded(AbstractResult):
         chunks = f", chunks {store.recipe['chunks']}" if "chunks" in store.recipe else ""
         yield f"encoder   {store.recipe.get('encoder')}, {store.recipe.get('pooling')}{chunks}"
         yield f"took      {self.seconds:.1f} s"
-        yield f"\nnext: bertflow fit --store {store.folder} --calibrator whitening --output calibrator"
 
     def as_dict(self) -> dict[str, Any]:
         """The recipe and the sizes."""
@@ -84,14 +83,12 @@ class Fitted(AbstractResult):
     seconds: float
 
     def parts(self) -> Iterable[str]:
-        """The calibrator, what it was fitted on, and what to do next."""
-        n, given = self.calibrator.moments_.n, "store" if self.known else "vectors"
+        """The calibrator, and what it was fitted on."""
+        n = self.calibrator.moments_.n
         known = f"text and encoder of {self.source}" if self.known else "plain vectors: text and encoder unknown"
         yield f"calibrator  {self.output}: {self.spelling}, {self.calibrator.dim_in} -> {self.calibrator.dim_out}"
         yield f"fitted on   {n:,} rows{' of unit length' if self.calibrator.moments_.unit else ''}, {known}"
         yield f"took        {self.seconds:.1f} s, {n / self.seconds:,.0f} rows a second"
-        options = f"--calibrator {self.output} --{given} {self.source} --output calibrated.npy"
-        yield f"\nnext: bertflow transform {options}"
 
     def as_dict(self) -> dict[str, Any]:
         """The calibrator's sizes and facts."""

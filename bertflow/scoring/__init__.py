@@ -31,7 +31,7 @@ logger = logging.getLogger("bertflow")
 SHOWN = 20
 """Pairs that are shown; a file gets all of them."""
 MOST = 0.5
-"""Share of the labelled pairs that are no matches from which a threshold that they pass is useless for such pairs."""
+"""Share of the labelled pairs that do not match from which a threshold that they pass is useless for such pairs."""
 WIDTH = 40
 """Characters of a text that are shown."""
 Row = tuple[str | float, ...]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from bertflow.errors import UsageError
 from bertflow.export.client import PATH
+from bertflow.progress import working
 from bertflow.serve.protocol import Limits, Served, key_digest
 
 BACKLOG = 128
@@ -100,7 +101,7 @@ def serve_encoder(
         name = name or (Path(model).resolve().name if Path(model).exists() else model)
         served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key)
         listener.listen(BACKLOG)
-        with EmbeddingServer(served, opened) as server, _stopping(server.stop):
+        with EmbeddingServer(served, opened) as server, _stopping(server.stop), working(""):  # waiting is not work
             shown = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
             at = f"http://{shown}:{listener.getsockname()[1]}"
             say(f"{name} is served at {at}{PATH}. A page to try it: {at}/  Ctrl-C stops it.")

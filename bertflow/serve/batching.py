@@ -32,7 +32,7 @@ class _Job:
     Attributes:
         role: What its texts are.
         texts: Its texts.
-        answer: Where the answer goes; done as soon as nobody waits for it any more.
+        answer: Where the answer goes; done as soon as the client no longer waits for it.
         size: How large it is; None before it was tokenized.
     """
 

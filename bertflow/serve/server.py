@@ -210,7 +210,7 @@ async def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         error = RequestError(f"{request.method} {request.url.path}: {error.detail}.", status=error.status_code)
     elif isinstance(error, ClientDisconnect):
-        error = RequestError("The client went away.", status=499)  # nobody reads it
+        error = RequestError("The client went away.", status=499)  # it is not read
     elif isinstance(error, BertflowError):
         error = RequestError(str(error), "input")
     assert isinstance(error, RequestError)

@@ -5,8 +5,8 @@
 
 A process takes the lock of the shard that it computes, and no other process touches that shard until the lock is given
 back. The kernel gives back the locks of a process that ends, however it ends: ``kill -9`` leaves nothing behind but an
-empty file that nobody holds. The locks hold between machines where their file system carries locks (NFS, GPFS, Lustre
-mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
+empty file that no process holds. The locks hold between machines where their file system carries locks (NFS, GPFS,
+Lustre mounted with ``flock``). Where it does not, they are refused instead of being replaced by something weaker.
 """
 
 import logging
@@ -291,12 +291,12 @@ def fill(folder: Path, blocks: Blocks, advance: Advance) -> None:
 
 @contextmanager
 def locked(path: Path, why: str = "") -> Iterator[bool]:
-    """Hold a lock in a block, as the file ``path``, which is deleted while nobody else can hold it.
+    """Hold a lock in a block, as the file ``path``, which is deleted while no other process can hold it.
 
     Args:
         path: The file; its folder is made if it is missing.
-        why: Waits until nobody else holds the lock; this is logged once as what another process does. Empty: does not
-            wait.
+        why: Waits until no other process holds the lock; this is logged once as what another process does. Empty: does
+            not wait.
 
     Yields:
         Whether the lock is held; False only without ``why``.

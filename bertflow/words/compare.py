@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.files import write_text
+from bertflow.progress import working
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import MISSING, Section, Table
@@ -189,6 +190,7 @@ class StudyResult(AbstractResult):
                     f"{there:.3f} against {here:.3f} at {pooling}."
                 )
 
+    @working("drawing")
     def save(self, folder: str | Path, kind: str = "png") -> Path:
         """Write ``words.json`` and the heatmaps; needs matplotlib.
 

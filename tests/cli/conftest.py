@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def own_docstrings(monkeypatch):
     """Docstrings of this package alone: the standard library's take seconds to read."""
     source = docstrings.Path(docstrings.__file__).parents[1]
     monkeypatch.setattr(docstrings, "_source_files", lambda: sorted(source.rglob("*.py")))
+    monkeypatch.setattr(docstrings, "_read_prose", cache(docstrings._read_prose.__wrapped__))  # kept for these alone
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
     assert ScoreCalibrator.load(tmp_path / "encoder", saved).n_ > 200
     (card,) = [json.loads((tmp_path / "geometry" / "report.json").read_text())["card"]]
     assert card["next"] == f"bertflow serve {tmp_path / 'encoder'}"
-    assert list(card["numbers"]["directions in use"]) == ["raw", "whitening", "flow", "wanted"]
+    assert set(card["numbers"]["directions in use"]) == {"raw", "whitening", "flow", "wanted"}
 
 
 def test_the_raw_system_is_what_other_commands_calibrate_by_default():

@@ -253,9 +253,12 @@ def umask(request):
 
 
 @pytest.mark.parametrize("command", marked([(name,) for name in WRITERS], lambda name: name not in (*QUICK, "sweep")))
-def test_what_is_written_has_the_mode_of_the_umask(command, umask, place):
+def test_what_is_written_has_the_mode_of_the_umask_and_ends_with_what_to_do_next(command, umask, place, capsys):
     shutil.rmtree(place / "out")
     assert main(words(LINES[command])) == 0
+    _, _, then = capsys.readouterr().out.rpartition("\nnext: ")
+    assert all(line.strip().startswith("bertflow ") for line in then.splitlines())
+    assert then.endswith("\n"), "it is the last thing that is printed"
     written = [place / "out", *(place / "out").rglob("*")]
     assert len(written) > 1
     wrong = {

@@ -63,9 +63,7 @@ def test_a_run_leaves_a_model_folder_and_says_how_it_was_made(arguments, tmp_pat
     assert (run / "config.yaml").exists()
     described = TransformerEncoder(run / "encoder").describe()
     assert (described["encoder"], described["labels"], described["max_length"]) == ("run", ["pairs"], 64)
-    assert capsys.readouterr().out.splitlines()[-1] == (
-        f"next: python train.py --encoder.model {run / 'encoder'} --data.sentences FILE"
-    )
+    assert capsys.readouterr().out.splitlines()[-1] == f"next: bertflow inspect {run / 'encoder'}"
 
 
 def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):

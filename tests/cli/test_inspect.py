@@ -80,9 +80,10 @@ def test_it_measures_before_and_after_and_says_what_it_left_out(inspect, tiny_be
     assert set(twin["left_out"]) == {"Training", "Masked words"}
     assert "left out: Masked words: tiny-bert has no masked-language-model head" in out
     text = files / "text.txt"
-    assert out.splitlines()[-2:] == [
+    assert out.splitlines()[-3:] == [
         f"report  {tmp_path / 'report' / 'report.html'}",
-        f"next    bertflow fix {tiny_bert} {text} --pooling 'mean(1,2)'",
+        "",
+        f"next: bertflow fix {tiny_bert} {text} --output fixed --pooling 'mean(1,2)'",
     ]
     assert out.splitlines()[0] == twin["card"]["verdict"]
     page = (tmp_path / "report" / "report.html").read_text()

@@ -4,12 +4,13 @@ import subprocess
 import sys
 import threading
 import warnings
+from pathlib import Path
 
 import pytest
 from safetensors import SafetensorError
 
 import bertflow
-from bertflow.cli import COMMANDS, RANKS, load, main, run
+from bertflow.cli import COMMANDS, RANKS, announced, load, main, run
 from bertflow.errors import DataError, MissingExtraError, ThresholdMissedError, UnknownNameError
 
 HEAVY = ("torch", "transformers", "pytorch_lightning", "sklearn", "datasets", "scipy", "numpy")
@@ -185,3 +186,59 @@ def test_a_calibrator_is_loaded_without_lightning():
     script = "import sys, bertflow; bertflow.load_calibrator; print('pytorch_lightning' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert finished.stdout == "False\n"
+
+
+STOPPED = """
+import importlib.abc, sys
+class NoTorch(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "numpy"):
+            sys.exit("here it is loaded")
+sys.meta_path.insert(0, NoTorch())
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: find out why all cosines are high"),
+        ("search ask faq.index how", "bertflow search ask faq.index how: rank known answers"),
+        ("train --output run", "bertflow train: fit a flow"),
+        ("demo", "bertflow demo: calibrate the embedded encoder"),
+    ],
+)
+def test_a_program_says_what_it_will_do_before_anything_slow_is_loaded(line, said, tmp_path):
+    script = f"{STOPPED}sys.argv = {['bertflow', *line.split()]}; from bertflow.cli import main; sys.exit(main())"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr.startswith(said)
+
+
+@pytest.mark.parametrize("script", ["train", "evaluate"])
+def test_a_script_does_so_as_well(script, tmp_path):
+    path = Path(__file__).parents[2] / f"{script}.py"
+    code = f"{STOPPED}import runpy; sys.argv = ['x', 'no model']; runpy.run_path({str(path)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.stderr.startswith(f"bertflow {script} 'no model': {COMMANDS[script]}\n")
+
+
+@pytest.mark.parametrize("option", ["--help", "--print_config"])
+def test_what_is_shown_at_once_is_not_announced(option, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bertflow", "tokens", option])
+    assert main() == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_of_several_processes_the_first_one_announces(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["bertflow", "tokens", "--nothing"])
+    for rank, announcements in (("1", 0), ("0", 1)):
+        monkeypatch.setenv("RANK", rank)
+        assert main() == 2
+        assert capsys.readouterr().err.count("\n") == 1 + announcements
+
+
+def test_passwords_and_long_lines_are_cut():
+    words = ["reindex", "pgvector:postgresql://ann:secret@host/db/docs", "lancedb:a", "--calibrator", "whitening"]
+    assert announced(words) == f"bertflow reindex pgvector:postgresql://... lancedb:a: {COMMANDS['reindex']}"
+    assert announced(["embed", *("text.txt",) * 100]).startswith("bertflow embed text.txt")
+    assert len(announced(["embed", *("text.txt",) * 100])) < 200
+    assert announced(["tokens", "\x1b[2J"]).isprintable()

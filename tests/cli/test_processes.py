@@ -97,5 +97,5 @@ def test_a_file_system_that_is_full_is_one_line_and_leaves_nothing_half_written(
 def test_output_that_nobody_takes(end, code, said, place):
     command = f"{sys.executable} -m bertflow tokens dog --model BERT {end}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr.count("\n")) == (code, bool(said))
+    assert (done.returncode, done.stderr.count("\n")) == (code, 1 + bool(said)), "what is done, then what went wrong"
     assert said in done.stderr

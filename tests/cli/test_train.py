@@ -127,7 +127,7 @@ def test_the_config_of_a_run_makes_the_same_run_again(run, tmp_path):
 def test_a_run_ends_with_what_to_do_next(arguments, tmp_path, capsys):
     assert bertflow(["train", *arguments, "--trainer.max_steps=2"]) == 0
     printed = capsys.readouterr().out.splitlines()
-    assert printed[-1].startswith(f"next: python evaluate.py {tmp_path / 'run'} --compare ")
+    assert printed[-1] == f"next: bertflow serve {tmp_path / 'run'}"
 
 
 def test_token_counts_for_sif_come_from_the_text_and_are_kept(arguments, tmp_path):

@@ -56,7 +56,7 @@ def test_pictures_repeat_byte_for_byte(tiny_bert, tmp_path, capsys, kind, starts
     for name in ("a", "b"):
         arguments = ["man", "dog", *SENTENCES, "--model", tiny_bert, "--pooling", "mean(1,-1)", "--format", kind]
         out = printed(capsys, *arguments, "--output", tmp_path / name)
-    assert out.splitlines()[-1] == f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
+    assert out.splitlines()[-3] == f"Written: {tmp_path / 'b' / 'words.json'} and 3 pictures beside it."
     files = sorted(path.name for path in (tmp_path / "a").iterdir())
     pictures = [f"{name}.{kind}" for name in ("by-layer-cosine", "by-layer-euclidean", "heatmaps-mean_1_-1")]
     assert files == [*pictures, "words.json"]

@@ -268,7 +268,6 @@ def test_a_joint_run_is_a_calibrated_encoder(run, tmp_path):
     (tmp_path / "mine.tsv").write_text("sentence1\tsentence2\tscore\nthe big dog\ta cat\t1\na\tthe man\t2\nin\ta\t3\n")
     report = bertflow.evaluate_sts({"joint": loaded, "raw": tuned}, str(tmp_path / "mine.tsv"), resamples=20)
     assert {row.system for row in report.rows} == {"joint", "raw"}
-    assert f"next: python evaluate.py {run.folder} --compare raw,whitening" in "\n".join(run.parts())
     record = json.loads((run.folder / "run.json").read_text())
     assert {"held_out_labels", "held_out_bits_per_dim"} <= record["fit"].keys()
 

@@ -1,6 +1,7 @@
 """An index that keeps the chunks of long answers; the second voice compares every chunk by a loop."""
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -89,7 +90,8 @@ def test_changes_keep_the_chunks_of_the_index(index, raw, tmp_path):
     with AnswerIndex.create(tmp_path / "anew.index", raw, changed, chunks=CHUNKS) as anew:
         assert sorted(index.answers(), key=lambda one: one.id) == anew.answers() == changed
         assert index.search_many(QUESTIONS, 8) == anew.search_many(QUESTIONS, 8)
-    rows = sqlite3.connect(index.path).execute("SELECT count(*) FROM chunks").fetchone()
+    with closing(sqlite3.connect(index.path)) as connection:
+        rows = connection.execute("SELECT count(*) FROM chunks").fetchone()
     assert rows[0] == len(raw.encode_chunks([one.text for one in changed], CHUNKS)[0]), "no chunk is left behind"
 
 
@@ -138,10 +140,10 @@ def test_what_cannot_be_split_is_refused(encoder, raw, tiny_bert, tmp_path):
 
 def test_an_index_without_chunks_has_no_table_of_them(tmp_path, raw):
     AnswerIndex.create(tmp_path / "whole.index", raw, long_answers()[:2]).close()
-    connection = sqlite3.connect(tmp_path / "whole.index")
-    assert connection.execute("PRAGMA user_version").fetchone() == (3,)
-    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
-    assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {
-        *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "state")
-    }
+    with closing(sqlite3.connect(tmp_path / "whole.index")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
+        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
+        assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {
+            *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "state")
+        }

@@ -211,7 +211,9 @@ def test_a_server_that_is_stopped_answers_what_it_accepted(client_of, minilm, tm
         assert process.wait(SECONDS) == 0
         idle.close()
         slow.close()
-    (line,) = [line for line in (tmp_path / "log.out").read_text().splitlines() if "Normalize" not in line]
+    said = [line for line in (tmp_path / "log.out").read_text().splitlines() if "Normalize" not in line]
+    assert said.pop(0).startswith("bertflow serve")
+    (line,) = said
     assert "is served at http://127.0.0.1:" in line
     assert not (tmp_path / "log").exists(), "a server connects to nobody"
 

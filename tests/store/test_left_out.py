@@ -68,7 +68,7 @@ def listed(path):
 def test_they_are_left_out_and_the_store_is_that_of_the_other_sentences(text, bert, tmp_path, capsys, storage):
     store, bad = tmp_path / "store", tmp_path / "bad.tsv"
     assert embed(text, bert, store, "--storage", storage, "--skip_bad", bad) == 0
-    assert capsys.readouterr().out.splitlines()[-1] == f"skipped 4 rows, listed in {bad}"
+    assert f"skipped 4 rows, listed in {bad}" in capsys.readouterr().out.splitlines()
     assert listed(bad) == [[str(text), "", str(line), f"{LINES[line - 1]!r}: {WHY}"] for line in BAD]
     opened, encoder = EmbeddingStore.open(store), TransformerEncoder(bert, device="cpu")
     distinct = list(dict.fromkeys(KEPT))
