@@ -8,7 +8,7 @@ export TOKENIZERS_PARALLELISM ?= false
 # One process a core, four at most, each with the tests of whole files: their fixtures are made once.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
-.PHONY: help demo test test-slow check docs picture bench claims clean
+.PHONY: help demo test test-slow check docs picture notebooks bench claims clean
 
 help:
 	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
@@ -17,23 +17,27 @@ help:
 	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes"
 	@echo "make docs        build the site, strictly and offline, into build/site"
 	@echo "make picture     draw the picture of the README again"
+	@echo "make notebooks   run examples/*.ipynb again, and keep their outputs and pictures"
 	@echo "make bench       measure the speed, as ratios within one run, written to benchmarks/results.json and docs/speed.md"
 	@echo "make claims      check what papers and tutorials say about such embeddings"
 
 # One stamp an extra: $(VENV)/.demo, $(VENV)/.test
 $(VENV)/.%: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV) for \"make $*\" with pip, once: downloads 0.5 GB or more, which takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[$*]'
+	$(BIN)/python -m pip install -c constraints.txt torch
+	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]'
 	touch $@
 
 demo: $(VENV)/.demo
 	$(BIN)/bertflow demo
 
 test: $(VENV)/.test
+	@echo "Running the tests on the cores of this machine, four at most: up to ten minutes on two. A dot is a test."
 	HF_HUB_OFFLINE=1 $(PYTEST)
 
 test-slow: $(VENV)/.test
+	@echo "Running all tests, the long ones too, which takes several times as long. A dot is a test."
 	HF_HUB_OFFLINE=1 $(PYTEST) --slow
 
 check: $(VENV)/.test
@@ -49,6 +53,9 @@ docs: $(VENV)/.docs
 
 picture: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/picture.py
+
+notebooks: $(VENV)/.test
+	$(BIN)/python examples/make.py
 
 bench: $(VENV)/.test
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/bench.py

@@ -264,7 +264,7 @@ Sentences of several lengths are padded to one batch, and a mask hides the paddi
 read beyond it (ConvBERT, MobileBERT). So every model is tried when it is loaded: a row of two tokens must come out the
 same alone and padded to six, up to a share of the length of a token's vector ({tolerances}).
 Otherwise sentences are run in groups of one length, and a warning says so. If not even equal lengths agree, the model
-is refused. An encoder that runs in groups works in every command but `export`: whoever loads an export would pad.
+is refused. An encoder that runs in groups works in every command but `export`: tools that load an export would pad.
 
 The trial is short. It does not see what a model does at greater lengths only, nor leaks below these shares. BigBird is
 run with full attention at every length, since the trial is short and the model keeps what it chose.

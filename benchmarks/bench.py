@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import torch
 from bench_compile import compiled
 from bench_encode import encoding, hardware, layers
-from bench_fit import calibration, job, lightning, whole
+from bench_fit import calibration, fixing, job, lightning, whole
 from bench_flow import inference, operators, steps
 from bench_material import BASE, MINILM, Material
 from bench_page import PAGE, processor_name, section, table, write_section
@@ -61,6 +61,7 @@ PARTS: Mapping[str, Part] = {
     "operators": Part(lambda material: operators(), "operators of a step, against a plain port", 2),
     "job": Part(job, "the encoder, and the paper's flow fitted to 26,173 rows", 85),
     "whole": Part(whole, "train on 1,500 sentences, against a plain port's loop", 70),
+    "fix": Part(fixing, "fix on 600 lines, in processes of its own", 45),
     "calibration": Part(calibration, "what calibrating adds to encoding", 10),
     "lightning": Part(lightning, "Lightning, against a bare loop", 35),
     "compile": Part(lambda material: compiled(), "torch.compile", 10),

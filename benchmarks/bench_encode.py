@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import torch
 from bench_material import BASE, MINILM, Material
-from bench_timing import Product, Result, Times, matmuls, ratio, take_turns
+from bench_timing import Product, Result, Times, flops, matmuls, ratio, take_turns
 from sentence_transformers import SentenceTransformer
 from torch.profiler import ProfilerActivity, profile
-from transformers import PretrainedConfig
 
 from bertflow.calibration.calibrators import Whitening
 from bertflow.correlation import spearman
@@ -45,6 +44,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "gelu": ("aten::gelu",),
     "layer norm": ("aten::native_layer_norm",),
     "attention": ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::softmax", "aten::_softmax"),
+    "packing of weights": ("mkldnn::_reorder_linear_weight",),
     "copies and sums": ("aten::copy_", "aten::add", "aten::add_", "aten::mul", "aten::cat", "aten::index_select"),
 }
 """What the time of an encoder goes to, by operator."""
@@ -147,14 +147,6 @@ def layers(material: Material) -> Iterator[Result]:
     facts = {f"layer_{k}_share": round(cpu, 3) for k, (cpu, _) in shares.items()}
     value, wall = shares[3]
     yield Result("encode up to layer 3 of 6 / whole", value, wall, 0.5 * 1.1, at_most=True, facts=facts)
-
-
-def flops(lengths: np.ndarray, config: PretrainedConfig) -> int:
-    """Floating point operations of all blocks for sentences of these lengths, without padding."""
-    tokens, width = lengths.astype(np.int64), config.hidden_size
-    linear = tokens * 2 * (4 * width * width + 2 * width * config.intermediate_size)
-    attention = tokens * tokens * 4 * width
-    return int(config.num_hidden_layers * (linear + attention).sum())
 
 
 def hardware(material: Material) -> Iterator[Result]:

@@ -49,8 +49,8 @@ def table(kept: Kept) -> str:
     names = {name: row for rows in columns.values() for name, row in rows.items()}
     lines = [f"| what | target | {' | '.join(columns)} |", "| --- | ---: |" + " --- |" * len(columns)]
     for name, row in names.items():
-        cells = [_cell(rows[name]) if name in rows else "" for rows in columns.values()]
-        lines.append(f"| {name} | {_target(row)} | {' | '.join(cells)} |")
+        cells = [cell(rows[name]) if name in rows else "" for rows in columns.values()]
+        lines.append(f"| {name} | {target(row)} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -58,11 +58,13 @@ def _unit(row: Mapping[str, Any]) -> str:
     return "" if row["unit"] == "x" else " " + row["unit"]
 
 
-def _cell(row: Mapping[str, Any]) -> str:
+def cell(row: Mapping[str, Any]) -> str:
+    """The figure of a row, and whether it met its target."""
     return f"{row['value']:g}{_unit(row)}" + {True: ", met", False: ", **missed**", None: ""}[row["met"]]
 
 
-def _target(row: Mapping[str, Any]) -> str:
+def target(row: Mapping[str, Any]) -> str:
+    """What it should be; nothing where there is no target."""
     return "" if row["target"] is None else f"{'≤' if row['at_most'] else '≥'} {row['target']:.3g}{_unit(row)}"
 
 

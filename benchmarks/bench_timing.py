@@ -12,9 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from transformers import PretrainedConfig
 
 from bertflow.onednn import FORWARD, linear
 
@@ -122,6 +124,14 @@ def count_operators(call: Callable[[], object]) -> tuple[int, int]:
     with Operators() as operators:
         call()
     return operators.count.total(), operators.views
+
+
+def flops(lengths: np.ndarray, config: PretrainedConfig) -> int:
+    """Floating point operations of all blocks for sentences of these lengths, without padding."""
+    tokens, width = lengths.astype(np.int64), config.hidden_size
+    linear = tokens * 2 * (4 * width * width + 2 * width * config.intermediate_size)
+    attention = tokens * tokens * 4 * width
+    return int(config.num_hidden_layers * (linear + attention).sum())
 
 
 def matmuls(shapes: Sequence[Product], dtype: torch.dtype = torch.float32, learns: bool = False) -> Callable[[], None]:

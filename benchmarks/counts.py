@@ -77,7 +77,7 @@ def operators() -> Iterator[tuple[str, Mapping[str, int]]]:
     from bertflow.encoder.embedded import embedded_encoder
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.flow.glow import build_glow
-    from bertflow.training.module import OPTIMIZERS
+    from bertflow.training.optimizer import OPTIMIZERS
     from bertflow.training.recipe import resolve
 
     torch.set_num_threads(1)

@@ -2,14 +2,15 @@
 
     python benchmarks/cpu_backends.py [--models MiniLM] [--dtypes bfloat16] [--ways OpenVINO] [--threads 1]
 
-Every way gets the same batches of the same tokens and gives the mean of the last layer. Each takes turns with the
+Every way gets the same batches of the same tokens and gives the mean of the last layer. The package packs weights for
+each call, which is part of its time, and so do the ways that change its model. Each takes turns with the
 package's own encoder; the median of the rounds' ratios counts, of processor time and by the clock. Beside it stand the
 arithmetic on real tokens a second as a share of what bare matrix products of the model's shapes reach in the same
 rounds, and how far vectors are from those of the package's encoder in float32, as a share of their length.
 
 Sentences are those of docstrings. The encoder of BERT-base's size has random weights. Needs the extras onnx and demo;
-``pip install openvino`` adds OpenVINO. Writes cpu_backends.json and .md beside this file; rows that were measured with
-the same processor, threads, model and precision before are replaced.
+``pip install openvino`` adds OpenVINO. Writes cpu_backends.json and .md beside this file, row by row. Rows that were
+measured with the same processor, threads, model and precision before are replaced, or with ``--resume`` kept.
 """
 
 import os
@@ -32,10 +33,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from bench_encode import flops, transformer
+from bench_encode import transformer
 from bench_material import BASE, MINILM, Material
 from bench_page import processor_name
-from bench_timing import Product, matmuls, ratio, take_turns
+from bench_timing import Product, flops, matmuls, ratio, take_turns
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
@@ -46,10 +47,11 @@ from bertflow.export import export_encoder
 from bertflow.export.golden import distances
 from bertflow.export.onnx_encoder import GRAPH, OUTPUT
 from bertflow.files import write_json, write_text
-from bertflow.onednn import FORWARD
+from bertflow.onednn import FORWARD, prepacked
 
 ROUNDS = 3
-SENTENCES: Mapping[str, int] = {MINILM: 256, BASE: 64}
+SENTENCES: Mapping[str, int] = {MINILM: 256, BASE: 160}
+"""Enough for weights to be packed."""
 DTYPES = ("float32", "bfloat16")
 OURS = "bertflow, as it is"
 HEADER = """# Other ways to run an encoder on a CPU
@@ -71,6 +73,7 @@ class Work:
         threads: How many.
         text: The sentences as tokens.
         exported: Folder of the encoder as an ONNX graph.
+        packs: Whether weights are packed for each call, as the package does.
     """
 
     folder: str
@@ -78,6 +81,7 @@ class Work:
     threads: int
     text: TokenizedText
     exported: Path
+    packs: bool = True
 
     def encoder(self) -> TransformerEncoder:
         """A new one, which may be changed."""
@@ -100,7 +104,8 @@ class Work:
 
         @torch.inference_mode()
         def encode() -> np.ndarray:
-            return np.concatenate([np.asarray(run(batch)) for batch in chosen])[order]
+            with prepacked(len(self.text.ids) if self.packs else 0):
+                return np.concatenate([np.asarray(run(batch)) for batch in chosen])[order]
 
         return encode
 
@@ -110,28 +115,6 @@ def as_it_is(work: Work, change: Callable[[nn.Module], None] = lambda model: Non
     encoder = work.encoder()
     change(encoder.model)
     return work.collected(encoder.embed_batch)
-
-
-class _Packed(nn.Module):
-    """A linear layer whose weight lies as oneDNN wants it."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight = torch.ops.mkldnn._reorder_linear_weight(layer.weight.detach(), TOKEN_BUDGETS["cpu"])
-        self.bias = layer.bias.detach()
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., dim_in) -> (..., dim_out)."""
-        made: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.weight, self.bias, "none", [], "")
-        return made
-
-
-def packed(model: nn.Module) -> None:
-    """Put each linear layer in the order of oneDNN, once."""
-    for module in list(model.modules()):
-        for name, layer in list(module.named_children()):
-            if isinstance(layer, nn.Linear):
-                setattr(module, name, _Packed(layer))
 
 
 def plain_attention(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
@@ -179,12 +162,7 @@ def attending(fused: bool, attend: Callable[..., Tensor]) -> Callable[[nn.Module
 
 one_product = attending(True, scaled_dot_product_attention)
 products_only = attending(False, plain_attention)
-
-
-def all_of_them(model: nn.Module) -> None:
-    """The changes above, together."""
-    attending(True, plain_attention)(model)
-    packed(model)
+both = attending(True, plain_attention)
 
 
 def compiled(work: Work) -> Encode:
@@ -223,10 +201,10 @@ def openvino(work: Work) -> Encode:
 
 
 WAYS: Mapping[str, Callable[[Work], Encode]] = {
+    "weights not packed": lambda work: as_it_is(replace(work, packs=False)),
     "q, k, v in one product": lambda work: as_it_is(work, one_product),
-    "packed weights": lambda work: as_it_is(work, packed),
     "attention as plain products": lambda work: as_it_is(work, products_only),
-    "these three": lambda work: as_it_is(work, all_of_them),
+    "these two": lambda work: as_it_is(work, both),
     "batches of one length, no mask": lambda work: work.collected(work.encoder().embed_batch, work.equal_batches()),
     "torch.compile, frozen": compiled,
     "ONNX Runtime": onnxruntime,
@@ -243,17 +221,19 @@ def shapes(config: Any) -> list[Product]:
 
 def measured(work: Work, ways: Sequence[str], rounds: int) -> Iterator[dict[str, Any]]:
     """A row for each way."""
+    if not ways:
+        return
     exact = as_it_is(replace(work, dtype="float32"))()
     ours, config = as_it_is(work), work.encoder().model.config
     bare, count = shapes(config), flops(work.text.lengths, config)
     multiply = matmuls(bare, getattr(torch, work.dtype))
-    for name, way in {OURS: lambda _: ours, **{name: WAYS[name] for name in ways}}.items():
+    for name in ways:
         if name == "ONNX Runtime" and work.dtype != "float32":
             continue
         if (library := LIBRARIES.get(name)) and importlib.util.find_spec(library) is None:
             print(f"{name} is left out: it is not installed.", flush=True)
             continue
-        encode = way(work)
+        encode = ours if name == OURS else WAYS[name](work)
         x = encode()
         times = take_turns({OURS: ours, name: encode, "products": multiply}, rounds)
         one, rate = times[name], sum(2 * a * b * c for a, b, c, _ in bare)
@@ -304,15 +284,24 @@ def page(tables: Sequence[Mapping[str, Any]]) -> str:
 def keep(path: Path, table: Mapping[str, Any]) -> None:
     """Put a table among those that are kept, in place of its rows that were measured before."""
     kept = json.loads(path.read_text()) if path.exists() else []
-    earlier = [each for each in kept if [each[key] for key in KEY] == [table[key] for key in KEY]]
     new = {row["way"] for row in table["rows"]}
-    rows = [row for each in earlier for row in each["rows"] if row["way"] not in new] + table["rows"]
+    rows = [row for row in rows_of(kept, table) if row["way"] not in new] + table["rows"]
     order = [OURS, *WAYS]
     whole = {**table, "rows": sorted(rows, key=lambda row: order.index(row["way"]))}
-    kept = [each for each in kept if each not in earlier] + [whole]
+    kept = [each for each in kept if not same(each, table)] + [whole]
     kept.sort(key=lambda each: [str(each[key]) for key in KEY])
     write_json(path, kept)
     write_text(path.with_suffix(".md"), page(kept))
+
+
+def same(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether two tables are of the same conditions."""
+    return all(one[key] == other[key] for key in KEY)
+
+
+def rows_of(kept: Sequence[Mapping[str, Any]], table: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The rows that are kept of a table."""
+    return [row for each in kept if same(each, table) for row in each["rows"]]
 
 
 def main() -> None:
@@ -322,6 +311,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", nargs="+", choices=known, default=known, metavar="NAME", help="; ".join(known))
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--resume", action="store_true", help="only what the file of results lacks")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent, help="folder of the results")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -331,15 +321,17 @@ def main() -> None:
     for model in options.models:
         folder = material.encoders[model][0]
         with tempfile.TemporaryDirectory() as scratch:
-            encoder = transformer(folder)
+            encoder, exported = transformer(folder), Path(scratch) / "onnx"
             text = encoder.tokenized(material.draw(SENTENCES[model]))
-            export_encoder(encoder, Path(scratch) / "onnx", target="onnx")
-            del encoder
             for dtype in options.dtypes:
-                work = Work(folder, dtype, options.threads, text, Path(scratch) / "onnx")
                 table = {**conditions(options.threads), "model": model, "dtype": dtype}
                 table["tokens_a_sentence"] = round(float(text.lengths.mean()), 1)
-                for row in measured(work, options.ways, options.rounds):
+                kept = json.loads(kept_at.read_text()) if options.resume and kept_at.exists() else []
+                known = {row["way"] for row in rows_of(kept, table)}
+                ways = [way for way in (OURS, *options.ways) if way not in known]
+                if not exported.exists() and LIBRARIES.keys() & set(ways):
+                    export_encoder(encoder, exported, target="onnx")
+                for row in measured(Work(folder, dtype, options.threads, text, exported), ways, options.rounds):
                     print(f"{model}, {dtype}: {row}", flush=True)
                     keep(kept_at, {**table, "rows": [row]})
     print("\n" + page(json.loads(kept_at.read_text())))

@@ -33,7 +33,7 @@ from bertflow import onednn
 from bertflow.files import write_json
 from bertflow.flow.glow import build_glow
 from bertflow.onednn import FORWARD, INPUT, WEIGHT
-from bertflow.training.module import OPTIMIZERS
+from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.recipe import resolve
 
 SHAPES = ((32, 384, 384), (256, 384, 64), (256, 384, 384), (1024, 384, 384), (1024, 384, 1536), (1024, 1536, 384))
