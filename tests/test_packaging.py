@@ -34,6 +34,7 @@ def test_the_sdist_holds_what_a_packager_needs(dist):
     with tarfile.open(next(dist.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     assert {"pyproject.toml", "README.md", "LICENSE", "train.py", "evaluate.py", "tests/test_packaging.py"} <= names
+    assert {"examples/make.py", "examples/fix_your_encoder.ipynb"} <= names
 
 
 def test_the_installed_wheel_works(dist, tmp_path):

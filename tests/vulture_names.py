@@ -119,3 +119,6 @@ _.pre_tokenizer
 
 # transformers: how a model attends.
 _._attn_implementation
+
+# Lightning: where an average of weights is kept.
+_._device

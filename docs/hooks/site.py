@@ -2,6 +2,7 @@
 
     README.md, CONTRIBUTING.md ...     -> index.md, contributing.md ...     with links turned to pages of the site
     benchmarks/*.md                    -> benchmarks/*.md
+    examples/*.ipynb                   -> examples/*.md                     code, outputs and pictures as they are kept
     bertflow/__init__.pyi, examples.md -> reference/python/NAME.md          a page for each public name, by mkdocstrings
     bertflow.cli.COMMANDS              -> reference/commands/NAME.md        the options, as their parsers have them
 
@@ -9,6 +10,7 @@ Nothing of it is committed. PyTorch is not loaded.
 """
 
 import ast
+import json
 import os
 import posixpath
 import re
@@ -61,15 +63,37 @@ def copied() -> dict[str, str]:
     """Pages that stand outside of docs/: {page of the site: file of the repository}."""
     pages = {"index.md": "README.md"}
     pages |= {f"{name.lower()}.md": f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY")}
+    pages |= {f"examples/{path.stem}.md": f"examples/{path.name}" for path in sorted(ROOT.glob("examples/*.ipynb"))}
     return pages | {
         f"benchmarks/{path.name}": f"benchmarks/{path.name}" for path in sorted(ROOT.glob("benchmarks/*.md"))
     }
 
 
+def notebook_page(notebook: Mapping[str, Any]) -> str:
+    """A notebook as Markdown: its text, its code, and what it printed and drew."""
+    parts, heading = [], ""
+    for cell in notebook["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            heading = (re.findall(r"^#+ (.*)$", source, re.MULTILINE) or [heading])[-1]
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        for output in cell["outputs"]:
+            shown = {mime: "".join(text) for mime, text in output.get("data", {}).items()}
+            if "image/png" in shown:
+                parts.append(f"![{heading}](data:image/png;base64,{''.join(shown['image/png'].split())})")
+            elif "text/markdown" in shown:
+                parts.append(shown["text/markdown"])
+            else:
+                parts.append(f"```text\n{''.join(output.get('text', shown.get('text/plain', ''))).rstrip()}\n```")
+    return "\n\n".join(parts) + "\n"
+
+
 def turned(text: str, page: str) -> str:
     """A page's links, between files of the repository, as links between pages of the site.
 
-    A link to a file that is no page, as a script, becomes its text.
+    A link to a file that is not a page, as a script, becomes its text.
     """
     source = copied().get(page, f"docs/{page}")
     pages = {file: at for at, file in copied().items()}
@@ -114,13 +138,7 @@ def command_page(name: str, command: Any) -> str:
     for title, actions in groups.items():
         kept = [one for one in actions if title == "Arguments" or id(one) not in placed]
         if kept:
-            lines += [
-                "",
-                f"## {title}",
-                "",
-                f"| {title[:-1].lower()} | default | what it does |",
-                "| --- | --- | --- |",
-            ]
+            lines += ["", f"## {title}", "", f"| {title[:-1].lower()} | what it does |", "| --- | --- |"]
             lines += [_row(one, title == "Options") for one in kept]
     if command.examples:
         shown = "\n".join(line.removeprefix("  ") for line in command.examples.splitlines())
@@ -130,14 +148,16 @@ def command_page(name: str, command: Any) -> str:
 
 def _row(action: Any, is_option: bool) -> str:
     metavar = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
-    takes = action.nargs != 0 and type(action).__name__ not in ("_HelpAction", "_ActionPrintConfig")
+    takes = action.nargs != 0 and action.default is not False and type(action).__name__ != "_ActionPrintConfig"
     spelled = ", ".join(f"`{one}`" for one in action.option_strings if not one.endswith("+"))
     name = (
         f"{spelled} {_cell(metavar)}" if is_option and takes and metavar else spelled if is_option else f"`{metavar}`"
     )
     default = action.default
-    said = "" if default in (None, SUPPRESS, False, []) or "default" in (action.help or "") else f"`{default}`"
-    return f"| {name} | {_cell(said)} | {_cell(_prose(action.help or ''))} |"
+    said = (
+        "" if default in (None, SUPPRESS, False, []) or "default" in (action.help or "") else f" Default: `{default}`."
+    )
+    return f"| {name} | {_cell(_prose(action.help or '') + said)} |"
 
 
 def _cell(text: str) -> str:
@@ -152,6 +172,7 @@ def _prose(text: str) -> str:
 def generated() -> dict[str, str]:
     """Text by page."""
     pages = {page: (ROOT / file).read_text("utf-8") for page, file in copied().items()}
+    pages |= {page: notebook_page(json.loads(text)) for page, text in pages.items() if page.startswith("examples/")}
     rooms, names, shown = defaultdict(list), public_names(), examples()
     for name, module in sorted(names.items(), key=lambda pair: pair[0].lower()):
         example = f"\n## Example\n\n{shown[name]}" if name in shown else ""

@@ -1,0 +1,56 @@
+"""The site as `make docs` builds it: it loads nothing from elsewhere, and searches from the disk."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bertflow
+
+ROOT = Path(__file__).parents[1]
+LOADED = re.compile(
+    r"<(?:script|img|iframe)[^>]* src=\"?([^\" >]+)|<link[^>]* rel=\"?(?:stylesheet|preload|icon)[^>]*>"
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Its folder."""
+    pytest.importorskip("material", reason="the extra docs is not installed")
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=ROOT, env=quiet, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_nothing_is_loaded_from_elsewhere(site):
+    loaded = {found[0] for page in site.rglob("*.html") for found in LOADED.finditer(page.read_text("utf-8"))}
+    assert loaded
+    assert not [one for one in loaded if "//" in one and "data:image/" not in one]
+
+
+def test_every_public_name_has_a_page_with_its_example(site):
+    for name in set(bertflow.__all__) - {"__version__"}:
+        assert 'id="example"' in (site / "reference" / "python" / f"{name}.html").read_text("utf-8")
+
+
+@pytest.mark.parametrize("page", ["index.html", "reference/python/fix.html"])
+def test_it_searches_from_the_disk(site, browser, page):
+    tab = browser.new_page()
+    asked = []
+    tab.on("request", lambda request: asked.append(request.url))
+    tab.goto((site / page).as_uri())
+    tab.click(".md-search__input")
+    tab.keyboard.type("whitening")
+    tab.wait_for_selector(".md-search-result__link")
+    found = tab.locator(".md-search-result__link").first.get_attribute("href")
+    tab.close()
+    assert found.startswith((site / "concepts" / "whitening.html").as_uri())
+    assert not [url for url in asked if not url.startswith(("file:", "data:", "blob:"))]
