@@ -1,7 +1,7 @@
 """Linear layers in float32 on a processor, through oneDNN where that is faster; and bfloat16 only where that is.
 
 PyTorch multiplies float32 matrices with MKL, which on AMD processors leaves AVX-512 unused: oneDNN, which comes with
-PyTorch too, is then more than twice as fast. On Intel's it is slower, above all in gradients of weights. Same products
+PyTorch too, is then up to twice as fast. On Intel's it is slower, above all in gradients of weights. Same products
 in the same precision, summed in another order. Which are taken depends on the processor alone, never on a timing: a run
 that is resumed makes the same numbers. All else (few numbers, other devices and precisions, graphs that are compiled or
 exported) goes to ``torch.nn.functional.linear``; after ``torch.backends.mkldnn.enabled = False`` everything does.
@@ -29,11 +29,13 @@ ENOUGH_TO_LEARN = 2**22
 ROWS_TO_LEARN = 128
 """Rows of a step from which it is faster where gradients are wanted; with 32 or 64 a step took a tenth longer."""
 FORWARD, INPUT, WEIGHT = "forward", "input gradient", "weight gradient"
+ALONE = "forward, without gradients"
 FASTER: Mapping[tuple[str, str, str], tuple[str, ...]] = {
-    ("AuthenticAMD", "AVX512", "avx512_vp2intersect"): (FORWARD, INPUT, WEIGHT),  # Zen 5; Zen 4 adds halves of 256 bits
+    ("AuthenticAMD", "AVX512", "avx512_vp2intersect"): (FORWARD, INPUT, WEIGHT),  # Zen 5
+    ("AuthenticAMD", "AVX512", "avx512_bf16"): (ALONE,),  # Zen 4, which adds halves of 256 bits
 }
 """Vendor, PyTorch's instruction set, another one that the processor has -> the products that oneDNN makes faster there
-than MKL (docs/speed.md); elsewhere none. Gradients are only asked for where the first one is there.
+than MKL (docs/speed.md); elsewhere none. The first row that fits counts. Gradients need ``FORWARD`` beside them.
 """
 BFLOAT16 = ("avx512_bf16", "amx_bf16", "bf16")
 """Instruction sets that multiply bfloat16, of x86 and ARM. Without one PyTorch takes longer for it than for float32."""
@@ -155,7 +157,8 @@ def prepacked(tokens: int) -> Iterator[None]:
 
 
 def _is_faster(x: Tensor, weight: Tensor, product: str, learns: bool) -> bool:
-    return product in THROUGH_ONEDNN and _suits(x, weight) and _is_enough(x, weight, learns)  # _suits tells of a trace
+    known = product in THROUGH_ONEDNN or (not learns and ALONE in THROUGH_ONEDNN)
+    return known and _suits(x, weight) and _is_enough(x, weight, learns)  # _suits tells of a trace
 
 
 def _is_enough(x: Tensor, weight: Tensor, learns: bool) -> bool:
@@ -167,7 +170,7 @@ def _is_enough(x: Tensor, weight: Tensor, learns: bool) -> bool:
 
 def _packs(x: Tensor, weight: Tensor) -> bool:
     """Whether a weight is packed for rows: only where oneDNN would multiply them in any case."""
-    known = PACKS_BFLOAT16 if x.dtype == torch.bfloat16 else x.dtype == torch.float32 and FORWARD in THROUGH_ONEDNN
+    known = PACKS_BFLOAT16 if x.dtype == torch.bfloat16 else x.dtype == torch.float32 and bool(THROUGH_ONEDNN)
     several = x.numel() > x.shape[-1]  # a single row of float32 is summed in another order
     plain = type(weight) is nn.Parameter and weight.is_contiguous() and not torch.is_grad_enabled()
     return known and several and plain and _suits(x, weight, x.dtype) and _is_enough(x, weight, learns=False)

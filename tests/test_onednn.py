@@ -7,7 +7,15 @@ from torch import nn
 from bertflow import onednn
 from bertflow.onednn import Linear, linear, use_onednn
 
-needs_onednn = pytest.mark.skipif(not onednn.THROUGH_ONEDNN, reason="a processor on which oneDNN is no faster")
+ALL = (onednn.FORWARD, onednn.INPUT, onednn.WEIGHT)
+
+
+@pytest.fixture
+def all_through(monkeypatch):
+    """A processor on which oneDNN makes all products."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("PyTorch without oneDNN")
+    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", ALL)
 
 
 @pytest.fixture
@@ -25,7 +33,7 @@ def tensors(shape, dim_in, dim_out, seed=0):
     return [tensor.requires_grad_() for tensor in made]
 
 
-@needs_onednn
+@pytest.mark.usefixtures("all_through")
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(300,), (5, 60), (2, 3, 50)])
 def test_values_and_gradients_are_those_of_float64(counted, shape, bias):
@@ -42,7 +50,7 @@ def test_values_and_gradients_are_those_of_float64(counted, shape, bias):
         assert ((one - other).norm() / other.norm()).item() < 1e-6
 
 
-@needs_onednn
+@pytest.mark.usefixtures("all_through")
 def test_gradients_can_be_differentiated_again(counted):
     x, weight, shift = tensors((300,), 128, 128)
     second = []
@@ -53,7 +61,7 @@ def test_gradients_can_be_differentiated_again(counted):
     assert ((second[0] - second[1]).norm() / second[1].norm()).item() < 1e-5
 
 
-@needs_onednn
+@pytest.mark.usefixtures("all_through")
 @pytest.mark.parametrize(
     "turn",
     [lambda x: x.t().contiguous().t(), lambda x: x[:1].expand_as(x), lambda x: torch.cat((x, x), 1)[:, : x.shape[1]]],
@@ -85,10 +93,11 @@ def test_what_it_does_no_better_goes_to_torch(counted, make):
     assert x.device.type == "meta" or torch.equal(made, wanted)
 
 
+@pytest.mark.usefixtures("all_through")
 def test_few_rows_that_are_learned_from_go_to_torch(counted):
     for rows in (onednn.ROWS_TO_LEARN - 1, onednn.ROWS_TO_LEARN):
         linear(*tensors((rows,), 256, 256))
-    assert len(counted) == bool(onednn.THROUGH_ONEDNN)
+    assert len(counted) == 1
 
 
 def test_torchs_own_switch_switches_it_off(counted, monkeypatch):
@@ -103,6 +112,7 @@ def test_autocast_keeps_its_word(counted):
     assert not counted
 
 
+@pytest.mark.usefixtures("all_through")
 def test_a_model_keeps_its_weights_and_their_names(counted):
     model = nn.Sequential(nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 128))
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
@@ -111,7 +121,7 @@ def test_a_model_keeps_its_weights_and_their_names(counted):
     use_onednn(model)
     assert [type(layer) for layer in model] == [Linear, nn.ReLU, Linear]
     torch.testing.assert_close(model(x), wanted)
-    assert len(counted) == (2 if onednn.THROUGH_ONEDNN else 0)
+    assert len(counted) == 2
     assert all(torch.equal(weight, before[name]) for name, weight in model.state_dict().items())
 
 
@@ -122,7 +132,6 @@ def test_a_graph_that_is_exported_has_torchs_operator(counted):
     assert not counted
 
 
-ALL = (onednn.FORWARD, onednn.INPUT, onednn.WEIGHT)
 AMD = "processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: sse avx2 "
 INTEL = "processor\t: 0\nvendor_id\t: GenuineIntel\nflags\t\t: sse avx2 "
 ARM = "processor\t: 0\nFeatures\t: fp asimd asimddp "
@@ -131,7 +140,7 @@ PROCESSORS = {
     "Zen 5": (ZEN_5, "AVX512", "AuthenticAMD", ALL, True),
     "two of them": (ZEN_5 + "\n" + ZEN_5, "AVX512", "AuthenticAMD", ALL, True),
     "Zen 5, PyTorch told to use AVX2": (ZEN_5, "AVX2", "AuthenticAMD", (), True),
-    "Zen 4": (AMD + "avx512f avx512_bf16\n", "AVX512", "AuthenticAMD", (), True),
+    "Zen 4": (AMD + "avx512f avx512_bf16\n", "AVX512", "AuthenticAMD", (onednn.ALONE,), True),
     "Zen 3": (AMD + "\n", "AVX2", "AuthenticAMD", (), False),
     "Sapphire Rapids": (INTEL + "avx512f avx512_bf16 amx_bf16\n", "AVX512", "GenuineIntel", (), True),
     "Tiger Lake": (INTEL + "avx512f avx512_vp2intersect\n", "AVX512", "GenuineIntel", (), False),
@@ -198,6 +207,22 @@ def test_each_product_is_chosen_by_itself(monkeypatch, product):
     linear(x, weight, shift).sum().backward()
     shapes = {onednn.FORWARD: (300, 160), onednn.INPUT: (300, 120), onednn.WEIGHT: (120, 300)}
     assert made == list(dict.fromkeys([(300, 160), shapes[product]]))
+
+
+def test_a_product_can_be_chosen_where_no_gradient_is_wanted(monkeypatch, counted):
+    made = []
+    monkeypatch.setattr(onednn, "THROUGH_ONEDNN", (onednn.ALONE,))
+    product_of = onednn._product
+    monkeypatch.setattr(onednn, "_product", lambda *given: (made.append(1), product_of(*given))[1])
+    x, weight, shift = tensors((300,), 160, 120)
+    step = linear(x, weight, shift)
+    step.sum().backward()
+    assert torch.equal(step, nn.functional.linear(x, weight, shift))
+    assert not made
+    with torch.no_grad():
+        torch.testing.assert_close(linear(x, weight, shift), step)
+    assert made == [1]
+    assert not counted
 
 
 def test_none_of_them_on_another_processor(monkeypatch, counted):
