@@ -6,7 +6,7 @@
 Each part is a row below and gives rows of the table: what was compared, the median ratio of processor time, the same by
 the clock, the target. They are kept as JSON beside this file, by processor, each part with the conditions it ran under,
 and with everything else it found; a run of some leaves the others as they were. The table of docs/speed.md, which has a
-column for each processor, is written anew from what is kept. Some eight minutes on two quiet cores; without --data_dir,
+column for each processor, is written anew from what is kept. Some ten minutes on two quiet cores; without --data_dir,
 sentences are docstrings.
 """
 
@@ -52,8 +52,8 @@ class Part(NamedTuple):
 
 
 PARTS: Mapping[str, Part] = {
-    "encode": Part(partial(encoding, name=MINILM), "MiniLM, ours and sentence-transformers, float32 and bfloat16", 90),
-    "encode-base": Part(partial(encoding, name=BASE), "the same, random weights of the size of BERT-base", 110),
+    "encode": Part(partial(encoding, name=MINILM), "MiniLM, ours and sentence-transformers, float32 and bfloat16", 95),
+    "encode-base": Part(partial(encoding, name=BASE), "the same, random weights of the size of BERT-base", 105),
     "layers": Part(layers, "up to an inner layer", 15),
     "hardware": Part(hardware, "arithmetic on real tokens, against matrix products alone", 40),
     "flow-step": Part(lambda material: steps(), "a step of training, against nflows", 20),

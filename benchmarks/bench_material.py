@@ -18,11 +18,9 @@ from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.foreign import quiet_transformers
 
-SENTENCES = 1024
-"""Enough for full batches of every length, as in a job of many sentences."""
-FEWER = 256
-"""The same for an encoder that takes eight times as long."""
 MINILM, BASE = "MiniLM", "BERT-base size"
+WORDS: Mapping[str, int] = {MINILM: 9000, BASE: 1500}
+"""How much each encodes: enough for full batches of every length, as in a job of many sentences."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Material:
     @cached_property
     def encoders(self) -> Mapping[str, tuple[str, list[str]]]:
         """Folders of both, with the sentences that each encodes."""
-        return {MINILM: (self.model, self.sentences), BASE: (self.base, self.sentences[:FEWER])}
+        return {MINILM: (self.model, self.sentences), BASE: (self.base, self.worth(WORDS[BASE]))}
 
     @cached_property
     def _all(self) -> list[str]:
@@ -66,7 +64,12 @@ class Material:
     @cached_property
     def sentences(self) -> list[str]:
         """Some sentences, drawn at random, the same each time."""
-        return self.draw(SENTENCES)
+        return self.worth(WORDS[MINILM])
+
+    def worth(self, words: int) -> list[str]:
+        """As many of them as have so many words, so that a run takes as long whatever the data."""
+        drawn = self.draw(words)
+        return drawn[: int(np.searchsorted(np.cumsum([len(sentence.split()) for sentence in drawn]), words))]
 
     def draw(self, n: int) -> list[str]:
         """So many of them; the first are the same whatever their number."""
@@ -81,4 +84,4 @@ class Material:
     def source(self) -> str:
         """What the sentences are, in words."""
         kind = "docstrings" if self.data_dir is None else "the seven STS tasks"
-        return f"{len(self.sentences)} of {len(self._all):,} sentences of {kind}"
+        return f"{len(self.sentences):,} of {len(self._all):,} sentences of {kind}"
