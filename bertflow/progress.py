@@ -57,8 +57,8 @@ def bar(total: int, label: str, show: bool | None = None, unit: str = "sentences
         from tqdm.auto import tqdm  # loads asyncio
 
         with (
-            working(""),
             tqdm(total=total, desc=label, unit=f" {unit}", delay=0 if show else DELAY, dynamic_ncols=True) as shown,
+            working("", shown.refresh),
         ):
             yield shown.update
     else:
@@ -71,15 +71,26 @@ class Stretch:
     """Some work that is named; one with a bar has no name, as the bar says it."""
 
     label: str
+    draw: Callable[[], object] = lambda: None
+    """Draws its bar again."""
     begun: float = field(default_factory=time.monotonic)
     named: bool = False
     """Whether it was said."""
 
+    def __post_init__(self) -> None:
+        self._drawn = self.begun
+
+    def tick(self, now: float) -> None:
+        """Draw the bar from time to time: where no unit is done for long, its clock goes on."""
+        if now - self._drawn >= DELAY:
+            self._drawn = now
+            self.draw()
+
 
 @contextmanager
-def working(label: str) -> Iterator[None]:
-    """Name work that has no bar: a program says so where it takes long (``never_silent``)."""
-    _NAMED.append(stretch := Stretch(label))
+def working(label: str, draw: Callable[[], object] = lambda: None) -> Iterator[None]:
+    """Name work that has no bar: a program says so where it takes long (``never_silent``), and draws a bar again."""
+    _NAMED.append(stretch := Stretch(label, draw))
     try:
         yield
     finally:
@@ -122,8 +133,11 @@ def never_silent(label: str) -> Iterator[None]:
 
     def watch() -> None:
         while not ended.wait(DELAY / 4):
-            if words := last.silent(time.monotonic()):
+            now = time.monotonic()
+            if words := last.silent(now):
                 logger.info("%s", words)
+            for stretch in [*_NAMED]:
+                stretch.tick(now)
 
     watcher = threading.Thread(target=watch, name="bertflow-progress", daemon=True)
     logging.getLogger("bertflow").addHandler(last)

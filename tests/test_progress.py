@@ -3,9 +3,22 @@ import sys
 import threading
 
 import pytest
+from tqdm import tqdm
 
 from bertflow.errors import UsageError
-from bertflow.progress import DELAY, SILENCE, LastWord, Lines, bar, never_silent, place, reading, unsaid, working
+from bertflow.progress import (
+    DELAY,
+    SILENCE,
+    LastWord,
+    Lines,
+    Stretch,
+    bar,
+    never_silent,
+    place,
+    reading,
+    unsaid,
+    working,
+)
 
 
 def test_a_bar_that_is_asked_for_is_shown_on_stderr_alone(capsys):
@@ -131,6 +144,30 @@ def test_a_program_is_never_silent_also_where_its_notes_would_mislead(monkeypatc
     assert said[0] == ("bertflow.progress", "bertflow fix: still at work after 0 s")
     assert "bertflow-progress" not in {thread.name for thread in threading.enumerate()}
     assert not any(isinstance(one, LastWord) for one in logger.handlers)
+
+
+def test_the_clock_of_a_bar_goes_on_where_no_unit_is_done():
+    drawn = []
+    stretch = Stretch("", lambda: drawn.append(True))
+    for seconds, times in ((DELAY / 2, 0), (DELAY, 1), (1.5 * DELAY, 1), (2 * DELAY, 2)):
+        stretch.tick(stretch.begun + seconds)
+        assert len(drawn) == times
+
+
+def test_a_program_draws_its_bars_again(capsys, monkeypatch):
+    monkeypatch.setattr("bertflow.progress.DELAY", 0.01)
+    again = threading.Event()
+    refresh = tqdm.refresh
+
+    def drawn(self, *args, **options):
+        refresh(self, *args, **options)
+        if threading.current_thread().name == "bertflow-progress":
+            again.set()
+
+    monkeypatch.setattr(tqdm, "refresh", drawn)
+    with never_silent("bertflow fix"), bar(5, "encoding", show=True):
+        assert again.wait(30)
+    assert "encoding:   0%" in capsys.readouterr().err
 
 
 def test_a_library_says_nothing_of_its_own_accord(caplog):
