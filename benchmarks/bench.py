@@ -19,7 +19,6 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import argparse
 import datetime
 import json
-import logging
 import platform
 import time
 import warnings
@@ -37,8 +36,10 @@ from bench_material import BASE, MINILM, Material
 from bench_page import PAGE, processor_name, section, table, write_section
 from bench_timing import Result
 
+from bertflow.cli import notes_on_stderr
 from bertflow.files import write_text
 from bertflow.onednn import THROUGH_ONEDNN
+from bertflow.progress import never_silent, unsaid, working
 
 RESULTS = Path(__file__).with_name("results.json")
 
@@ -101,7 +102,8 @@ def measure(chosen: list[str], material: Material) -> Iterator[tuple[str, dict[s
         left = pace * (expected - done)
         time_left = f"{left:.0f} s" if left < 100 else f"{left / 60:.0f} min"
         print(f"[{number}/{len(chosen)}] {name}: {part.says}; about {time_left} left", flush=True)
-        rows = [as_json(result) for result in part.run(material)]
+        with working(name):
+            rows = [as_json(result) for result in part.run(material)]
         done += part.seconds
         yield name, {"conditions": before, "seconds": round(time.perf_counter() - start), "rows": rows}
 
@@ -120,14 +122,14 @@ def main() -> None:
     kept = json.loads(options.output.read_text()) if options.output.exists() else {}
     if not options.print:
         torch.set_num_threads(1)  # ratios of work, not of how two threads wait for each other
-        logging.getLogger("bertflow").setLevel(logging.ERROR)
-        warnings.simplefilter("ignore")
         processor = processor_name()
-        for name, found in measure(chosen, Material(options.data_dir)):
-            here = {**kept.get(processor, {}), name: found}
-            kept[processor] = {part: here[part] for part in PARTS if part in here}
-            write_text(options.output, json.dumps(kept, indent=2) + "\n")  # in the order of the parts
-            print(table({processor: {name: found}}), flush=True)
+        with notes_on_stderr(), unsaid(), never_silent("bench"):
+            warnings.simplefilter("ignore")
+            for name, found in measure(chosen, Material(options.data_dir)):
+                here = {**kept.get(processor, {}), name: found}
+                kept[processor] = {part: here[part] for part in PARTS if part in here}
+                write_text(options.output, json.dumps(kept, indent=2) + "\n")  # in the order of the parts
+                print(table({processor: {name: found}}), flush=True)
     if options.output == RESULTS:
         write_section(PAGE, "bench.py", section(kept))
     print("\n" + table(kept))
