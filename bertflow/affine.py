@@ -125,8 +125,8 @@ def standardize_map(moments: Moments) -> AffineMap:
 def whitening_map(moments: Moments, dim_out: int | None = None) -> AffineMap:
     """Zero mean and identity covariance; keeps the ``dim_out`` directions of largest variance.
 
-    With covariance S = U diag(v) U^T, the weight is W = U diag(v)^(-1/2): the PCA form, columns by falling variance,
-    the largest entry of each column of U positive.
+    With covariance ``S = U diag(v) U^T``, the weight is ``W = U diag(v)^(-1/2)``: the PCA form, columns by falling
+    variance, the largest entry of each column of U positive.
 
     Args:
         moments: Moments of the raw embeddings; null directions are left out.

@@ -191,7 +191,7 @@ class Moments:
 
     @property
     def mean_square_norm(self) -> float:
-        """Mean of |x|^2."""
+        """Mean of ``|x|^2``."""
         return float(np.trace(self.scatter) / self.n + self.mean @ self.mean)
 
     @property

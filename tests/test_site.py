@@ -36,9 +36,12 @@ def test_nothing_is_loaded_from_elsewhere(site):
     assert not [one for one in loaded if "//" in one and "data:image/" not in one]
 
 
-def test_every_public_name_has_a_page_with_its_example(site):
-    for name in set(bertflow.__all__) - {"__version__"}:
-        assert 'id="example"' in (site / "reference" / "python" / f"{name}.html").read_text("utf-8")
+def test_every_public_name_has_a_page_with_its_example_above_parameters_and_methods(site):
+    for name in sorted(set(bertflow.__all__) - {"__version__"}):
+        page = (site / "reference" / "python" / f"{name}.html").read_text("utf-8")
+        assert page.count('<h2 id="example">') == 1
+        above = page.partition('<h2 id="example">')[0]
+        assert not re.search(r'class="doc-section-title|class="doc doc-children', above), name
 
 
 @pytest.mark.parametrize("page", ["index.html", "reference/python/fix.html"])

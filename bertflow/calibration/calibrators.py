@@ -174,16 +174,16 @@ class Whitening(AbstractDensity, AbstractLinearCalibrator):
 
 
 class Ridge(AbstractDensity, AbstractLinearCalibrator):
-    """Whitening that lifts directions of small variance less: (x - m) V (lambda + r median(lambda))^(-1/2).
+    """Whitening that lifts directions of small variance less: ``z = (x - m) V (lambda + r median(lambda))^(-1/2)``.
 
-    Null directions are left out. ``score_samples`` is the Gaussian whose covariance is that of the rows plus r median
-    variances in every kept direction, a density of its own, and wider than that of ``Whitening``.
+    Here m is the mean; the columns of V are the directions, and lambda their variances. Null directions are left out.
+    ``score_samples`` is the Gaussian whose covariance is that of the rows plus r median variances in every kept
+    direction, a density of its own, and wider than that of ``Whitening``.
 
     Args:
         r: The ridge, in medians of the variances: 0 is whitening.
 
-    Source: our own measurements, benchmarks/EXPLORED.md. As a covariance it is the ridge of discriminant analysis:
-    Friedman 1989, "Regularized discriminant analysis".
+    Source: benchmarks/EXPLORED.md, our own work; the covariance: Friedman 1989, "Regularized discriminant analysis".
     """
 
     def __init__(self, r: float = 1.0) -> None:
@@ -199,12 +199,12 @@ class Ridge(AbstractDensity, AbstractLinearCalibrator):
 
 
 class TwoBand(AbstractClosedForm):
-    """Whitening, in two bands of unit length: z = [u(y_1..k), sqrt(c) u(y_k+1..)], u(y) = y / |y|.
+    """Whitening, in two bands of unit length: ``z = [u(y_1..k), sqrt(c) u(y_k+1..)]``, with ``u(y) = y / |y|``.
 
-    y are the whitened coordinates by falling variance, k is a quarter of them, at least 1. The cosine of two rows is
-    (cos_head + c cos_tail) / (1 + c): the many directions of small variance count as much as ``c`` says. It is not
-    affine, has no inverse (the lengths are lost) and no density. A band that is zero, as for a row that is the mean,
-    stays zero.
+    Here y are the whitened coordinates by falling variance, and k is a quarter of them, at least 1. The cosine of two
+    rows is ``(cos_head + c cos_tail) / (1 + c)``: the many directions of small variance count as much as ``c`` says. It
+    is not affine, has no inverse (the lengths are lost) and no density. A band that is zero, as for a row that is the
+    mean, stays zero.
 
     Args:
         c: Weight of the second band; 0 takes it out, 1 makes both equal.

@@ -44,6 +44,7 @@ ROOMS = {
 """What the names of a folder of the package are about."""
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
 
 
 def public_names() -> dict[str, str]:
@@ -223,3 +224,14 @@ def on_files(files: Any, config: Any) -> Any:
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Turn the links of a page to pages of the site; "no-run" is for the tests."""
     return turned(re.sub(r"^(```\w+) no-run$", r"\1", markdown, flags=re.MULTILINE), page.file.src_uri)
+
+
+def on_page_content(html: str, page: Any, **_: Any) -> str:
+    """Move an example right under the description of its name, before parameters and methods."""
+    above, heading, example = html.partition('<h2 id="example">')
+    below = BELOW_AN_EXAMPLE.search(above)
+    if not (heading and below):
+        return html
+    contents = page.toc.items[0].children
+    contents.insert(0, contents.pop())
+    return above[: below.start()] + heading + example + above[below.start() :]
