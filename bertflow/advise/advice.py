@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from bertflow.errors import UsageError
 from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.next_steps import next_command
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
@@ -165,7 +166,6 @@ class Advice(AbstractResult):
         from bertflow.advise.asking import write_asked
         from bertflow.advise.reading import VectorEncoder
         from bertflow.geometry.inspecting import write_report
-        from bertflow.geometry.report import next_command
 
         folder = Path(folder)
         require_new(folder)
@@ -194,7 +194,7 @@ class Advice(AbstractResult):
                 self.text.reference,
                 pairs[0] if pairs else None,
                 verdict=self.headline() + (f": {self.standing.partition(':')[0]}" if self.standing else ""),
-                then=next_command(folder / "encoder", None, True, {}) if place.name == "encoder" else "",
+                then=next_command(folder / "encoder") if place.name == "encoder" else "",
             )
             write_json(aside / "fix.json", advice.as_dict())
             write_text(aside / "fix.md", advice.to_markdown())

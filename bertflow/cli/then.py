@@ -4,7 +4,6 @@ They work as they stand: with the paths that were given or written, quoted for t
 write themselves.
 """
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from inspect import signature
@@ -13,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import MissingExtraError
+from bertflow.next_steps import Reader, Words, command_line, option_words, steps_after
 from bertflow.opening import calibrator_of
 
 Given = Mapping[str, Any]
 """The arguments of a command's function by name, None for what is as by default."""
-Words = Iterable[object]
 QUESTION = "How does it work?"
 """Asked of a new index."""
 FEWEST = 200
@@ -37,7 +36,7 @@ def next_lines(name: str, function: Callable[..., Any], arguments: Given, result
         return ""
     defaults = {one: parameter.default for one, parameter in signature(function).parameters.items()}
     given = {one: None if one in defaults and value == defaults[one] else value for one, value in arguments.items()}
-    lines = [shlex.join(["bertflow", *map(str, words)]) for words in THEN[name](given, result)]
+    lines = list(map(command_line, THEN[name](given, result)))
     return "\nnext: " + "\n      ".join(lines) + "\n" if lines else ""
 
 
@@ -50,18 +49,22 @@ def new_place(path: object) -> Path:
 
 def options(given: Given, *names: str) -> list[object]:
     """The options of that name that were given, as words."""
-    found = ((name, given.get(name)) for name in names)
-    return [word for name, value in found if value is not None for word in (f"--{name}", value)]
+    return option_words(**{name: given.get(name) for name in names})
 
 
 def _listed(given: Any) -> list[Any]:
     return [] if given is None else [given] if isinstance(given, str | Path) else list(given)
 
 
-def _try(folder: object) -> list[Words]:
-    """A page to try an encoder, where what serves it is installed; else its geometry."""
-    served = all(find_spec(name) for name in ("fastapi", "uvicorn", "prometheus_client"))
-    return [["serve" if served else "inspect", folder]]
+def _here() -> Reader:
+    """The reader of what is printed: what is installed here, and names that are free."""
+    example = new_place("example")
+    return Reader(
+        serves=all(find_spec(name) for name in ("fastapi", "uvicorn", "prometheus_client")),
+        text=example / "text.txt",
+        before=["search", "example", example],
+        output=["--output", new_place("fixed")],
+    )
 
 
 def _look(model: Any, given: Given) -> list[Words]:
@@ -82,7 +85,7 @@ def _demo(given: Given, demo: Any) -> list[Words]:
 
 def _fix(given: Given, advice: Any) -> list[Words]:
     if (advice.folder / "encoder").is_dir():
-        return _try(advice.folder / "encoder")
+        return steps_after(advice.folder / "encoder", _here())
     if (vectors := given["vectors"]) is None:
         return [["inspect", given["encoder"]]]
     rows, made = ["--store" if Path(vectors).is_dir() else "--vectors", vectors], advice.folder / "calibrator"
@@ -97,7 +100,8 @@ def _train(name: str) -> Callable[[Given, Any], list[Words]]:
             return [[name, "--config", run.folder / "config.yaml", "--output", run.folder, "--resume", "auto"]]
         if run.note:
             return []
-        return _try(run.folder) if (run.folder / "calibrator").is_dir() else [["inspect", run.folder / "encoder"]]
+        calibrated = (run.folder / "calibrator").is_dir()
+        return steps_after(run.folder, _here()) if calibrated else [["inspect", run.folder / "encoder"]]
 
     return then
 
@@ -149,14 +153,9 @@ def _paper_tables(given: Given, made: Any) -> list[Words]:
 
 
 def _inspect(given: Given, report: Any) -> list[Words]:
-    model, text, into = given["model"], given["text"], new_place("fixed")
-    if model is None:
-        return [["demo"]]
-    if calibrator_of(model) is not None:
-        return _try(model)
-    example = new_place("example")
-    last = ["fix", model, text or example / "text.txt", "--output", into, *options(given, "pooling", "max_length")]
-    return [last] if text else [["search", "example", example], last]
+    model, opened_with = given["model"], options(given, "pooling", "max_length")
+    calibrated = model is not None and calibrator_of(model) is not None
+    return steps_after(model, _here(), calibrated=calibrated, text=given["text"], options=opened_with)
 
 
 def _words(given: Given, study: Any) -> list[Words]:

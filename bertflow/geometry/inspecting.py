@@ -36,9 +36,9 @@ from bertflow.geometry.report import (
     SUMMARY,
     GeometryReport,
     GeometrySection,
-    next_command,
 )
 from bertflow.moments import Float64
+from bertflow.next_steps import next_command
 from bertflow.progress import working
 from bertflow.text_keys import seen_share
 from bertflow.training.rows import Embeddings, seeded_order, take
@@ -231,7 +231,7 @@ def write_report(
         embeddings = {name: system.calibrate(raw) for name, system in systems.items()}
     material = Material(systems, chosen, embeddings, count_words(sentences), given_pairs=pairs, recipe=recipe, run=run)
     if run is not None:
-        then = next_command(run, None, True, {})
+        then = next_command(run)
     return make_report(heading, material, facts, verdict, then).save(folder) / REPORT
 
 

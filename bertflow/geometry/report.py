@@ -4,7 +4,6 @@
 """
 
 import logging
-import shlex
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from bertflow.data.sts import require_tasks
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_place, write_text
+from bertflow.next_steps import next_command, option_words
 from bertflow.opening import require_openable
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
@@ -222,7 +222,8 @@ def inspect_geometry(
     require_openable(model, pooling=pooling, max_length=max_length, device=device)
     opened = inspecting.open_encoder(model, device, pooling=pooling, max_length=max_length)
     drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
-    then = next_command(model, text, opened.calibrator is not None, {"pooling": pooling, "max_length": max_length})
+    options = option_words(pooling=pooling, max_length=max_length)
+    then = next_command(model, calibrated=opened.calibrator is not None, text=text, options=options)
     report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress, then)
     if output is None:
         return report
@@ -230,19 +231,6 @@ def inspect_geometry(
     if open_report:
         show_page(Path(output) / REPORT)
     return report
-
-
-def next_command(model: object, text: object, calibrated: bool, options: Mapping[str, object]) -> str:
-    """What to type after a look at the geometry; empty for an encoder in memory, which no command can name."""
-    if model is None:
-        return "bertflow demo"
-    if not isinstance(model, str | Path):
-        return ""
-    if calibrated:
-        return shlex.join(["bertflow", "serve", str(model)])
-    given = [word for name, value in options.items() if value is not None for word in (f"--{name}", str(value))]
-    own = str(text) if isinstance(text, str | Path) else "mine.txt"
-    return shlex.join(["bertflow", "fix", str(model), own, *given])
 
 
 def require_page(output: str | Path | None, open_report: bool) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from bertflow.errors import require_between, require_seed
 from bertflow.files import require_place, write_text
+from bertflow.next_steps import next_command
 from bertflow.progress import bar, working
 from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table, write_rows
@@ -162,7 +163,7 @@ def demo(
     from bertflow.evaluation.evaluating import evaluate_retrieval
     from bertflow.evaluation.systems import SharedPass
     from bertflow.geometry.inspecting import write_report
-    from bertflow.geometry.report import next_command, show_page
+    from bertflow.geometry.report import show_page
     from bertflow.scoring.random_pairs import FEWEST
     from bertflow.scoring.scores import ScoreCalibrator
 
@@ -203,7 +204,7 @@ def demo(
     write_text(folder / "report.md", report.to_markdown())
     write_text(folder / "results.json", report.to_json())
     shown = {name: systems[name] for name in LOOKED_AT}
-    then = next_command(folder / "encoder", None, True, {})
+    then = next_command(folder / "encoder")
     title, facts = "Geometry of the demo", {"model": model}
     page = write_report(folder / "geometry", title, shown, text, choosing, facts, then=then)
     if open_report:

@@ -14,7 +14,7 @@ from bertflow.geometry.contexts import DotProductParts, LayerGeometry
 from bertflow.geometry.frequency import Bin
 from bertflow.geometry.inspecting import SECTIONS, Material, make_report
 from bertflow.geometry.pairs import PairCosines, PairScores, calibration_curve, crossing, overlap
-from bertflow.geometry.report import GeometryReport, GeometrySection, next_command
+from bertflow.geometry.report import GeometryReport, GeometrySection
 from bertflow.policy import content_hash
 from bertflow.tables import Table
 
@@ -243,20 +243,6 @@ def test_the_verdict_follows_from_the_cone_and_from_what_the_best_system_gains(c
 
 def test_one_system_alone_is_not_compared():
     assert look({"raw": 0.9}, scores(0.7, True)).change == "alone"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        ((None, None, False, {}), "bertflow demo"),
-        (("runs/my run", None, True, {}), "bertflow serve 'runs/my run'"),
-        (("bert", "a.txt", False, {"pooling": "mean(1,2)"}), "bertflow fix bert a.txt --pooling 'mean(1,2)'"),
-        (("bert", ["a"], False, {"max_length": None}), "bertflow fix bert mine.txt"),
-        ((object(), None, False, {}), ""),
-    ],
-)
-def test_the_next_command_works_as_it_stands(arguments, expected):
-    assert next_command(*arguments) == expected
 
 
 def test_samples_share_all_or_none_of_their_histograms():
