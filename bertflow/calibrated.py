@@ -122,7 +122,9 @@ class CalibratedEncoder(AbstractEncoder):
         """Calibrate embeddings (n, dim_in) that the encoder made already, on the encoder's GPU if it has one."""
         if not len(x):
             return np.empty((0, self.dim), dtype=np.float32)
-        if (gpu := gpu_of(self.encoder)) and x.dtype == np.float32 and x.shape[1:] == (self.encoder.dim,):
+        gpu = gpu_of(self.encoder)
+        suits = x.dtype == np.float32 and x.shape[1:] == (self.encoder.dim,)
+        if gpu and gpu.type != "mps" and suits:  # maps are float64, which MPS does not have
             require_lengths(x, self.calibrator.moments_)
             z = mapped_on(gpu, self.calibrator.map, x)
             if all_finite(z):  # else below, in more digits, or with what is wrong

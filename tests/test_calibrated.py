@@ -2,9 +2,11 @@ import pickle
 
 import numpy as np
 import pytest
+import torch
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
 from bertflow.calibration.calibrators import AllButTheTop, Center
+from bertflow.calibration.maps import mapped_on
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -191,3 +193,21 @@ def test_a_calibrator_runs_where_its_encoder_does(tiny_bert, monkeypatch):
     monkeypatch.setattr(calibrated.calibrator, "transform", None)  # what runs on the CPU
     monkeypatch.setattr("bertflow.calibration.maps.ROWS", 2)
     np.testing.assert_allclose(calibrated.encode(sentences), expected, rtol=0, atol=1e-5)
+
+
+def test_a_calibrator_of_an_encoder_on_mps_runs_on_the_processor(tiny_bert, monkeypatch):
+    calibrated = CalibratedEncoder.fit(TransformerEncoder(tiny_bert, device="cpu"), Center(), SENTENCES)
+    expected = calibrated.encode(SENTENCES)
+    monkeypatch.setattr("bertflow.calibrated.gpu_of", lambda encoder: torch.device("mps"))
+    monkeypatch.setattr(
+        "bertflow.calibrated.mapped_on", None
+    )  # a map on MPS: "the MPS framework doesn't support float64"
+    np.testing.assert_array_equal(calibrated.encode(SENTENCES), expected)
+
+
+def test_rows_that_cannot_be_written_are_calibrated_on_a_device():
+    x = np.random.default_rng(0).normal(size=(9, 3)).astype(np.float32)
+    fitted = Center().fit(x)
+    x.setflags(write=False)
+    found = mapped_on(torch.device("cpu"), fitted.map, x[::-1])
+    np.testing.assert_allclose(found, fitted.transform(x[::-1]), rtol=0, atol=1e-6)

@@ -92,7 +92,7 @@ def mapped_on(device: torch.device, fitted: "RowMap", x: NDArray[np.float32]) ->
         copies[device] = copy.deepcopy(fitted).to(device)
     z, landing = np.empty((len(x), fitted.dim_out), np.float32), Landing()
     for start in range(0, len(x), ROWS):
-        block = torch.from_numpy(x[start : start + ROWS])
+        block = torch.from_numpy(np.array(x[start : start + ROWS]))  # a read-only array is not to be written through
         landing.put(z, np.arange(start, start + len(block)), copies[device](sent(block, device)).float())
     landing.finish()
     return z

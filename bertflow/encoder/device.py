@@ -58,12 +58,11 @@ def resolve_device(name: str) -> torch.device:
         if name == "cuda" and local is not None:  # a launcher may show each process its own GPU alone
             name = f"cuda:{local % torch.cuda.device_count()}"
     try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
+        # With its number: of several GPUs another one may be the current one later.
+        return torch.empty(1, device=torch.device(name)).device
     except (RuntimeError, AssertionError) as error:
         reason = reason_of(error)
         raise UsageError(f"The device {name!r} cannot be used: {reason}. Use 'cpu', or 'auto'.") from error
-    return device
 
 
 def gpu_of(encoder: object) -> torch.device | None:

@@ -98,8 +98,11 @@ def packed_attention(
         return sdpa_attention_forward(module, query, key, value, attention_mask, scaling=scaling, **others)
     rows = [x[0].transpose(0, 1) for x in (query, key, value)]
     if query.device.type != "cpu" and query.dtype.itemsize == 2:
+        usual = scaling in (None, query.shape[-1] ** -0.5)
         made = importlib.import_module(VARLEN).varlen_attn(
-            *rows, packed.starts, packed.starts, packed.longest, packed.longest, scale=scaling
+            *rows,
+            *(packed.starts, packed.starts, packed.longest, packed.longest),
+            **({} if usual else {"scale": scaling}),  # which PyTorch 2.10 does not know
         )
     else:
         made = within_sentences(*rows, starts=packed.starts, scale=scaling)
@@ -129,7 +132,7 @@ def try_packing(padded: "BlockStack", packed: "BlockStack", ids: Sequence[int], 
         if same_tokens([x[mask] for x in padded.read(rows, mask, layers).values()], [x[mask] for x in found], model):
             return True
         reason = "packed, they come out otherwise"
-    except RuntimeError as error:
+    except (RuntimeError, TypeError) as error:
         reason = reason_of(error)
     logger.info("Sentences are padded, not packed: %s.", reason)
     return False

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.batching import Batch, TokenizedText
-from bertflow.encoder.device import resolve_device
+from bertflow.encoder.device import resolve_device, sent
 from bertflow.encoder.folders import Prompts, open_model, shown_prompts, write_facts
 from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import Supervision, TokenCounts
@@ -157,7 +157,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             run = self.budget.run(text, self._folder.pad_id, lambda batch: self.embed_batch(batch.to(self.device)))
             with prepacked(len(text.ids)):
                 for batch, made in run:
-                    x[torch.from_numpy(batch.rows).to(x.device)] = made
+                    x[sent(torch.from_numpy(batch.rows), x.device)] = made
         finally:
             self._stack.model.eval()
         return x

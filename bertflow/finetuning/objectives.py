@@ -126,9 +126,10 @@ class InBatchNegatives(AbstractObjective):
     def _one_side(self, sides: Sides, rank: int, gather: Gather) -> Judged:
         candidates, texts, asked = gather(sides.v), gather(sides.second), gather(sides.first)
         logits = self.recipe.scale * normalize(sides.u) @ normalize(candidates).T
-        own = torch.arange(len(sides.u), device=logits.device) + rank * len(sides.u)
+        row = torch.arange(len(sides.u), device=logits.device)
+        own = row + rank * len(row)
         same = (sides.second[:, None] == texts) | (sides.first[:, None] == asked)
-        same[torch.arange(len(own)), own] = False
+        same[row, own] = False
         logits = logits.masked_fill(same, -torch.inf)
         return {"loss": cross_entropy(logits, own), "right": (logits.argmax(1) == own).float().mean()}
 

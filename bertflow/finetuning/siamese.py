@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from bertflow.encoder.batching import Batch
+from bertflow.encoder.device import sent
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
@@ -52,8 +53,8 @@ class PairBatch:
 
     def to(self, device: torch.device) -> "PairBatch":
         """The same batch on a device."""
-        targets = None if self.targets is None else self.targets.to(device)
-        return PairBatch(self.first.to(device), self.second.to(device), self.texts.to(device), targets)
+        targets = None if self.targets is None else sent(self.targets, device)
+        return PairBatch(self.first.to(device), self.second.to(device), sent(self.texts, device), targets)
 
 
 PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")

@@ -61,6 +61,8 @@ def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
     units, held_out = rows.hold_out(n, recipe.held_out, 0, recipe.unit)
     batches = len(rows.ShuffledBatches([], units, recipe.batch_size, 0, recipe.unit))
     options = recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
+    if torch.backends.mps.is_available():
+        options["accelerator"] = "cpu"  # the affine start is float64, which MPS does not have
     return options | ({"callbacks": [EMAWeightAveraging(recipe.ema)]} if recipe.ema else {})
 
 

@@ -103,6 +103,7 @@ class BertFlow(pl.LightningModule):
         """
         if stage != "fit":
             return
+        self._replayed = self._replayed.anew()
         require_precision(self.trainer.precision)
         # Not again in a second fit of this module; and a checkpoint that is resumed is read after this.
         if all(part.initialized for part in self.flow.modules() if isinstance(part, ActNorm)):
@@ -113,6 +114,10 @@ class BertFlow(pl.LightningModule):
         with torch.no_grad():
             x = self.embed(data.batches.sample(INITIAL_ROWS)).to(self.flow.affine.shift.device)
             initialize(self.flow.glow, self.flow.start(x)[:, : self.flow.glow.dim])
+
+    def teardown(self, stage: str) -> None:
+        """Give back the memory of the recorded step; the weights leave the GPU."""
+        self._replayed = self._replayed.anew()
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of one batch; it is logged when the Trainer will write it."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from bertflow.errors import reason_of
 from bertflow.flow.glow import FlowMap
@@ -45,42 +46,64 @@ class MeanNll(nn.Module):
         return row_nll(self.flow, x).mean()
 
 
+def of_weights(flow: FlowMap) -> Callable[..., Tensor]:
+    """``MeanNll`` as a function of rows, and of tensors in place of the flow's parameters, in their order."""
+    nll = MeanNll(flow)
+    names = [name for name, _ in nll.named_parameters()]
+    return lambda x, *weights: functional_call(nll, dict(zip(names, weights, strict=True)), (x,))
+
+
 class ReplayedNll:
     """``MeanNll``, recorded from its first batch on a GPU, and replayed for those of the same shape.
 
+    It is recorded with stand-ins for the weights, which share their memory. A recorded graph keeps autograd's nodes of
+    its inputs, with the stream that they were recorded on: those of the weights themselves would be waited for in each
+    step, on another stream.
+
     Args:
-        capture: Module and sample -> the same function, replayed: CUDA graphs of both passes by default.
+        capture: Function and samples -> the same function, replayed: CUDA graphs of both passes by default.
     """
 
     def __init__(self, capture: Any = torch.cuda.make_graphed_callables) -> None:
         self._capture = capture
-        self._replay: Callable[[Tensor], Tensor] | None = None
+        self._replay: Callable[..., Tensor] | None = None
         self._shape: tuple[Any, ...] = ()
+        self._weights: list[Tensor] = []
 
     def __call__(self, flow: FlowMap, x: Tensor) -> Tensor:
         """The loss of a batch, with gradients for the flow."""
         shape = (id(flow), x.shape, x.dtype, x.device)
         if not self._shape:
-            self._shape = shape
+            self._shape, self._weights = shape, list(flow.parameters())
+            stand_ins = [each.detach().requires_grad_(each.requires_grad) for each in self._weights]
             try:
-                self._replay = self._capture(MeanNll(flow), (x.clone(),))
+                self._replay = self._capture(of_weights(flow), (x.clone(), *stand_ins))
             except RuntimeError as error:
                 logger.warning("The step is not replayed as CUDA graphs, which is slower: %s.", reason_of(error))
         if self._replay is None or shape != self._shape or not torch.is_grad_enabled():
             return MeanNll(flow)(x)
-        return self._replay(x).clone()  # the next replay writes where this one did
+        return self._replay(x, *self._weights).clone()  # the next replay writes where this one did
+
+    def anew(self) -> "ReplayedNll":
+        """One with nothing recorded: a graph is of the weights that it was recorded with, where they lay then."""
+        return ReplayedNll(self._capture)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ReplayedNll":
-        return ReplayedNll(self._capture)  # a graph is of the weights that it was recorded with
+        return self.anew()
 
 
 def rows_placed(rows: Rows, device: torch.device) -> Rows:
-    """Embeddings on a GPU, where they have room there; else, and on a CPU, the rows as they are."""
+    """Embeddings on a GPU, where they have room there; else, and on a CPU, the rows as they are.
+
+    Numbers of pairs stay on the processor, which looks them up.
+    """
     there = isinstance(rows, Tensor) and rows.device == device
     if device.type != "cuda" or there or not isinstance(rows, Tensor | np.ndarray | EmbeddingStore):
         return rows
     some = take(rows, np.arange(1))
     assert isinstance(some, Tensor)
+    if not some.is_floating_point():
+        return rows
     with suppress(torch.cuda.OutOfMemoryError):  # others may have taken what was free
         if some.nbytes * len(rows) <= SHARE * torch.cuda.mem_get_info(device)[0]:
             return on_device(rows, device)

@@ -298,6 +298,7 @@ def gathered(x: Embeddings, index: NDArray[np.int64]) -> Tensor:
     """
     rows = take(x, index)
     assert isinstance(rows, Tensor)
+    rows = rows.cpu()  # where moments are taken
     if rows.ndim != 2:
         shape = (len(x), *rows.shape[1:])
         raise DataError(f"A flow is fitted to embeddings (n, dim), n at least 2; got shape {shape}.")

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertflow.data.skipping import skip_bad, skipping
@@ -33,7 +34,7 @@ def in_parts(monkeypatch):
 @pytest.mark.parametrize(
     ("environment", "gpus", "expected"),
     [
-        ({}, 4, "cuda"),
+        ({}, 4, "cuda:0"),
         ({"LOCAL_RANK": "3"}, 4, "cuda:3"),  # torchrun
         ({"SLURM_LOCALID": "2"}, 4, "cuda:2"),
         ({"SLURM_LOCALID": "2"}, 1, "cuda:0"),  # each process is shown its own GPU alone
@@ -47,8 +48,9 @@ def test_processes_that_share_a_machine_take_a_gpu_each(environment, gpus, expec
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    monkeypatch.setattr(torch, "empty", lambda *_, **__: None)
-    assert resolve_device("auto") == torch.device(expected)
+    with FakeTensorMode():  # of GPUs that nobody has
+        assert resolve_device("auto") == torch.device(expected)
+        assert resolve_device(expected) == torch.device(expected)
 
 
 def test_a_cpu_gets_all_text_at_once_and_a_gpu_begins_with_little():

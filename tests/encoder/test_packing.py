@@ -14,7 +14,7 @@ from torch import nn
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.encoder.architecture import FAMILIES
 from bertflow.encoder.model import BlockStack
-from bertflow.encoder.packing import NAME, VARLEN, Packed, may_pack, use_packing, within_sentences
+from bertflow.encoder.packing import NAME, VARLEN, Packed, may_pack, packed_attention, use_packing, within_sentences
 from bertflow.encoder.transformer import TransformerEncoder
 
 SIZES = {
@@ -136,6 +136,35 @@ def test_pytorchs_attention_of_variable_length_takes_what_it_is_given(monkeypatc
     ids = torch.ones(len(LENGTHS), 9, dtype=torch.int64, device="meta")
     found = stack.read(ids, ids.bool(), [1, 3], sum(LENGTHS))
     assert {layer: (x.shape, x.dtype) for layer, x in found.items()} == dict.fromkeys((1, 3), ((5, 9, 16), dtype))
+
+
+@torch.no_grad()
+@pytest.mark.skipif(importlib.util.find_spec(VARLEN) is None, reason="this PyTorch has no attention of variable length")
+def test_the_attention_of_pytorch_2_10_has_no_scale(monkeypatch):
+    def of_2_10(query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None):
+        return torch.empty_like(query)
+
+    monkeypatch.setattr(importlib.import_module(VARLEN), "varlen_attn", of_2_10)
+    q, starts = torch.empty(1, 2, 5, 8, device="meta", dtype=torch.bfloat16), torch.empty(3, device="meta")
+    packed = Packed(torch.empty(5, device="meta"), starts, 3, (2, 3))
+    given = (nn.Identity(), q, q, q, None)
+    for scaling in (None, 8**-0.5):  # by which it divides anyway
+        assert packed_attention(*given, scaling=scaling, packed=packed)[0].shape == (1, 5, 2, 8)
+    with pytest.raises(TypeError, match="scale"):
+        packed_attention(*given, scaling=0.3, packed=packed)
+
+
+def test_an_attention_that_takes_other_arguments_is_said(monkeypatch, caplog):
+    def of_another_version(*args, **options):
+        raise TypeError("varlen_attn() got an unexpected keyword argument 'scale'")
+
+    monkeypatch.setattr("bertflow.encoder.packing.within_sentences", of_another_version)
+    stack = stack_of("bert")
+    with caplog.at_level(logging.INFO):
+        assert stack.packing(range(3, 20), [3]) is stack
+    assert caplog.messages == [
+        "Sentences are padded, not packed: varlen_attn() got an unexpected keyword argument 'scale'."
+    ]
 
 
 def test_a_model_that_packs_is_padded_where_it_must_be(tiny_bert, batch):

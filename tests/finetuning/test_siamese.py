@@ -1,4 +1,5 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -308,3 +309,13 @@ def test_weights_in_half_precision_are_refused(dtype, tiny_bert):
         f"Weights are trained in float32, but the encoder is in {dtype}. Open it with dtype='float32'; the Trainer's "
         "precision='bf16-mixed' computes in half precision."
     )
+
+
+def test_on_a_gpu_pairs_are_looked_up_on_the_processor(tiny_bert, monkeypatch):
+    monkeypatch.setattr("bertflow.training.resident.on_device", pytest.fail)  # else NumPy is asked for a GPU's numbers
+    data = SiameseFit(opened(tiny_bert), PAIRS, FinetuneRecipe(batch_size=4)).data
+    data.trainer = SimpleNamespace(
+        strategy=SimpleNamespace(root_device=torch.device("cuda")), global_rank=0, world_size=1
+    )
+    batch = data.on_before_batch_transfer(next(iter(data.train_dataloader())), 0)
+    assert len(batch) == 4

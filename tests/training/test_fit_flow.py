@@ -298,3 +298,9 @@ def test_a_record_is_json_and_markdown(fitted):
 def test_a_fit_ends_where_the_recipe_or_the_user_says(embeddings, changes, trainer, steps):
     changes = {"batch_size": 64, "keep": "last", "glow": {"hidden": 4}, **changes}
     assert fit_flow(embeddings, **changes, trainer=trainer).record.steps == steps
+
+
+@pytest.mark.parametrize(("has_mps", "expected"), [(True, "cpu"), (False, None)])
+def test_a_flow_is_not_trained_on_mps_which_has_no_float64(has_mps, expected, monkeypatch):
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: has_mps)
+    assert trainer_options(resolve("default", {}), 100).get("accelerator") == expected

@@ -15,6 +15,7 @@ from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.module import BertFlow
 from bertflow.training.recipe import resolve
 from bertflow.training.resident import MeanNll, ReplayedNll, on_device, rows_placed
+from bertflow.training.rows import moments_of_rows
 from bertflow.training.trainer import quiet_trainer
 
 RECIPE = {"glow": {"hidden": 8}, "batch_size": 32, "epochs": 4}
@@ -32,12 +33,12 @@ class Recorder:
         self.samples, self.replays = [], 0
         self.out = torch.zeros(())
 
-    def __call__(self, module, sample):
+    def __call__(self, function, sample):
         self.samples.append(sample)
 
-        def replay(x):
+        def replay(*given):
             self.replays += 1
-            return module(x)
+            return function(*given)
 
         return replay
 
@@ -64,11 +65,40 @@ def test_replayed_steps_end_with_the_same_flow(embeddings, fit, replayed, monkey
     found = weights_after(fit)
     assert len(replayed.samples) == 1, "recorded once"
     assert replayed.samples[0][0].shape == (32, embeddings.shape[1])
+    assert not fit.module._replayed._weights, "and given back in the end, with the memory that it holds"
     assert replayed.replays == fit.steps > 10, "and replayed in each step"
     monkeypatch.undo()
     expected = weights_after(FlowFit(embeddings, resolve("default", RECIPE)))
     for name, tensor in expected.items():
         torch.testing.assert_close(found[name], tensor, rtol=0, atol=0)
+
+
+def leaves(node):
+    """The tensors that autograd's graph of a tensor begins with."""
+    own = [node.variable] if hasattr(node, "variable") else []
+    return own + [leaf for below, _ in node.next_functions if below is not None for leaf in leaves(below)]
+
+
+def test_what_is_recorded_holds_no_node_of_the_weights(fit):
+    flow, x, recorded = fit.module.flow, torch.as_tensor(fit.x[:8]), []
+
+    def capture(function, sample):
+        recorded.append(function(*sample))  # it is kept, as that of a CUDA graph is
+        return lambda *given: function(*given)
+
+    ReplayedNll(capture)(flow, x).backward()
+    kept, weights = leaves(recorded[0].grad_fn), list(flow.parameters())
+    assert len(kept) == len(weights) > 10
+    assert not {id(each) for each in kept} & {id(each) for each in weights}
+    assert {each.data_ptr() for each in kept} == {each.data_ptr() for each in weights}, "in the same memory"
+    assert all(each.grad is None for each in kept)
+    assert all(each.grad is not None for each in weights)
+
+
+def test_each_fit_records_its_own_steps(fit, replayed):
+    weights_after(fit)
+    weights_after(fit)  # in the meantime the weights were elsewhere: Lightning takes them off a GPU
+    assert len(replayed.samples) == 2
 
 
 def test_only_batches_of_the_recorded_shape_are_replayed(fit):
@@ -86,14 +116,14 @@ def test_only_batches_of_the_recorded_shape_are_replayed(fit):
 
 def test_the_loss_is_not_overwritten_by_the_next_step(fit):
     out = torch.zeros(())
-    nll = ReplayedNll(lambda module, sample: lambda x: out.copy_(module(x).detach()))
+    nll = ReplayedNll(lambda function, sample: lambda *given: out.copy_(function(*given).detach()))
     first = nll(fit.module.flow, torch.as_tensor(fit.x[:8]))
     before = float(first)
     assert float(nll(fit.module.flow, torch.as_tensor(fit.x[8:16]))) != before == float(first)
 
 
 def test_a_step_that_cannot_be_recorded_is_said_once_and_taken(fit, caplog):
-    def refused(module, sample):
+    def refused(function, sample):
         raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
 
     nll, x = ReplayedNll(refused), torch.as_tensor(fit.x[:8])
@@ -193,3 +223,24 @@ def test_rows_that_are_there_are_not_copied_again(monkeypatch):
         rows = torch.empty(9, 3, device="cuda:0")
     monkeypatch.setattr("bertflow.training.resident.on_device", pytest.fail)
     assert rows_placed(rows, torch.device("cuda:0")) is rows
+
+
+def test_numbers_of_pairs_stay_where_they_are_looked_up(monkeypatch):
+    monkeypatch.setattr("bertflow.training.resident.on_device", pytest.fail)
+    numbers = torch.arange(9)
+    assert rows_placed(numbers, torch.device("cuda")) is numbers
+
+
+class Elsewhere(torch.Tensor):
+    """Rows of a GPU, as far as NumPy is told."""
+
+    def numpy(self):
+        raise TypeError("can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() first.")
+
+    def cpu(self):
+        return self.as_subclass(torch.Tensor)
+
+
+def test_moments_of_rows_on_a_gpu_are_taken_on_the_processor(embeddings):
+    found = moments_of_rows(torch.from_numpy(embeddings).as_subclass(Elsewhere), np.arange(40))
+    np.testing.assert_array_equal(found.mean, moments_of_rows(embeddings, np.arange(40)).mean)
