@@ -1,4 +1,4 @@
-"""What runs on a GPU stays there, and is not waited for: shown on PyTorch's device of shapes alone, which has no numbers."""
+"""What runs on a GPU stays there, and is not waited for: shown on PyTorch's device of shapes, which has no numbers."""
 
 import copy
 import sys
