@@ -55,8 +55,9 @@ class AdditiveCoupling(AbstractPart):
         """Where the network knows its gradients; the second half passes its own on as they are."""
         if self.network.gate is not None:
             return super().recorded(x)
-        first, second = x.split_with_sizes(self.halves, 1)
+        first, second = x.narrow(1, 0, self.halves[0]), x.narrow(1, *self.halves)
         made, parameters, network = self.network.recorded(first)
+        second.add_(made)
 
         def pullback(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
             of_first, of_second = above.split_with_sizes(self.halves, 1)
@@ -64,7 +65,7 @@ class AdditiveCoupling(AbstractPart):
             of_first.add_(change)
             return above, own
 
-        return Recorded(torch.cat((first, made + second), 1), 0.0, parameters, pullback)
+        return Recorded(x, 0.0, parameters, pullback)
 
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)

@@ -90,7 +90,10 @@ class AbstractPart(Transform):
         raise NotImplementedError
 
     def recorded(self, x: Tensor) -> Recorded:
-        """``forward`` in a step of training, in the smallest form; by autograd where a part does not know better."""
+        """``forward`` in a step of training, in the smallest form; by autograd where a part does not know better.
+
+        The rows may be overwritten: those of the caller reach an ``ActNorm`` first, which makes new ones.
+        """
         rows, parameters = x.detach().requires_grad_(), [each for each in self.parameters() if each.requires_grad]
         with torch.enable_grad():
             z, change = self._forward(rows, None)
