@@ -55,28 +55,29 @@ def fix(
     """Measure the geometry of an encoder on your text, try what could help, and say what to do.
 
     The verdict is one of: leave it, rescale the scores, whiten, use the flow, or you need labels. A change is proven if
-    it is better than the raw encoder on held-out pairs by more than chance: pairs of ``labels``, or pairs that are
-    mined from the structure of the text, as paragraphs and documents (blank lines between them), or columns such as
-    question and answer. Where nothing is proven, and the geometry is that of raw encoders, a change is likely to help:
-    it is written as well, and says what would prove it.
+    it is better than the raw encoder on held-out pairs by more than chance. These pairs are labelled, or they are found
+    in the structure of the text: in paragraphs and documents (blank lines between them), or in columns such as question
+    and answer. If nothing is proven, but the geometry is that of raw encoders, a change is likely to help. It is then
+    written all the same, and the report says what would prove it.
 
     Args:
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
-        text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors``: their text, one line a
-            vector, if there is one.
-        labels: File of labelled pairs: sentence1, sentence2, score; or a, b, label (0 or 1); or query, text; or what
-            ``ask`` wrote, filled in.
+        text: Your text: txt, tsv, csv, jsonl, parquet, or hub:owner/name. With ``vectors`` it is their text, a
+            line for each vector, and may be left out.
+        labels: File of labelled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
+            text; or the file that ``ask`` wrote, filled in.
         purpose: What the encoder is used for: similarity, search, or both. For search, pairs of a query and its
             text decide, labelled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
-        keep_vectors: Advise only what maps the encoder's own embeddings, so that vectors that exist can be kept; the
-            best overall, which may need to encode again, is named beside it, each with its gain and its cost.
-        ask: Number of pairs, as 100, to write into ask.csv for you to judge: those whose judgement would tell the
-            candidates apart best. Fill in the column score, all or some, and give the file as ``labels``.
+        keep_vectors: Advise only a map of the encoder's own embeddings, so that vectors that exist can be kept. The
+            best candidate of all, which may need to encode again, is named beside it. Both are shown with gain and
+            cost.
+        ask: Number of pairs to write into ask.csv for you to judge, for example 100: those whose judgement tells the
+            candidates apart best. Fill in the column score, in all rows or some, and give the file as ``labels``.
         output: Folder to write, new or empty (default on the command line: fixed).
         open_report: Open the report, geometry/report.html, in the browser.
-        candidates: What to try, as whitening,sif+whitening(128),flow; everything by default. Without any pairs, the
-            first of them is what is used where the geometry is that of raw encoders.
+        candidates: What to try, such as whitening,sif+whitening(128),flow; everything by default. If there are no pairs
+            and the geometry is that of raw encoders, the first of them is used.
         max_sentences: Largest number of sentences to fit on; a random sample of the text.
         max_pairs: Largest number of mined pairs to judge by, and as many to choose by.
         resamples: Number of resamples of the paired bootstrap.

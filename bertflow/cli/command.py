@@ -205,7 +205,7 @@ class Command:
             options.append(Option(self.named.get(name, name), kind, default, helps.get(name, ""), required, name))
         own = (
             (self.saves, Option(OUTPUT, Path, None, self.saves)),
-            (self.skips, Option(SKIP, Path, None, "List rows that cannot be used there, and go on without them.")),
+            (self.skips, Option(SKIP, Path, None, "Leave out rows that cannot be used, and list them in this file.")),
             (self.json, Option(JSON, bool, False, "Print JSON instead of tables.")),
         )
         return [*options, *(option for wanted, option in own if wanted)]

@@ -246,7 +246,7 @@ class HelpFormatter(DefaultHelpFormatter):
 
     def _get_help_string(self, action: Action) -> str:
         text, default = plain(action.help), action.default
-        is_nothing = default is None or default is False or default in ("", SUPPRESS)
+        is_nothing = default is None or default is False or default in ("", (), SUPPRESS)
         if is_nothing or isinstance(action, ActionConfigFile) or "(default" in text:
             return text
         shown = "true" if default is True else default

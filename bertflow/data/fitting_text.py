@@ -20,8 +20,8 @@ class TextOptions:
     columns: list[str] | None = None
     """Columns of a table that hold text; by default found by their names."""
     tasks: str | None = None
-    """Instead: the unlabelled sentences of STS tasks, as stsb or sts12,sts13 or sts7; with the paper's presets pair by
-    pair, repeats included."""
+    """Instead of files: the sentences of STS tasks, without their labels, such as stsb or sts12,sts13 or sts7. With the
+    paper's presets they are read pair by pair, repeats included."""
     data_dir: str | None = None
     """Folder of the STS tasks."""
     max_sentences: int | None = None

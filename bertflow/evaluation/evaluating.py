@@ -85,16 +85,19 @@ def evaluate(
         aggregation: Aggregation of the printed table: all, mean or wmean.
         compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),two-band(0.5),sif,...
         fit_on: Fit the baselines on this text; eval: on the scored sentences.
-        seeds: Fit the flow of a run with other seeds as well, so many in all, on the run's own text (or fit_on): mean,
-            spread, intervals over pairs and seeds; without compare beside every cheap baseline.
-        ceiling: Add what each task's own labels make of the embeddings, and the share of that gap which is closed.
-        lexical: Do similarities follow edit distance? On this task; without a value stsb-dev, as in the paper.
+        seeds: Number of seeds: fit the flow of a run again with other seeds, on the run's own text (or fit_on). The
+            result has mean, standard deviation, and intervals over pairs and seeds; without compare, beside every cheap
+            baseline.
+        ceiling: Add the score of a model that is trained on each task's own labels with the same embeddings, and the
+            share of that gap which each system closes.
+        lexical: Task on which to measure whether similarities follow edit distance; without a value stsb-dev, as in the
+            paper.
         resamples: Number of bootstrap resamples for the intervals; 0 for none.
         seed: Random seed for the bootstrap.
         force: Score, and mark, a system that was trained on the scored labels.
         fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
-        published: Published figures of the scored tasks beside ours, and how their protocol differs: those that hold
-            this text; without a value all.
+        published: Print published figures of the scored tasks beside ours, and how their protocol differs: those that
+            contain this text; without a value all.
         candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.

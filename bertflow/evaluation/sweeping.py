@@ -241,8 +241,8 @@ def sweep(
     """Find the layer and the pooling for your encoder and your data.
 
     Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
-    labels: a cross-validated linear probe on your own labels instead, of texts or of words in their sentences. Choose
-    on tuning, report on the test sets.
+    labels, the value is that of a cross-validated linear probe on your own labels, of texts or of words in their
+    sentences. Choose on tuning, and report on the test sets.
 
     Args:
         model: An encoder: hub id or folder.
@@ -251,10 +251,11 @@ def sweep(
         tasks: STS tasks (default: tuning).
         data_dir: Folder of the STS data (default: the hub, at pinned revisions).
         fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
-        labels: Probe instead: lines sentence<TAB>label, or a table with text and label; or CoNLL columns, the word
-            first and the tag last, with an empty line between sentences.
+        labels: Labels for a probe, instead of STS tasks: lines sentence<TAB>label, or a table with text and label; or
+            CoNLL columns, the word first and the tag last, with an empty line between sentences.
         columns: Columns of word and tag in CoNLL columns, as 1,2 (default: 1,-1, the first and the last; .conllu: 2,4).
-        compare: What the words are probed after, as raw,sn,whitening(64) (default: raw,whitening).
+        compare: Calibrators of the word vectors before the probe, such as raw,sn,whitening(64) (default:
+            raw,whitening).
         folds: Folds of the probe's cross-validation (default: 5).
         seed: Random seed for the folds, and for the interval of words (default: 0).
         progress: Whether to show a progress bar (default: in a terminal or a notebook).

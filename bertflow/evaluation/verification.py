@@ -189,13 +189,13 @@ def verify_paper(
 ) -> Verification:
     """Check that this pipeline computes the published figures on your bert-base-uncased.
 
-    Without training: three poolings and closed-form whitening, computed again, PASS or FAIL within 0.1. Exit code 4 if
-    one fails.
+    Computes the figures of three poolings and of closed-form whitening, without training, and says PASS for each that
+    is within 0.1, and FAIL for the others. The exit code is 4 if one fails.
 
     Args:
         model: bert-base-uncased: its folder, or its hub id.
         data_dir: Folder of the STS data, with the sub-sets of STS12-16.
-        max_length: Of all figures, in tokens (default: what each source used).
+        max_length: Longest sentence for all figures, in tokens (default: what each source used).
         device: cpu, cuda, ...
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 

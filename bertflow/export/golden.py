@@ -143,9 +143,9 @@ def diagnose(
 ) -> Diagnosis:
     """Compare what a server, or a folder on this machine, answers to 32 golden sentences with what it should answer.
 
-    What is wrong is named: calibrator left out, another pooling, half precision, unit length, another max_length,
-    prompt left out. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a server
-    refuses are left out, and that is said.
+    It names what is wrong: the calibrator or the prompt is left out, or pooling, precision, length of the vectors or
+    max_length differ. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a
+    server refuses are left out, and a line says so.
 
     Args:
         golden: An exported folder, or its golden.json.

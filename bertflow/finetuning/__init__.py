@@ -17,9 +17,9 @@ class FinetuneRecipe:
     """How an encoder is fine-tuned. The defaults are the paper's, except where a field says otherwise."""
 
     objective: str = "classification"
-    """Row of ``OBJECTIVES``: classification, regression, in-batch-negatives or, without labels, simcse
-    (configs/simcse.yaml). With few NLI labels in-batch-negatives raises scores (configs/nli-siamese.yaml),
-    classification, which is the paper's, lowers them (configs/paper-nli.yaml)."""
+    """What is learned: classification, regression, in-batch-negatives or, without labels, simcse (configs/simcse.yaml).
+    With few NLI labels in-batch-negatives raises scores (configs/nli-siamese.yaml), classification, which is the
+    paper's, lowers them (configs/paper-nli.yaml)."""
     learning_rate: float = 2e-5
     """Learning rate of the encoder and of the head."""
     batch_size: int = 16
@@ -40,7 +40,7 @@ class FinetuneRecipe:
     two_sided: bool = False
     """For in-batch-negatives: answers must find their questions, too."""
     head: bool | None = None
-    """For simcse: whether the embeddings are compared behind a head, tanh of a linear map, which is left off when the
+    """For simcse: whether the embeddings are compared after a head, tanh of a linear map, which is removed when the
     training is done; by default they are."""
     dropout: float | None = None
     """Probability for every dropout layer; the encoder's own by default."""
@@ -51,12 +51,12 @@ class FinetuneRecipe:
     checkpoint_every: int = 250
     """Most steps that an interrupted run loses."""
     joint: str | None = None
-    """Row of ``JOINT``, where a flow is trained beside the encoder and the objective compares its latents: apart (the
-    labels train the encoder, the likelihood the flow; released), labels (they train both), sum (both train both). By
-    default there is no flow."""
+    """Train a flow beside the encoder, and compare its latents by the objective: apart (the labels train the encoder,
+    the likelihood trains the flow; released), labels (the labels train both), sum (labels and likelihood train both).
+    By default there is no flow."""
     flow: str | dict[str, Any] | None = None
-    """The flow of ``joint``: a preset of train.py, or what differs from paper-tf as ``{"glow": {"levels": 2}}``. Shape,
-    optimizer, schedule and clip norm are used; the steps are those of the fine-tuning."""
+    """The flow of ``joint``: a preset of train.py, or what differs from paper-tf, such as ``{"glow": {"levels": 2}}``.
+    Shape, optimizer, schedule and clip norm are used; the steps are those of the fine-tuning."""
 
     def __post_init__(self) -> None:
         require_least(self, "finetune", {"batch_size": 1, "checkpoint_every": 1, "max_length": 1})

@@ -189,9 +189,9 @@ def inspect_geometry(
     Args:
         model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
             run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
-        text: Sentences to look at; others of them are what calibrators are fitted on (default: docstrings).
-        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a model that is
-            calibrated raw, and whitening where it is a flow). A flow is trained: raw,whitening is faster.
+        text: Sentences, of which some are looked at, and others are fitted on (default: docstrings).
+        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a calibrated
+            model raw, and whitening if its calibrator is a flow). A flow has to be trained, so raw,whitening is faster.
         sentences: Number of sentences to look at, at most half of the text.
         pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
         data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.

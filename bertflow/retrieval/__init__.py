@@ -49,8 +49,8 @@ def build_index(
         index: File to write.
         answers: A table (tsv, csv, jsonl, parquet) with id, text and, if there are past questions, questions.
         model: An encoder (hub id or folder), raw or calibrated.
-        calibrate: For a raw encoder: fit this calibrator on all texts that are indexed, as whitening; the index keeps
-            it, for what is asked and added later.
+        calibrate: For a raw encoder: fit this calibrator, such as whitening, on all texts that are indexed. The index
+            keeps it for questions and later answers.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
         options: ``LoadOptions``. With ``chunks`` each chunk of an answer is kept, not pooled: a hit says which it is.
 
@@ -146,7 +146,7 @@ def recalibrate_index(
     Args:
         index: File that `search build` wrote.
         model: The same encoder with another calibrator, or with none.
-        calibrate: Instead: fit this calibrator on all texts that are in the index now, as whitening.
+        calibrate: Instead of model: fit this calibrator, such as whitening, on all texts that are in the index now.
         device: cpu, cuda, ... or auto.
 
     Raises:

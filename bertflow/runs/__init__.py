@@ -53,7 +53,7 @@ class ModelOptions:
     prompt: str | None = None
     """Text in front of every sentence."""
     template: str | None = None
-    """For the poolings mask and denoised-mask: what stands around every sentence, with {} and [MASK]."""
+    """For the poolings mask and denoised-mask: the text around every sentence, with {} and [MASK]."""
 
     @classmethod
     def of(cls, given: "ModelOptions | TransformerEncoder | str | Path | None") -> "ModelOptions":

@@ -174,7 +174,7 @@ def paper_tables(
         models: BERT-base and BERT-large, or other encoders: hub ids or folders; for table 2.
         data_dir: Folder of the STS data, with the sub-sets of STS12-16.
         output: Folder of all lines and of the tables.
-        nli: File of NLI sentences, or several, for the lines flow (NLI), which are left out without.
+        nli: File of NLI sentences, or several, for the lines flow (NLI); without it they are left out.
         nli_models: An encoder after fine-tuning on NLI labels (configs/paper-nli.yaml), or several, for table 3.
         tasks: Tasks among the seven of the paper, with commas.
         seeds: Number of seeds of each flow.

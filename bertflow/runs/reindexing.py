@@ -120,8 +120,8 @@ def reindex(
         model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
             written, too.
         output: Folder of the job (default: reindex-NAME for the target's NAME).
-        switch: Let the new collection take the place of the old one when all is done. Without it, the commands are
-            printed.
+        switch: Let the new collection take the place of the old one when all is done. Without this option, the commands
+            for that are printed.
         fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
         preset: Preset of a flow: default, default-1, paper-tf, ...
         purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or both.

@@ -146,8 +146,8 @@ def train(
         flow: Recipe, name of a preset, or fields that differ from one, as ``{"preset": "paper-tf", "epochs": 2}``.
         trainer: Options of Lightning's Trainer, as ``{"max_epochs": 2}``; they override the recipe's.
         output: The run folder; must be new or empty (default: runs/<preset>-<time>).
-        resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
-            checkpoint of a run, to go on from in its own folder or in a new output folder.
+        resume: auto: continue the run in the output folder where it stopped, or begin it if there is none. Or a
+            checkpoint, from which a run is continued in its own folder or in a new output folder.
         seed: Random seed for the held-out rows, the first weights, the order of the rows and dropout.
         save_encoder: Whether the run folder keeps the encoder, so that it works by itself.
         report: Whether to end with report/report.html, the geometry before and after.
@@ -236,7 +236,8 @@ def finetune(
     The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the
     answer to a question, or, without labels, to find a sentence again (simcse). The result, RUN/encoder, is a model
     folder: python train.py --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
-    beside it, and RUN opens as both. Options come from --config, a file of any of them, and from the command line.
+    at the same time, and RUN opens as encoder and flow together. Options come from --config, a file of any of them, and
+    from the command line.
 
     Args:
         encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
@@ -245,8 +246,8 @@ def finetune(
         recipe: How it is trained, or fields that differ from the default as ``{"objective": "regression"}``.
         trainer: Options of Lightning's Trainer, as ``{"precision": "bf16-mixed"}``; they override the recipe's.
         output: The run folder; must be new or empty (default: runs/<objective>-<time>).
-        resume: auto: go on with the run in the output folder where it stopped, or begin it where there is none. Or a
-            checkpoint of a run, to go on from in its own folder or in a new output folder.
+        resume: auto: continue the run in the output folder where it stopped, or begin it if there is none. Or a
+            checkpoint, from which a run is continued in its own folder or in a new output folder.
         seed: Random seed for the order of the pairs, dropout and the held-out pairs.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         options: All options as a tree, for config.yaml; made from the arguments by default.

@@ -220,12 +220,12 @@ def fit(
     """Fit a calibrator to a store, or to plain vectors.
 
     Vectors are .npy, or a column of .parquet, from an API or out of an index. Closed forms read the rows once, as a
-    stream; under torchrun the ranks share them. What a calibrator was fitted on is known for a store, and unknown for
-    plain vectors.
+    stream; under torchrun the processes share them. A calibrator that was fitted to a store knows its text and encoder;
+    one of plain vectors knows neither.
 
     Args:
         calibrator: Calibrator to fit: center, standardize, abtt(K), whitening(N), ridge(R), two-band(C), flow or
-            flow(N); of joined layers each alone: blocks(CALIBRATOR).
+            flow(N); blocks(CALIBRATOR) for joined layers, each by itself.
         output: Folder for the calibrator; must not exist or be empty.
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.

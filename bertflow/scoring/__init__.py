@@ -158,9 +158,10 @@ def score(
         columns: The two columns of the pairs, as a,b (numbers from 1 if the file has no header).
         output: File to write the result to: .tsv, .csv or .jsonl.
         false_match_rate: Share of random pairs that may pass as matches (default: 0.001).
-        precision: Instead, with labels: share of matches wanted among the labelled pairs that pass.
-        recall: Instead, with labels: share wanted of the labelled matches that pass.
-        domain: Text: how ordinary is each of its sentences, and has the whole drifted: refit now?
+        precision: With labels, instead of a rate: of the labelled pairs that pass, the share that should be matches.
+        recall: With labels, instead of a rate: of the labelled matches, the share that should pass.
+        domain: Text to compare with the fitting text: how ordinary each sentence is, and whether the whole has drifted,
+            so that you should refit.
         fail_on_drift: With domain: end with exit code 4 if the answer is yes (docs/fix.md says when it is).
         fit_on: Text to fit the scores to, which no calibrator was fitted on.
         labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.

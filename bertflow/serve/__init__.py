@@ -57,9 +57,9 @@ def serve_encoder(
 ) -> None:
     """Answer requests for embeddings over HTTP, in the form of OpenAI's /v1/embeddings.
 
-    A browser finds a page there to try it, and the API at /docs. Requests that wait are embedded together. SIGTERM and
-    Ctrl-C stop the server after the requests that it accepted are answered; a second Ctrl-C stops it at once. There is
-    no TLS: let others in through a proxy that has it.
+    Open its address in a browser for a page to try it, and /docs for the API. Requests that wait are embedded together.
+    SIGTERM and Ctrl-C stop the server after the requests that it accepted are answered; a second Ctrl-C stops it at
+    once. It has no TLS: for other machines, put a proxy with TLS in front of it.
 
     Args:
         model: Encoder to serve: a hub id, the folder of an encoder or of a calibrated encoder, or a run.

@@ -63,9 +63,10 @@ class Recipe:
     included."""
     tail: float | None = None
     """With "auto", on a spread spectrum: the weight of the directions behind the first quarter. 0 cuts them off, as for
-    similarity, and changes nothing where the embeddings look calibrated already. Above 0, both bands have unit length,
-    and the cosine of the second counts so much: 1 for search, 0.5 for both. None is the rule of default-1: the first
-    96, judged by the spectrum of the rows themselves. Released and paper: none."""
+    similarity, and does not change embeddings that look calibrated already. Above 0, the first quarter and the rest
+    become two bands of unit length, and this is the weight of the cosine of the second: 1 for search, 0.5 for both.
+    None is the rule of default-1: the first 96, judged by the spectrum of the rows themselves. Released and paper:
+    none."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
     """Optimizer. Released: AdamW without bias correction, eps 1e-6, decay on all variables of the flow. Paper: Adam."""
     learning_rate: float = 1e-3
@@ -73,7 +74,7 @@ class Recipe:
     linear_rate_share: float = 0.1
     """Learning rate of learned linear maps, as a share of the other; the full rate destroys a whitened start."""
     weight_decay: float = 0.0
-    """Weight decay. Released: 0.01, also on ActNorms, since the names to be left out match none of theirs."""
+    """Weight decay. Released: 0.01, also on ActNorms, since its list of names to leave out matches none of theirs."""
     warmup_steps: int = 200
     """Steps until the full learning rate, at most a quarter of all steps. Released: none."""
     decay: Literal["constant", "cosine"] = "cosine"

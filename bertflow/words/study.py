@@ -212,9 +212,10 @@ def compare_words(
     and Euclidean distance, and whether offsets such as king - man and queen - woman agree, as vectors and in length.
 
     Args:
-        words: Whole words that stand in every sentence; bank#2 is the second of a sentence.
+        words: Whole words that are in every sentence; bank#2 is the second bank of a sentence.
         sentences: The contexts.
-        study: Instead: king-queen, bank (three banks in one sentence), bank-separate (in three), or a JSON file.
+        study: A study instead of words and sentences: king-queen, bank (three banks in one sentence), bank-separate (in
+            three), or a JSON file.
         pooling: Poolings of the pieces of a word, as mean(3) or mean(1,2) (default: the mean at every layer).
         segment: Segment of every token (default: 0).
         model: Hub id or folder (default: the embedded MiniLM).

@@ -156,7 +156,9 @@ def _row(action: Any, is_option: bool) -> str:
     )
     default = action.default
     said = (
-        "" if default in (None, SUPPRESS, False, []) or "default" in (action.help or "") else f" Default: `{default}`."
+        ""
+        if default in (None, SUPPRESS, False, [], ()) or "default" in (action.help or "")
+        else f" Default: `{default}`."
     )
     return f"| {name} | {_cell(_prose(action.help or '') + said)} |"
 
