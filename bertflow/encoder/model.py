@@ -28,6 +28,10 @@ from bertflow.registry import lookup
 
 POOLER = -1
 """Stands for BERT's pooling layer among the layers that were read."""
+CAPTURING = "transformers.utils.output_capturing"
+"""The module of transformers whose hooks give the inner layers: local functions, which cannot be pickled."""
+INSTALLED = "_output_capturing_hooks_installed"
+"""What transformers notes on a model that has them."""
 
 
 @dataclass(frozen=True)
@@ -195,4 +199,14 @@ def _load_exactly(kind: Any, folder: Path, **options: Any) -> PreTrainedModel:
             f"The weights in {folder} lack {len(missing)} tensors, {missing[0]} the first, which would be random. "
             "Give the complete model, or a pooling that does not need them."
         )
+    return model
+
+
+def without_captures(model: PreTrainedModel) -> PreTrainedModel:
+    """The same model, without the hooks of ``CAPTURING``: transformers installs them again when it needs them."""
+    for module in model.modules():
+        module.__dict__.pop(INSTALLED, None)
+        for number, hook in list(module._forward_hooks.items()):
+            if hook.__module__ == CAPTURING:
+                del module._forward_hooks[number]
     return model

@@ -25,7 +25,7 @@ from bertflow.encoder.foreign import quiet_transformers
 from bertflow.encoder.learned import Supervision, TokenCounts
 from bertflow.encoder.length import choose_length
 from bertflow.encoder.license import license_of
-from bertflow.encoder.model import BlockStack
+from bertflow.encoder.model import BlockStack, without_captures
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.template import Template, described
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
@@ -164,13 +164,17 @@ class TransformerEncoder(AbstractTokenEncoder):
 
     @property
     def model(self) -> PreTrainedModel:
-        """The blocks in use, in eval mode, for training in place: the weights may then be others than on disk."""
+        """The blocks in use, in eval mode, for training in place: the weights may then be others than on disk.
+
+        It can be pickled until inner layers are read again.
+        """
         self._may_change = True
-        return self._stack.model
+        return without_captures(self._stack.model)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles hold the recipe, not the weights, which are read again; unless they may have changed."""
         if self._may_change:
+            without_captures(self._stack.model)
             return copyreg.__newobj__, (type(self),), self.__dict__  # type: ignore[attr-defined]
         kept = {name: self.__dict__[name] for name in ("_counts", "supervision")}
         given = Path(self.recipe["model"]).expanduser()

@@ -483,8 +483,21 @@ def test_a_relative_folder_is_found_from_elsewhere(tiny_bert, tmp_path, monkeypa
     assert pickle.loads(kept).encode(["a dog"]).shape == (1, 16)
 
 
-def test_weights_that_were_changed_in_place_travel_with_the_encoder(tiny_bert):
-    encoder = make(tiny_bert)
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+@pytest.mark.parametrize("pooling", ["mean", "mean(1,2)"])
+def test_weights_that_were_changed_in_place_travel_with_the_encoder(tiny_bert, pooling, copied):
+    encoder = make(tiny_bert, pooling)
     with torch.no_grad():
         encoder.model.embeddings.word_embeddings.weight.mul_(2)
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(encoder)).encode(["a dog"]), encoder.encode(["a dog"]))
+    expected = encoder.encode(["a dog"])
+    np.testing.assert_array_equal(copied(encoder).encode(["a dog"]), expected)
+    np.testing.assert_array_equal(encoder.encode(["a dog"]), expected)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
+def test_a_model_that_was_read_in_its_inner_layers_can_be_copied(tiny_bert, copied):
+    encoder = make(tiny_bert, "mean(1,2)")
+    expected = encoder.encode(["a dog"])
+    states = copied(encoder.model)(input_ids=torch.tensor([[1, 2]]), output_hidden_states=True).hidden_states
+    assert len(states) == 3
+    np.testing.assert_array_equal(encoder.encode(["a dog"]), expected)
