@@ -28,7 +28,6 @@ from textwrap import shorten
 from typing import Any, Literal, Self
 
 import numpy as np
-import torch
 from numpy.typing import ArrayLike, NDArray
 from safetensors.numpy import save_file
 from safetensors.torch import save_file as save_tensors
@@ -40,7 +39,7 @@ from typing_extensions import TypedDict
 
 from bertflow.bands import UnitMap
 from bertflow.calibration.likeness import require_lengths
-from bertflow.calibration.maps import ROWS, SAVE, FittedMap, MapSpec, RowMap, filled_map
+from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_map, in_blocks
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
 from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
 from bertflow.files import atomic_folder
@@ -231,18 +230,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def _mapped(self, function: Callable[[Tensor], Tensor], x: NDArray[np.floating]) -> NDArray[np.floating]:
         require_finite(x)
-        with torch.inference_mode():
-            for start in range(0, len(x), ROWS):
-                # Copied, since a memory-mapped or read-only array is not to be written through.
-                z = function(torch.from_numpy(np.array(x[start : start + ROWS]))).numpy()
-                if not start:  # The flow is float32; what comes in as float64 goes out as float64.
-                    mapped = np.empty((len(x), *z.shape[1:]), dtype=x.dtype)
-                mapped[start : start + ROWS] = z
-                del z  # before the next is made
-            if len(odd := odd_rows(mapped)):  # float32 may not hold a number on the way
-                with np.errstate(over="ignore"):
-                    mapped[odd] = function(torch.from_numpy(x[odd].astype(np.float64))).numpy()
-                self._require_finite(mapped, odd)
+        mapped = in_blocks(function, x)  # a flow is float32; what comes in as float64 goes out as float64
+        if len(odd := odd_rows(mapped)):  # float32 may not hold a number on the way
+            with np.errstate(over="ignore"):
+                mapped[odd] = in_blocks(function, x[odd].astype(np.float64))
+            self._require_finite(mapped, odd)
         return mapped
 
     def _require_finite(self, mapped: NDArray[np.floating], rows: NDArray[np.int64]) -> None:

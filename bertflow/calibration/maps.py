@@ -4,7 +4,7 @@ The sizes are compared with the tensors before a map is built, so that a damaged
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from weakref import WeakKeyDictionary
@@ -12,10 +12,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 from typing_extensions import TypedDict
 
-from bertflow.encoder.device import Landing, sent
+from bertflow.encoder.device import BEHIND, Landing, sent
 from bertflow.errors import UsageError
 from bertflow.flow import GlowConfig
 from bertflow.records import KnownBy, Size, check_record
@@ -82,7 +82,26 @@ _COPIES: WeakKeyDictionary[nn.Module, dict[torch.device, nn.Module]] = WeakKeyDi
 
 
 @torch.inference_mode()
-def mapped_on(device: torch.device, fitted: "RowMap", x: NDArray[np.float32]) -> NDArray[np.float32]:
+def in_blocks(function: Callable[[Tensor], Tensor], x: NDArray[np.floating], behind: int = 0) -> NDArray[np.floating]:
+    """What a function makes of rows, ``ROWS`` at a time, in the data type of the rows.
+
+    Args:
+        function: Some rows -> a row, or a number, for each.
+        x: One row or more, (n, dim).
+        behind: Blocks that may still be on their way from a GPU while the next one is made.
+    """
+    landing, mapped = Landing(behind), np.empty(0, x.dtype)
+    for start in range(0, len(x), ROWS):
+        z = function(torch.from_numpy(np.array(x[start : start + ROWS])))  # what is read-only is not written through
+        if not start:
+            mapped = np.empty((len(x), *z.shape[1:]), x.dtype)
+        landing.put(mapped, slice(start, start + ROWS), z)
+        del z  # before the next is made
+    landing.finish()
+    return mapped
+
+
+def mapped_on(device: torch.device, fitted: "RowMap", x: NDArray[np.float32]) -> NDArray[np.floating]:
     """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
 
     The map is copied there once.
@@ -90,12 +109,8 @@ def mapped_on(device: torch.device, fitted: "RowMap", x: NDArray[np.float32]) ->
     copies = _COPIES.setdefault(fitted, {})
     if device not in copies:
         copies[device] = copy.deepcopy(fitted).to(device)
-    z, landing = np.empty((len(x), fitted.dim_out), np.float32), Landing()
-    for start in range(0, len(x), ROWS):
-        block = torch.from_numpy(np.array(x[start : start + ROWS]))  # a read-only array is not to be written through
-        landing.put(z, np.arange(start, start + len(block)), copies[device](sent(block, device)).float())
-    landing.finish()
-    return z
+    there = copies[device]
+    return in_blocks(lambda block: there(sent(block, device)).float(), x, BEHIND)
 
 
 def empty_map(spec: Mapping[str, Any]) -> "RowMap":

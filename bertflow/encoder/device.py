@@ -102,13 +102,14 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
 class Landing:
     """Brings rows from a device into arrays; those of a GPU are copied while it goes on working."""
 
-    def __init__(self) -> None:
-        self._flying: deque[tuple[NDArray[Any], NDArray[np.int64], Tensor, Callable[[], object]]] = deque()
+    def __init__(self, behind: int = BEHIND) -> None:
+        self._behind = behind
+        self._flying: deque[tuple[NDArray[Any], NDArray[np.int64] | slice, Tensor, Callable[[], object]]] = deque()
 
-    def put(self, x: NDArray[np.float32], rows: NDArray[np.int64], made: Tensor) -> None:
+    def put(self, x: NDArray[np.floating], rows: NDArray[np.int64] | slice, made: Tensor) -> None:
         """Have ``x[rows] = made``, at the latest after ``finish``."""
         self._flying.append((x, rows, *_fetched(made)))
-        if len(self._flying) > BEHIND:
+        if len(self._flying) > self._behind:
             self._land()
 
     def finish(self) -> None:
