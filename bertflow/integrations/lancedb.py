@@ -109,24 +109,14 @@ class LanceCollection(AbstractCollection):
 
     def _vector(self) -> str:
         lists = [field.name for field in self._table().schema if _holds_vectors(field.type)]
-        return self._chosen("vector", self.address.vector, lists, "lists of floats")
+        return self.address.chosen("vector", lists, "a column of lists of floats")
 
     def _id(self) -> str:
         kinds = (pa.types.is_integer, pa.types.is_string, pa.types.is_large_string)
         names = [field.name for field in self._table().schema if any(kind(field.type) for kind in kinds)]
         names = [name for name in names if name != PART]
-        wanted = self.address.id or ("id" if "id" in names else None)
-        return self._chosen("id", wanted, names, "whole numbers or text")
-
-    def _chosen(self, what: str, wanted: str | None, names: Sequence[str], kind: str) -> str:
-        if wanted in names:
-            return str(wanted)
-        if wanted is None and len(names) == 1:
-            return names[0]
-        known = ", ".join(names) or "none"
-        got = f"{wanted!r} is not one" if wanted is not None else f"there are {len(names)}"
-        error = UsageError if names else DataError
-        raise error(f"{self.address} should have a column of {kind} ({what}), but {got}: {known}. Add ?{what}=COLUMN.")
+        possible = ["id"] if self.address.id is None and "id" in names else names
+        return self.address.chosen("id", possible, "a column of whole numbers or text")
 
     def _dim(self) -> int:
         kind = self._table().schema.field(self._vector()).type
@@ -211,7 +201,7 @@ class LanceCollection(AbstractCollection):
                 if one.name in there:
                     continue
                 if not options and kind not in SCALAR:
-                    logger.info("%s: the index %s (%s) is left to you.", self.address, one.name, kind)
+                    logger.info("%s: the index %s (%s) is not copied. Make it yourself.", self.address, one.name, kind)
                     continue
                 table.create_index(one.columns[0], config=getattr(indices, kind)(**options), name=one.name)
 

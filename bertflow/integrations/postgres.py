@@ -226,7 +226,7 @@ class PostgresTable:
         """The column of vectors that the address names, or the only one."""
         self.require()
         dense = {one.name: one for one in self.columns if one.kind in VECTORS}
-        return self._chosen("vector", dense, "a column of type vector or halfvec")
+        return dense[self.address.chosen("vector", list(dense), "a column of type vector or halfvec")]
 
     @cached_property
     def id(self) -> TableColumn:
@@ -238,20 +238,8 @@ class PostgresTable:
         main = [one for one in possible.values() if single[one.name]]
         if self.address.id is None and main:
             return main[0]
-        return self._chosen("id", possible, "a primary key of one column, or a column that is unique and not null")
-
-    def _chosen(self, option: str, possible: Mapping[str, TableColumn], what: str) -> TableColumn:
-        wanted = getattr(self.address, option)
-        if wanted is None and len(possible) == 1:
-            return next(iter(possible.values()))
-        if wanted in possible:
-            return possible[wanted]
-        if not possible:
-            raise DataError(f"{self.address} should have {what}, but there is none. Add one.")
-        got = "several" if wanted is None else f"{wanted!r}"
-        raise UsageError(
-            f"{self.address} should name {what}, got {got}. Add ?{option}=NAME to it: {', '.join(possible)}."
-        )
+        what = "a primary key of one column, or a column that is unique and not null"
+        return possible[self.address.chosen("id", list(possible), what)]
 
     @property
     def dim(self) -> int:

@@ -300,16 +300,7 @@ class QdrantCollection(AbstractCollection):
 
     @property
     def _vector(self) -> str:
-        wanted, known = self.address.vector, dense_vectors(self._info())
-        if not known:
-            raise DataError(f"{self.address} has no dense vectors. Name a collection with vectors.")
-        if wanted is None and len(known) == 1:
-            return next(iter(known))
-        if wanted is None or wanted not in known:
-            names = ", ".join(known).strip() or "one without a name; leave ?vector=... out"
-            got = "none" if wanted is None else repr(wanted)
-            raise UsageError(f"{self.address} should name a vector, as ?vector=NAME, got {got}. It has {names}.")
-        return wanted
+        return self.address.chosen("vector", list(dense_vectors(self._info())), "a vector")
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -19,7 +19,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.registry import lookup
 
 COLLECTIONS: Mapping[str, str] = {
@@ -70,6 +70,29 @@ class Address:
         if odd := sorted(self.options.keys() - set(known)):
             names = ", ".join(["vector", "id", *known])
             raise UsageError(f"{self} has {odd[0]!r} after the '?', which {self.kind} does not know. Known: {names}.")
+
+    def chosen(self, option: str, possible: Sequence[str], what: str) -> str:
+        """The column that is named after the ``?``, or the only possible one.
+
+        Args:
+            option: vector or id.
+            possible: Names of columns; a vector of Qdrant may have the empty name.
+            what: What such a column is.
+
+        Raises:
+            DataError: If there is none.
+            UsageError: If another one is named, or one of several has to be.
+        """
+        wanted = getattr(self, option)
+        if wanted in possible:
+            return str(wanted)
+        if not possible:
+            raise DataError(f"{self} should have {what}, but there is none. Add one, or name another place.")
+        if wanted is None and len(possible) == 1:
+            return possible[0]
+        got = "none" if wanted is None else repr(wanted)
+        known = ", ".join(possible) or f"one without a name; leave ?{option}=... out"
+        raise UsageError(f"{self} should name {what}, as ?{option}=NAME, got {got}. It has {known}.")
 
 
 def parse_address(address: str) -> Address:

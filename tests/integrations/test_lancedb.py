@@ -115,9 +115,9 @@ def test_a_switch_renames_and_goes_back(tmp_path):
 REFUSED = {
     "lancedb:{}/nope": "is missing. Look at the folder and the name of the table.",
     "lancedb:{}/none/docs": "is missing. Look at the folder and the name of the table.",
-    "lancedb:{}/docs": "(id), but there are 2: Doc Id, text. Add ?id=COLUMN.",
-    "lancedb:{}/docs?id=vector": "(id), but 'vector' is not one: Doc Id, text. Add ?id=COLUMN.",
-    "lancedb:{}/docs?vector=text&id=text": "(vector), but 'text' is not one: vector. Add ?vector=COLUMN.",
+    "lancedb:{}/docs": "should name a column of whole numbers or text, as ?id=NAME, got none. It has Doc Id, text.",
+    "lancedb:{}/docs?id=vector": "as ?id=NAME, got 'vector'. It has Doc Id, text.",
+    "lancedb:{}/docs?vector=text&id=text": "a column of lists of floats, as ?vector=NAME, got 'text'. It has vector.",
 }
 
 

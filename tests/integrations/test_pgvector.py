@@ -106,7 +106,7 @@ def test_a_new_column_of_the_same_table(postgres_rows, opened):
     assert target.fetch([3]) == source.fetch([3]) == [{"text": "text 2"}]
     raw, white = source.vectors_of([1, 9]), target.vectors_of([1, 9])
     np.testing.assert_array_equal(white, raw[:, :4])
-    with pytest.raises(UsageError, match=r"Add \?vector=NAME to it: embedding, white\."):
+    with pytest.raises(UsageError, match=r"as \?vector=NAME, got none\. It has embedding, white\."):
         _ = opened(postgres_rows.address("docs")).facts
     steps = source.switch(target)
     assert steps.forward[0] == "-- view seen stays with the old one: make it again for the new one"
@@ -168,7 +168,7 @@ def test_row_level_security_wants_a_column(postgres_rows, opened):
 KEYS = {
     "a int, b int, PRIMARY KEY (a, b)": "should have a primary key of one column",
     "a int UNIQUE": "should have a primary key of one column",
-    "a int UNIQUE NOT NULL, b text UNIQUE NOT NULL": r"Add \?id=NAME to it: a, b\.",
+    "a int UNIQUE NOT NULL, b text UNIQUE NOT NULL": r"as \?id=NAME, got none\. It has a, b\.",
 }
 
 

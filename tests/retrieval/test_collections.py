@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from bertflow.errors import UsageError
+from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.collections import Address, CollectionRows, parse_address
 
 WHOLE = [
@@ -52,6 +52,28 @@ def test_options_that_a_database_does_not_know_are_refused():
         UsageError, match=r"has 'region' after the '\?', which lancedb does not know. Known: vector, id"
     ):
         address.require_options()
+
+
+@pytest.mark.parametrize(
+    ("asked", "possible", "expected"), [("", ["a"], "a"), ("?vector=b", ["a", "b"], "b"), ("", [""], "")]
+)
+def test_a_column_is_the_one_that_is_named_or_the_only_one(asked, possible, expected):
+    assert parse_address(f"qdrant:db/docs{asked}").chosen("vector", possible, "a vector") == expected
+
+
+@pytest.mark.parametrize(
+    ("asked", "possible", "error", "expected"),
+    [
+        ("", ["a", "b"], UsageError, "should name a vector, as ?vector=NAME, got none. It has a, b."),
+        ("?vector=c", ["a"], UsageError, "should name a vector, as ?vector=NAME, got 'c'. It has a."),
+        ("?vector=c", [""], UsageError, "got 'c'. It has one without a name; leave ?vector=... out."),
+        ("", [], DataError, "should have a vector, but there is none. Add one, or name another place."),
+    ],
+)
+def test_a_column_that_cannot_be_told_is_one_line(asked, possible, error, expected):
+    with pytest.raises(error) as refused:
+        parse_address(f"qdrant:db/docs{asked}").chosen("vector", possible, "a vector")
+    assert str(refused.value).endswith(expected)
 
 
 @pytest.mark.parametrize("payload", [["a", "b", "c"], pa.table({"text": ["a", "b", "c"]})], ids=["list", "table"])
