@@ -18,6 +18,7 @@ from bertflow.encoder.packing import VARLEN
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.fitting import SiameseFit
+from bertflow.finetuning.joint import JOINT
 from bertflow.finetuning.objectives import OBJECTIVES, Sides
 from bertflow.training.fitting import FlowFit
 from bertflow.training.recipe import resolve
@@ -160,3 +161,16 @@ def test_pairs_go_to_the_gpu_without_waiting(tiny_bert):
     with without_waiting():
         there = batch.to(GPU)
     assert {one.device for one in (there.first.ids, there.second.mask, there.texts, there.targets)} == {GPU}
+
+
+@pytest.mark.parametrize("joint", [None, *JOINT])
+def test_a_step_of_fine_tuning_stays_on_the_gpu(tiny_bert, joint):
+    encoder = TransformerEncoder(tiny_bert, device="cpu")
+    pairs = Pairs("graded", SENTENCES[3:] * 3, SENTENCES[:2] * 3, np.zeros(6, np.float32))
+    recipe = FinetuneRecipe(objective="regression", batch_size=2, held_out=0.0, joint=joint)
+    fit = SiameseFit(encoder, pairs, recipe)
+    batch, module = fit.data.batch(np.arange(4)), fit.module.to(GPU)
+    with without_waiting():
+        judged = module.objective(module(batch.to(GPU)), 0, lambda mine: mine)
+        judged["loss"].backward()
+    assert {one.device for one in judged.values()} == {GPU}

@@ -80,10 +80,9 @@ class JointObjective(AbstractObjective):
         return judged | {"loss": loss, "labels": judged["loss"].detach(), "bits_per_dim": nll.detach() / LN2}
 
     def _latents(self, x: Tensor) -> Tensor:
-        if self.terms.labels_train_flow:
-            return self.flow(x)
-        still = {name: parameter.detach() for name, parameter in self.flow.named_parameters()}
-        return functional_call(self.flow, still, (x,))
+        flow = self.flow.flow  # not the module around it, which looks at each number: a GPU would be waited for
+        still = {name: parameter.detach() for name, parameter in flow.named_parameters()}
+        return flow(x) if self.terms.labels_train_flow else functional_call(flow, still, (x,))
 
 
 class Joint(Siamese):

@@ -46,11 +46,18 @@ class MeanNll(nn.Module):
         return row_nll(self.flow, x).mean()
 
 
-def of_weights(flow: FlowMap) -> Callable[..., Tensor]:
+def _of_weights(flow: FlowMap) -> Callable[..., Tensor]:
     """``MeanNll`` as a function of rows, and of tensors in place of the flow's parameters, in their order."""
     nll = MeanNll(flow)
     names = [name for name, _ in nll.named_parameters()]
     return lambda x, *weights: functional_call(nll, dict(zip(names, weights, strict=True)), (x,))
+
+
+def _captured(function: Callable[..., Tensor], samples: tuple[Tensor, ...]) -> Callable[..., Tensor]:
+    """A function as CUDA graphs of both passes; where that fails, what follows runs on the stream from before."""
+    capture: Any = torch.cuda.make_graphed_callables
+    with torch.cuda.stream(torch.cuda.current_stream(samples[0].device)):
+        return capture(function, samples)
 
 
 class ReplayedNll:
@@ -64,7 +71,7 @@ class ReplayedNll:
         capture: Function and samples -> the same function, replayed: CUDA graphs of both passes by default.
     """
 
-    def __init__(self, capture: Any = torch.cuda.make_graphed_callables) -> None:
+    def __init__(self, capture: Any = _captured) -> None:
         self._capture = capture
         self._replay: Callable[..., Tensor] | None = None
         self._shape: tuple[Any, ...] = ()
@@ -77,7 +84,7 @@ class ReplayedNll:
             self._shape, self._weights = shape, list(flow.parameters())
             stand_ins = [each.detach().requires_grad_(each.requires_grad) for each in self._weights]
             try:
-                self._replay = self._capture(of_weights(flow), (x.clone(), *stand_ins))
+                self._replay = self._capture(_of_weights(flow), (x.clone(), *stand_ins))
             except RuntimeError as error:
                 logger.warning("The step is not replayed as CUDA graphs, which is slower: %s.", reason_of(error))
         if self._replay is None or shape != self._shape or not torch.is_grad_enabled():

@@ -2,6 +2,7 @@
 
 import copy
 import logging
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import numpy as np
@@ -132,6 +133,28 @@ def test_a_step_that_cannot_be_recorded_is_said_once_and_taken(fit, caplog):
         "The step is not replayed as CUDA graphs, which is slower: CUDA error: operation not permitted when stream is "
         "capturing."
     ]
+
+
+def test_after_a_failure_steps_run_on_the_stream_from_before(fit, monkeypatch):
+    current = ["usual"]
+
+    @contextmanager
+    def stream(wanted):
+        before, current[0] = current[0], wanted
+        try:
+            yield
+        finally:
+            current[0] = before
+
+    def refused(function, samples):
+        current[0] = "capturing"  # where PyTorch leaves it
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current[0])
+    monkeypatch.setattr(torch.cuda, "make_graphed_callables", refused)
+    assert ReplayedNll()(fit.module.flow, torch.as_tensor(fit.x[:8])).requires_grad
+    assert current == ["usual"]
 
 
 @pytest.mark.parametrize(("world", "accumulated"), [(2, 1), (1, 3)])
