@@ -8,6 +8,11 @@ export TOKENIZERS_PARALLELISM ?= false
 # One process a core, four at most, each with the tests of whole files: their fixtures are made once.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4 --dist loadfile
 
+# Installs something, with a line now and then: pip says nothing while it unpacks.
+pip = @echo "pip install $(1)"; \
+	while sleep 25 >/dev/null && kill -0 $$$$; do echo "pip is still at work"; done 2>/dev/null & trap "kill $$!" EXIT; \
+	$(BIN)/python -m pip install -c constraints.txt $(1)
+
 .PHONY: help demo test test-slow check docs picture notebooks bench claims clean
 
 help:
@@ -25,8 +30,8 @@ help:
 $(VENV)/.%: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) for \"make $*\" with pip, once: downloads 0.5 GB or more, which takes minutes."
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -c constraints.txt torch
-	$(BIN)/python -m pip install -c constraints.txt -e '.[$*]'
+	$(call pip,torch)
+	$(call pip,-e '.[$*]')
 	touch $@
 
 demo: $(VENV)/.demo

@@ -46,8 +46,10 @@ COMMANDS: Mapping[str, str] = {
     "doctor": "find out why the embeddings of a server differ from yours",
 }
 """What each command does; the command A-B is ``bertflow.cli.a_b.main``."""
-SHOWN_AT_ONCE = frozenset(("-h", "--help", "--print_config"))
+HELP = frozenset(("-h", "--help"))
 """Options with which a command shows something at once, and does nothing."""
+INSTEAD: Mapping[str, str] = {"--print_config": "show all options with their values"}
+"""What a command does with an option, instead of its work: a training would load Lightning for it, slowly."""
 LONGEST = 80
 """Signs of a command line that are repeated before it is run."""
 DEBUG = "--debug"
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
     if words[0] not in COMMANDS:
         print(f"error: Unknown command {words[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
-    said = argv is None and is_first_process() and not SHOWN_AT_ONCE.intersection(words)
+    said = argv is None and is_first_process() and not HELP.intersection(words)
     return run(lambda rest: load(words[0])(rest), words[1:], announced(words) if said else "")
 
 
@@ -114,7 +116,8 @@ def announced(words: Sequence[str]) -> str:
     named = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
     placed = (f"{word.partition('://')[0]}://..." if "://" in word else word for word in words[:named])
     line = textwrap.shorten(shlex.join(placed), LONGEST, placeholder=" ...")
-    return _printable(f"bertflow {line}: {COMMANDS[words[0]]}")
+    does = next((INSTEAD[word] for word in words if word in INSTEAD), COMMANDS[words[0]])
+    return _printable(f"bertflow {line}: {does}")
 
 
 def load(name: str) -> Callable[[list[str]], int]:
