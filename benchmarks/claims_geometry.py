@@ -160,7 +160,7 @@ GEOMETRY: Mapping[str, Claim] = {
     ),
     "frequency-product": Claim(
         "The dot product of a context and a word holds the word's frequency, not meaning alone.",
-        "The word's frequency is no noticeable part of the dot product.",
+        "The word's frequency is not a noticeable part of the dot product.",
         f"{LI}, section 2.1",
         MASKED,
         "claims_words:frequency_in_products",

@@ -19,7 +19,7 @@ model; BERT-base was not run here.
 RULE = """A claim **holds** where the whole 95 % interval of its effect lies beyond the boundary, it **does not hold**
 where none of it does, and it is **untested** where the interval holds the boundary or the encoder lacks what is wanted.
 A number without an interval is not an estimate from a sample. Intervals cover the choice of pairs, sentences or words,
-not that of the encoder or of a flow's seed. The rule is code (`benchmarks/claims_rules.py`); nobody types a verdict.
+not that of the encoder or of a flow's seed. The rule is code (`benchmarks/claims_rules.py`), and no verdict is typed.
 """
 
 

@@ -221,7 +221,7 @@ def _once(step: Step, folder: Path, n: int, dim: int, expected: int = 0) -> Peak
     call = step.make(folder, n, dim)
     gc.collect()
     ctypes.CDLL(None).malloc_trim(0)  # what smaller sizes have left would hide what this one takes
-    # A virtual machine asks its host for memory that nobody has used yet, 2 s for a GB: that is not what is measured.
+    # A virtual machine asks its host for memory that was not used before, 2 s for a GB: that is not what is measured.
     np.ones(expected + SOME, dtype=np.uint8)
     with Peak() as peak:
         call()

@@ -72,7 +72,7 @@ def write_start(folder: Path) -> Path:
     """The first blocks of the embedded encoder as a plain model folder."""
     if not folder.exists():
         TransformerEncoder(embedded_encoder(), f"mean({BLOCKS})").save(folder)
-        (folder / RECORD_FILE).unlink()  # a BERT of three blocks, of which nobody need know that it had six
+        (folder / RECORD_FILE).unlink()  # a BERT of three blocks, which need not say that it had six
     return folder
 
 

@@ -96,7 +96,7 @@ def require_room(path: Path, size: int) -> None:
 
 
 def require_files(*paths: object, parts: bool = False) -> None:
-    """Refuse files that are missing, before anything is read; what is no path, or on the hub, is left to others.
+    """Refuse files that are missing, before anything is read; what is not a path, or is on the hub, is not checked.
 
     Args:
         paths: The files.

@@ -5,8 +5,8 @@ the schema gives (no "5" for 5), and numbers are finite. Fields that a schema do
 record of a later version can still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes back as
 it stands in the file.
 
-A record may hold its own checksum, and those of the files beside it. They catch accidents, not attackers: whoever can
-write the files can write the record.
+A record may hold its own checksum, and those of the files beside it. They catch accidents, not attackers: an
+attacker who can write the files can write the record.
 """
 
 import functools

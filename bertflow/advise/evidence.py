@@ -267,8 +267,8 @@ class Judgement:
             if proven(gain) and not self.proves:
                 said += f", but no more than chance for the best of {len(self._candidates)}"
             said += (
-                ". These are the pairs on which the candidates differ most, so the difference counts: a score on them "
-                "is none on other pairs"
+                ". These are the pairs on which the candidates differ most, so the difference counts: a score on "
+                "them does not hold for other pairs"
             )
         return f"{on}{chosen} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
 

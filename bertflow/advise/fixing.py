@@ -28,7 +28,7 @@ logger = logging.getLogger("bertflow")
 
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
-VECTORS_ALONE = "vectors without their text make no pairs."
+VECTORS_ALONE = "no pairs can be made of vectors without their text."
 
 
 def fix(

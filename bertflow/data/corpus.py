@@ -172,7 +172,7 @@ def load_labels(path: str | Path) -> LabelledText:
 
     def labelled(row: tuple[int, tuple[Any, ...]]) -> tuple[str, str]:
         number, (text, label) = row
-        label = str(label) if isinstance(label, int | float) and label == label else label  # NaN is no label
+        label = str(label) if isinstance(label, int | float) and label == label else label  # NaN is not a label
         return " ".join(table.text(number, columns[0], text).split()), table.text(number, columns[1], label).strip()
 
     rows = list(usable(labelled, table.read(columns)))

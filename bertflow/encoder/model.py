@@ -168,7 +168,7 @@ class BlockStack:
         if inner and len(states) != self.depth + 1:
             raise UsageError(
                 f"A model of type {self.model.config.model_type} gives {len(states)} hidden states for {self.depth} "
-                "blocks, so which is whose cannot be told. Use a pooling of the last layer, such as mean."
+                "blocks, so they cannot be matched. Use a pooling of the last layer, such as mean."
             )
         found = {layer: states[layer] for layer in inner} | {self.depth: output.last_hidden_state}
         return found | ({POOLER: output.pooler_output} if self.pooler else {})

@@ -2,7 +2,7 @@
 
     share = (system - raw) / (ceiling - raw)
 
-A share of a gap that may be nothing is no figure. So there is one only where the ceiling is separably above raw and
+A share of a gap that may be zero says nothing. So a share is given only where the ceiling is separably above raw and
 above every label-free system: no share is above 100 %, and where a system is below raw the table says so.
 """
 
@@ -72,7 +72,7 @@ def _reason(report: "Report", ceiling: str, others: Sequence[str], column: Colum
         if (row.task, row.aggregation, row.metric) == place
     ]
     if any(row.ci_low is None for row in found):
-        return f"{column.title}: no share, since without resamples nobody knows whether {ceiling} is above the others."
+        return f"{column.title}: no share. Without resamples it is not known whether {ceiling} is above the others."
     open_to_chance = [row for row in found if row.ci_low is not None and row.ci_low <= 0]
     if not open_to_chance:
         return ""

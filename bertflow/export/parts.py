@@ -136,7 +136,7 @@ class Parts:
             )
         if not system.raw._stack.pads:
             raise UsageError(
-                "Padding changes the embeddings of this encoder, and whoever loads an export pads. "
+                "Padding changes the embeddings of this encoder, and programs that load an export pad. "
                 "Use bertflow itself, as `bertflow serve`, or another model."
             )
         system.raw.write(files)

@@ -275,4 +275,4 @@ def require_name(repository: str) -> None:
     """
     owner, slash, name = repository.partition("/")
     if not (owner and slash and name) or "/" in name:
-        raise UsageError(f"--push wants OWNER/NAME, got {repository!r}.")
+        raise UsageError(f"--push takes OWNER/NAME, got {repository!r}.")

@@ -237,7 +237,7 @@ class FlowMap(nn.Module):
         super().__init__()
         if glow.dim > affine.dim_out:
             raise UsageError(
-                f"The flow wants {glow.dim} coordinates, its affine start makes {affine.dim_out}. "
+                f"The flow needs {glow.dim} coordinates, but its affine start makes {affine.dim_out}. "
                 "Build the flow for at most that many."
             )
         self.dim_out = glow.dim if dim_out is None else dim_out

@@ -246,7 +246,7 @@ def require_page(output: str | Path | None, open_report: bool) -> None:
 def show_page(page: Path) -> None:
     """Open a page in the browser; where there is none, say so."""
     if not webbrowser.open(page.absolute().as_uri()):
-        logger.warning("There is no browser here that could be opened. The report is %s.", page)
+        logger.warning("No browser can be opened here. The report is %s.", page)
 
 
 def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:

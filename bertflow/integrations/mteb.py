@@ -86,7 +86,7 @@ def mteb_model(
         DataError: If data is missing or damaged.
     """
     if not all(name.partition("/")):
-        raise UsageError(f"mteb wants a name such as 'organization/model', got {name!r}. Put an organization first.")
+        raise UsageError(f"mteb needs a name such as 'organization/model', got {name!r}. Put an organization first.")
     facts = SystemFacts.of(name, encoder)
     trained = training_datasets(_seen(facts, data_dir), facts.labels, encoder_datasets)
     fields = model_meta(facts, name, encoder.dim, trained)

@@ -249,7 +249,7 @@ class PostgresTable:
         statement = "SELECT vector_dims({vector}) FROM {table} WHERE {vector} IS NOT NULL LIMIT 1"
         found = self.run(statement, **self.names)
         if not found:
-            raise DataError(f"{self.address} holds no vector, and its column says no width. Name one with vectors.")
+            raise DataError(f"{self.address} holds no vectors, and its column has no width. Name a table with vectors.")
         return int(found[0][0])
 
     def indexes(self, vector: str) -> list[VectorIndex]:

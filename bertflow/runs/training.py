@@ -345,4 +345,4 @@ def _write_report(run: "RunFolder", fit: "FlowFit", result: FlowRun, sentences: 
             facts={"text": "a sample of what the flow was fitted on"},
         )
     except BertflowError as error:
-        run.say(f"note: there is no report in pictures. {error}")
+        run.say(f"note: the report could not be made. {error}")

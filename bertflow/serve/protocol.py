@@ -171,7 +171,7 @@ def require_key(header: str, served: Served) -> None:
     scheme, _, given = header.partition(" ")
     if served.key and not (hmac.compare_digest(key_digest(given.strip()), served.key) and scheme.lower() == "bearer"):
         raise RequestError(
-            "This server wants a key, in the header Authorization: Bearer KEY. Ask whoever runs it.",
+            "This server needs a key, in the header Authorization: Bearer KEY. Ask its operator for one.",
             status=401,
             code="invalid_api_key",
         )

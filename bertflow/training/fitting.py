@@ -98,7 +98,7 @@ class FlowFit:
         on_the_fly = recipe.dropout and sentences is not None and encoder is not None
         if recipe.dropout and not on_the_fly:
             recipe = replace(recipe, dropout=False)
-            logger.info("%s wants the encoder's dropout on; embeddings made beforehand have none.", recipe.preset)
+            logger.info("%s uses the encoder's dropout, but embeddings that were made before have none.", recipe.preset)
         units, held_out = rows.hold_out(len(x), recipe.held_out, seed, recipe.unit)
         self.x, self.recipe, self.seed = x, recipe, seed
         self.train_rows = rows.rows_of(units, recipe.unit)

@@ -373,7 +373,7 @@ def test_noise_needs_labels(tmp_path, capsys):
     assert said(tmp_path)["verdict"] == "you need labels"
     printed = capsys.readouterr().out
     assert "VERDICT: you need labels" in printed
-    assert "cannot be proven on this text: vectors without their text make no pairs." in printed
+    assert "cannot be proven on this text: no pairs can be made of vectors without their text." in printed
     assert printed.index("time      about") < printed.index("geometry  ") < printed.index("VERDICT")
 
 

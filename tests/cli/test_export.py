@@ -98,7 +98,7 @@ REFUSALS = {
         "--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.",
     ),
     "private for nothing": ((*ST, "--private"), "--private is for --push. Add --push OWNER/NAME, or leave it out."),
-    "a name without owner": ((*ST, "--push", "mine"), "--push wants OWNER/NAME, got 'mine'."),
+    "a name without owner": ((*ST, "--push", "mine"), "--push takes OWNER/NAME, got 'mine'."),
     "a pooling that is not in the folder": (
         (*ST, "--pooling", "cls"),
         "{saved}/encoder keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from.",

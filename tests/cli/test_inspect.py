@@ -97,7 +97,7 @@ def test_with_open_the_browser_is_asked_for_the_report(inspect, tiny_bert, tmp_p
     monkeypatch.setattr("webbrowser.open", lambda address: asked.append(address) or found)
     code, _, err, _ = inspect(tiny_bert, "--pairs", "none", "--compare", "raw", "--open")
     assert (code, asked) == (0, [(tmp_path / "report" / "report.html").as_uri()])
-    said = f"There is no browser here that could be opened. The report is {tmp_path / 'report' / 'report.html'}."
+    said = f"No browser can be opened here. The report is {tmp_path / 'report' / 'report.html'}."
     assert (said in err) != found
 
 

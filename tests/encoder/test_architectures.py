@@ -112,7 +112,7 @@ def test_what_must_not_be_padded_is_not_exported(fnet, tmp_path):
     with pytest.raises(UsageError) as caught:
         write_export(fnet, tmp_path / "out", "sentence-transformers")
     assert str(caught.value) == (
-        "Padding changes the embeddings of this encoder, and whoever loads an export pads. "
+        "Padding changes the embeddings of this encoder, and programs that load an export pad. "
         "Use bertflow itself, as `bertflow serve`, or another model."
     )
 

@@ -56,7 +56,7 @@ def test_no_share_where_nothing_was_resampled():
     section = gap_section(report_of({"raw": 0.5, "center": 0.6, "ceiling": 0.9}, low=None), "raw", "ceiling")
     assert section.table.lines == (("center", "-"),)
     assert section.lines[1] == (
-        "STS16: no share, since without resamples nobody knows whether ceiling is above the others."
+        "STS16: no share. Without resamples it is not known whether ceiling is above the others."
     )
 
 

@@ -132,4 +132,4 @@ def test_a_hub_that_refuses_is_quoted(hub, tiny_system, tmp_path):
 def test_a_name_without_an_owner_is_refused(name):
     with pytest.raises(UsageError) as error:
         require_name(name)
-    assert str(error.value) == f"--push wants OWNER/NAME, got {name!r}."
+    assert str(error.value) == f"--push takes OWNER/NAME, got {name!r}."

@@ -168,7 +168,7 @@ def test_a_flow_wider_than_its_start_is_refused(x):
     with pytest.raises(UsageError) as error:
         FlowMap(whitening_map(Moments.of(x), 3), build_glow(4, GlowConfig(hidden=4)))
     assert str(error.value) == (
-        "The flow wants 4 coordinates, its affine start makes 3. Build the flow for at most that many."
+        "The flow needs 4 coordinates, but its affine start makes 3. Build the flow for at most that many."
     )
 
 

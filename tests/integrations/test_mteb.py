@@ -199,7 +199,7 @@ def test_mteb_tells_from_it_what_is_zero_shot(shared_data):
 def test_a_name_without_an_organization_is_refused():
     with pytest.raises(UsageError) as error:
         mteb_model(Fitted(()), "bert")
-    assert str(error.value) == "mteb wants a name such as 'organization/model', got 'bert'. Put an organization first."
+    assert str(error.value) == "mteb needs a name such as 'organization/model', got 'bert'. Put an organization first."
 
 
 def test_without_mteb_the_pip_line_is_given():
