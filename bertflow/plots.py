@@ -185,7 +185,7 @@ def scatters(
         if frame is not None:
             axis.plot(0, 0, marker="+", markersize=14, markeredgewidth=2, color=COLORS[1])
             axis.set(xlim=frame[:, 0], ylim=frame[:, 1])
-        axis.set_title(panel, fontsize=10)
+        axis.set_title(panel.replace("+", "+\n"), fontsize=10)  # a long name is wider than its panel
         axis.tick_params(labelsize=8)
         axis.locator_params(nbins=4)
     figure.supxlabel(x, fontsize=10)

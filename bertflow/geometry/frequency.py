@@ -208,8 +208,8 @@ def show_frequency_plane(clouds: Mapping[str, Cloud], log_frequency: Float64, co
     percent = {name: 100 * value for name, value in explained.items()}
     return GeometrySection(
         f"The two largest directions explain {listed(percent, 0, ' %')} of the variance of the mean log word frequency "
-        f"({counted}): the more, the more the colors are sorted. The cross is the origin; {_beside(clouds)}. {outside} "
-        "points lie beyond the frame.",
+        f"({counted}). The more they explain, the more the colors are sorted. The cross is the origin; "
+        f"{_beside(clouds)}. {outside} points lie beyond the frame.",
         {"explained": explained, "counts": counted, "beyond_the_frame": outside},
         lambda plots: plots.scatters(
             points, "first singular direction", "second", frequency, "mean log word frequency", frame
@@ -249,11 +249,11 @@ def show_sentences_by_frequency(clouds: Mapping[str, Cloud], log_frequency: Floa
     distances = {name: np.array([row.distance[SHOWN_K] for row in rows]) for name, rows in found.items()}
     rises = {name: 100 * (values[0] / values[-1] - 1) for name, values in distances.items()}
     told = ", ".join(
-        f"{abs(value):.0f} % {'larger' if value > 0 else 'smaller'} {name}" for name, value in rises.items()
+        f"{abs(value):.0f} % {'larger' if value > 0 else 'smaller'} ({name})" for name, value in rises.items()
     )
     return GeometrySection(
-        f"The distance of sentences of the rarest words to their {SHOWN_K} nearest is {told} than that of the most "
-        "frequent; a level line would treat both alike. Spearman of length and "
+        "Compared with sentences of the most frequent words, those of the rarest words have a distance to their "
+        f"{SHOWN_K} nearest that is {told}. A level line treats both alike. Spearman's correlation of length and "
         f"frequency, with its 95 % interval: {', '.join(f'{name} {trend}' for name, trend in trends.items())}.",
         {**found, "length_and_frequency": trends},
         lambda plots: plots.curves(

@@ -119,7 +119,7 @@ class Material:
     def transformer(self, *arguments: str) -> dict[str, Any]:
         """Some arguments of the ``TransformerEncoder`` behind the systems, if it is one."""
         if self.recipe is None:
-            raise DataError("This is not a transformer, so it has no layers and no vocabulary of its own.")
+            raise DataError("No transformer was given by its name, so layers and vocabulary are not known.")
         return {name: self.recipe[name] for name in arguments if name in self.recipe}
 
 

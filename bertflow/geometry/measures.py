@@ -166,7 +166,7 @@ def show_measures(clouds: Mapping[str, Cloud]) -> GeometrySection:
     )
     return GeometrySection(
         f"Two sentences that have nothing to do with each other have a mean cosine of "
-        f"{listed({name: row['mean_cosine'] for name, row in found.items()})}; the column Gaussian is what {last.n:,} "
+        f"{listed({name: row['mean_cosine'] for name, row in found.items()})}. The column Gaussian is what {last.n:,} "
         f"rows of an isotropic Gaussian of {last.dim} dimensions would have, or nearly.",
         {"values": found, "gaussian": gaussian, "n": last.n},
         table=Table(("measure", *found, "Gaussian"), lines),
@@ -185,8 +185,8 @@ def show_spectrum(clouds: Mapping[str, Cloud]) -> GeometrySection:
     ratios = {name: shape.participation(cloud) for name, cloud in clouds.items()}
     drawn = {name: values[values > NULL] for name, values in spectra.items()}
     return GeometrySection(
-        "The flatter a line, the more directions carry the variance. It is spread over as many as "
-        f"{listed(ratios, 0)} (participation ratio).",
+        "The flatter a line, the more directions carry the variance. The number of directions in use (participation "
+        f"ratio) is {listed(ratios, 0)}.",
         {"participation_ratio": ratios, "singular_values": spectra},
         lambda plots: plots.curves(
             {name: (np.arange(1.0, len(values) + 1), values) for name, values in drawn.items()},
@@ -248,8 +248,8 @@ def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[st
     spreads = {name: length_spread(*pair) for name, pair in quantiles.items()}
     departures = {name: vars(gaussianity(z)) for name, z in latents.items()}
     return GeometrySection(
-        "A Gaussian would lie on the grey line. The middle 90 % of the squared lengths are "
-        f"{listed(spreads, 1)} times as wide as those of chi-square; above 1 some embeddings lie far out.",
+        "A Gaussian would lie on the grey line. The width of the middle 90 % of the squared lengths, over "
+        f"that of chi-square, is {listed(spreads, 1)}; above 1 some embeddings lie far out.",
         {
             name: {
                 "spread": spreads[name],
@@ -261,8 +261,8 @@ def show_latents(latents: Mapping[str, NDArray[np.floating]], order: Sequence[st
         },
         lambda plots: plots.curves(
             quantiles,
-            "quantile of chi-square, over its degrees of freedom",
-            "of the squared length, over dim",
+            "quantile of chi-square / degrees of freedom",
+            "quantile of squared length / dim",
             reference="a Gaussian",
             order=order,
         ),

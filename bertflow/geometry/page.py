@@ -71,13 +71,18 @@ def _anchor(title: str) -> str:
     return re.sub(r"\W+", "-", title.lower())
 
 
+def _broken(cell: str) -> str:
+    """A cell whose line may break within the name of a system, which is long for a phone: sif+whitening(96)."""
+    return re.sub(r"(?<=[a-z])\+(?=[a-z])", "+<wbr>", escape(cell))
+
+
 def _table(table: Table) -> str:
     # Columns of words are set as text, columns of numbers to the right.
     words = [any(cell[:1].isalpha() for cell in column[1:]) for column in zip(table.header, *table.lines, strict=True)]
 
     def row(cells: Sequence[str], tag: str) -> str:
         marks = [' class="words"' if is_text else "" for is_text in words]
-        found = [f"<{tag}{mark}>{escape(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
+        found = [f"<{tag}{mark}>{_broken(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
         return f"<tr>{''.join(found)}</tr>"
 
     lines = "\n".join(row(line, "td") for line in table.lines)

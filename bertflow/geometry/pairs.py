@@ -182,7 +182,7 @@ def show_cosines(clouds: Mapping[str, Cloud], pairs: PairCosines | None = None) 
     told, numbers = f"Random pairs have a median cosine of {middle['random pairs']}", {}
     if pairs is None:
         ends = [(name, *map(rounded, row["random pairs"][::2])) for name, row in quantiles.items()]
-        told += f"; 90 % of them lie between {', '.join(f'{low} and {high} {name}' for name, low, high in ends)}. "
+        told += f"; 90 % of them lie between {', '.join(f'{low} and {high} ({name})' for name, low, high in ends)}. "
         told += "Unrelated sentences should have cosines around 0."
     else:
         shared = {name: 100 * overlap(*samples.values()) for name, samples in panels.items()}

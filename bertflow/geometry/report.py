@@ -260,5 +260,5 @@ def rounded(value: float, decimals: int = 2) -> str:
 
 
 def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> str:
-    """Values of the systems in a sentence: "0.60 raw, 0.01 whitening"."""
-    return ", ".join(f"{rounded(value, decimals)}{unit} {name}" for name, value in values.items())
+    """Values of the systems in a sentence: "0.60 (raw), 0.01 (whitening)"."""
+    return ", ".join(f"{rounded(value, decimals)}{unit} ({name})" for name, value in values.items())

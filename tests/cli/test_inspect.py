@@ -136,7 +136,7 @@ def test_word_vectors_have_no_layers(inspect, tmp_path):
     vectors.write_text("".join(f"{word} {' '.join(map(str, rng.normal(size=6).round(3)))}\n" for word in WORDS))
     code, _, _, twin = inspect(vectors, "--pairs", "none", "--compare", "raw")
     assert code == 0
-    assert twin["left_out"]["Layers"] == "This is not a transformer, so it has no layers and no vocabulary of its own."
+    assert twin["left_out"]["Layers"] == "No transformer was given by its name, so layers and vocabulary are not known."
 
 
 @pytest.mark.parametrize(
