@@ -184,3 +184,19 @@ def tf32_products() -> Iterator[None]:
         yield
     finally:
         setattr(products, name, before)
+
+
+@contextmanager
+def unplanned_attention() -> Iterator[None]:
+    """In this block a GPU does not attend by cuDNN, which plans each new shape of a batch before it runs it.
+
+    A plan takes longer than a batch, and batches of sentences all have shapes of their own. PyTorch prefers cuDNN in
+    half precision on Hopper and Blackwell since 2.11; FlashAttention and the memory-efficient kernels need no plan.
+    """
+    backends = torch.backends.cuda
+    before = backends.cudnn_sdp_enabled()
+    backends.enable_cudnn_sdp(False)
+    try:
+        yield
+    finally:
+        backends.enable_cudnn_sdp(before)

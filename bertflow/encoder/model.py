@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from bertflow.encoder.architecture import FAMILIES, Family, model_class, some_ids, switch_off, truncate, try_padding
-from bertflow.encoder.device import PRECISIONS, TF32, tf32_products
+from bertflow.encoder.device import PRECISIONS, TF32, tf32_products, unplanned_attention
 from bertflow.encoder.folders import LOCALLY, ModelFolder
 from bertflow.encoder.foreign import OneLine
 from bertflow.encoder.packing import Packed, may_pack, positions, try_packing, use_packing
@@ -162,7 +162,12 @@ class BlockStack:
         inner = [layer for layer in layers if layer < self.depth]
         if self.takes_mask and mask is not None:
             inputs["attention_mask"] = mask.long() if mask.ndim == 2 else mask
-        with tf32_products() if self.tf32 else nullcontext():
+        # Where gradients are wanted the caller decides, also for what is computed again on the way back.
+        unplanned = ids.device.type != "cpu" and not torch.is_grad_enabled()
+        with (
+            tf32_products() if self.tf32 else nullcontext(),
+            unplanned_attention() if unplanned else nullcontext(),
+        ):
             output = self.model(input_ids=ids, output_hidden_states=inner or False, **inputs)
         states = (output.hidden_states or ()) if inner else ()
         if inner and len(states) != self.depth + 1:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from bertflow.data.pairs import Pairs
+from bertflow.encoder.device import unplanned_attention
 from bertflow.encoder.learned import Supervision, save_tuned
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
@@ -141,7 +142,8 @@ class SiameseFit:
         self.recipe.require_even(trainer.world_size)
         self.module.begun = time.perf_counter()
         try:
-            run_training(trainer, self.module, self.data, resume)
+            with unplanned_attention():
+                run_training(trainer, self.module, self.data, resume)
         finally:
             self.steps, self.seconds = trainer.global_step, self.module.seconds
         self.module.eval().to(self.encoder.device)

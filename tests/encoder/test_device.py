@@ -257,3 +257,17 @@ def test_the_switch_of_earlier_versions_of_pytorch(monkeypatch):
     with tf32_products():
         assert products.allow_tf32
     assert not products.allow_tf32
+
+
+def test_no_attention_is_planned_for_each_shape(tiny_bert):
+    encoder, seen = TransformerEncoder(tiny_bert, device="cpu"), []
+    on = torch.backends.cuda.cudnn_sdp_enabled
+    encoder._stack.model.register_forward_pre_hook(lambda *_: seen.append(on()))
+    batch = encoder.padded(encoder.tokenized(SENTENCES), np.arange(4))
+    encoder.embed_batch(batch)
+    encoder._stack.model.to("meta")  # which stands for a GPU
+    with torch.no_grad():
+        encoder.embed_batch(batch.to(torch.device("meta")))
+    encoder.embed_batch(batch.to(torch.device("meta")))
+    assert seen == [True, False, True], "not where a caller that wants gradients would compute again by another one"
+    assert on()

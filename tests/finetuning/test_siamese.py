@@ -12,10 +12,11 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.rows import SystemFacts, refuse_label_leaks
 from bertflow.finetuning import FinetuneRecipe
-from bertflow.finetuning.fitting import SiameseFit, fit_siamese
+from bertflow.finetuning.fitting import SiameseFit, fit_siamese, siamese_options
 from bertflow.finetuning.siamese import freeze_unread, learning_rate_share
 from bertflow.text_keys import hash_texts
 from bertflow.training.checkpoints import DivergenceError
+from bertflow.training.trainer import quiet_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 WORDS = [(f"the {a} {noun} sleeps .", f"a {noun} in the {place}") for a in ("big", "small", "red") for noun in NOUNS
@@ -319,3 +320,13 @@ def test_on_a_gpu_pairs_are_looked_up_on_the_processor(tiny_bert, monkeypatch):
     )
     batch = data.on_before_batch_transfer(next(iter(data.train_dataloader())), 0)
     assert len(batch) == 4
+
+
+def test_no_attention_of_a_training_is_planned_for_each_shape(tiny_bert):
+    encoder, seen = opened(tiny_bert), []
+    encoder.model.register_forward_pre_hook(lambda *_: seen.append(torch.backends.cuda.cudnn_sdp_enabled()))
+    fit = SiameseFit(encoder, PAIRS, FinetuneRecipe(batch_size=4, held_out=0.0))
+    seen.clear()
+    fit.run(quiet_trainer(siamese_options(fit.recipe, len(PAIRS)), {"max_steps": 2}))
+    assert seen == 4 * [False]
+    assert torch.backends.cuda.cudnn_sdp_enabled()
