@@ -5,19 +5,15 @@ encoder or vectors --> raw + candidates, fitted --> judged by labels, by mined p
 """
 
 import logging
-import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
 from bertflow.advise.advice import Advice, require_new
-from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
-from bertflow.files import require_files, require_place
+from bertflow.files import require_place
 from bertflow.opening import LoadOptions, require_openable
-from bertflow.registry import lookup
 from bertflow.training.purpose import Purpose
 
 if TYPE_CHECKING:
@@ -25,10 +21,6 @@ if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
 
 logger = logging.getLogger("bertflow")
-
-FEWEST_RESAMPLES = 100
-"""Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
-VECTORS_ALONE = "no pairs can be made of vectors without their text."
 
 
 def fix(
@@ -94,124 +86,36 @@ def fix(
         UsageError: If an option cannot be used, or options contradict each other.
         DataError: If a file is missing or damaged, or there is too little text.
     """
-    from bertflow.advise import candidates as trying
-    from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED, choose_pairs
-    from bertflow.advise.evidence import MINED, Evidence, announced, docstring_evidence, load_evidence
-    from bertflow.advise.keeping import AGAIN, KEEP, choose
-    from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
-    from bertflow.advise.reading import read_all, split_text
-    from bertflow.advise.verdict import decide, looks_raw
-    from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.spelling import RAW
-    from bertflow.encoder.cutting import measure_cut
-    from bertflow.evaluation.systems import SharedPass
+    from bertflow.advise.case import Request
+    from bertflow.advise.trial import advise
     from bertflow.geometry.report import REPORT, require_page, show_page
 
-    say, rows = say or logger.info, trying.parse_candidates(candidates)
-    require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=resamples)
-    require_between(1, max_sentences=max_sentences, max_pairs=max_pairs)
-    require_between(FEWEST_ASKED, MOST_ASKED, ask=ask)
-    require_seed(seed)
-    lookup("purpose", dict.fromkeys(get_args(Purpose)), purpose)
-    require_files(text, labels, None if vectors is not None and Path(vectors).is_dir() else vectors)
+    request = Request(
+        encoder=encoder,
+        text=text,
+        labels=labels,
+        purpose=purpose,
+        vectors=vectors,
+        keep_vectors=keep_vectors,
+        ask=ask,
+        candidates=candidates,
+        max_sentences=max_sentences,
+        max_pairs=max_pairs,
+        resamples=resamples,
+        seed=seed,
+        without_text_hashes=without_text_hashes,
+        progress=progress,
+        say=say or logger.info,
+        options=options,
+    )
+    request.require_usable()
     require_page(output, open_report)
     require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))
     if encoder is not None:
         require_openable(encoder, **options)
-    labelled = [] if labels is None else [load_evidence(labels, seed)]
-    name, opened, text_name, documents = read_all(
-        encoder, text, vectors, options, max_sentences + 2 * max_pairs + 1, seed
-    )
-    if (labelled or ask) and not text_name:
-        given = "labels are" if labelled else "ask is"
-        raise UsageError(f"{given} about sentences, and vectors alone have none. Give the text of the vectors.")
-    known = [sentence for one in labelled for sentence in one.sentences]
-    split = split_text(documents, text_name or name, known, max_sentences, max_pairs, seed)
-    mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
-    # The first evidence decides: for search, pairs of a query and its text come before other labels.
-    evidence = sorted([*labelled, *mined], key=lambda one: purpose == "search" and one.choosing.kind != "retrieval")
-    source = SharedPass(opened)
-    own = source.pooled(source.own_pooling)
-    # Without pairs nothing can be chosen, so only what is likely is fitted.
-    n, missing = len(split.fitted), split.without_pairs if text_name else VECTORS_ALONE
-    tried, not_tried = trying.select_candidates(rows if evidence or candidates or ask else [], source, own.dim, n)
-    free = isinstance(encoder, str | Path) and layers_are_open(source, options.get("pooling"))
-    ladders = (
-        recipes(purpose, own.dim, free)
-        if candidates is None
-        else {key: [[row] for row in rows] for key in (True, False)}
-    )
-    keep = keep_vectors or vectors is not None
-    likely = trying.add_likely(tried, source, own.dim, n, ladders, keep)
-    say(f"encoder   {name}, {opened.describe().get('pooling', 'as given')}, width {own.dim}")
-    say(f"text      {n:,} sentences to fit on; put aside: {len(split.reference):,} for random pairs")
-    say(f"evidence  {announced(evidence, missing, bare=vectors is not None)}")
-    for row_pooling in (plain_pooling(source), *tried.values()):  # all poolings share one pass if known before it
-        source.pooled(row_pooling, split.fitted)
-    everything = list(dict.fromkeys([*split.fitted, *split.reference, *(s for one in evidence for s in one.sentences)]))
-    if cut := measure_cut(opened, everything, seed):
-        say(f"cut       {cut}")
-    flows = {row_pooling for row, row_pooling in tried.items() if row.calibrator == "flow"}
-    say(f"time      {trying.estimate_time(own, everything, n, len(flows))}")
-    begin = time.perf_counter()
-    raw = Geometry.of(own.encode(everything, progress=progress)[:n], seed)
-    encoding = (time.perf_counter() - begin) / len(everything) * 1000
-    say(f"geometry  {raw}")
-    shape = Shape.of(source, split.fitted)
-    systems = trying.fit_candidates(source, tried, split.fitted, seed, purpose)
-    judged = tuple(one.judge(systems, resamples, seed) for one in evidence)
-    kept = {row.spelling for row in tried if not (keep and row.pooling)}
-    alike = likely.get(shape.steep, []) if looks_raw(raw, shape) else []
-    unproven = not any(one.limited(kept).proves for one in judged[:1])
-    stand_in = docstring_evidence(opened) if alike and unproven and not shape.bare else None
-    if stand_in:
-        say("evidence  the geometry is that of raw encoders, so pairs of docstrings are asked what they say against it")
-    likely_systems = {name: systems[name] for name in (RAW, *alike)}
-    weak = stand_in.judge(likely_systems, resamples, seed) if stand_in else None
-    decided = partial(decide, raw, judged, missing, purpose, shape, alike, weak)
-    decision = decided(kept)
-    system = decision.system
-    choices = [choose(KEEP, decision, systems[system], split.fitted, None)] if keep else []
-    if keep_vectors and (overall := decided({*systems})).system not in (*kept, RAW):
-        choices.append(choose(AGAIN, overall, systems[overall.system], split.fitted, encoding))
-    asked = choose_pairs(systems, [*split.reference, *split.fitted], ask, seed) if ask else None
-    advised = systems[system]
-    scores, thresholds = trying.fit_scores(advised, split.reference, labelled, seed)
-    domain, note = trying.fit_domain(advised.raw, split)
-    geometry = {
-        "fitted_raw": raw,
-        "reference_raw": Geometry.of(own.encode(split.reference), seed),
-        "reference_advised": Geometry.of(advised.encode(split.reference), seed),
-    }
-    best = source.encoders[{row.spelling: pooling for row, pooling in tried.items()}.get(system, source.own_pooling)]
-    if advised.calibrator is not None:
-        best = CalibratedEncoder(best, advised.calibrator)
-    if without_text_hashes:
-        best.forget_text()
-    advice = Advice(
-        of=name,
-        verdict=decision.verdict,
-        system=system,
-        standing=decision.standing,
-        reasons=decision.reasons,
-        shape=shape,
-        cut=cut,
-        geometry=geometry,
-        evidence=tuple(one.limited(kept) for one in judged),
-        stand_in=weak,
-        choices=tuple(choices),
-        asked=asked,
-        scores=scores,
-        domain=domain,
-        notes=(*thresholds, *note),
-        text=split,
-        systems=systems,
-        not_tried=not_tried,
-        encoder=best,
-        seed=seed,
-    )
+    advice = advise(request)
     if output is None:
         return advice
     advice = advice.saved(output)

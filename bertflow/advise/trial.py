@@ -1,0 +1,193 @@
+"""The steps of ``bertflow.fix`` once everything is read.
+
+FitPlan    what is fitted, and what of it is used without proof
+Findings   what that measured
+Advice     what to do
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from bertflow.advise import candidates as trying
+from bertflow.advise.advice import Advice
+from bertflow.advise.asking import choose_pairs
+from bertflow.advise.case import Case, Request
+from bertflow.advise.evidence import Judgement, docstring_evidence
+from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
+from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
+from bertflow.advise.verdict import Decision, decide, looks_raw
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.calibration.spelling import RAW, SystemSpec
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.cutting import Cut, measure_cut
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What is fitted.
+
+    Attributes:
+        tried: Candidate -> its pooling.
+        not_tried: Spelling of a candidate -> why it is not tried.
+        likely: By whether few directions hold the variance, what is used without proof, the first one by default.
+        usable: Spellings of the candidates that may be advised.
+    """
+
+    tried: Mapping[SystemSpec, str]
+    not_tried: Mapping[str, str]
+    likely: Mapping[bool, Sequence[str]]
+    usable: AbstractSet[str]
+
+    @classmethod
+    def of(cls, request: Request, case: Case) -> Self:
+        """All candidates that can be fitted; without pairs nothing can be chosen, so only what is likely."""
+        source, dim, n = case.source, case.own.dim, len(case.split.fitted)
+        chosen = request.rows if case.evidence or request.candidates or request.ask else []
+        tried, not_tried = trying.select_candidates(chosen, source, dim, n)
+        ladders = {steep: [[row] for row in request.rows] for steep in (True, False)}
+        if request.candidates is None:
+            named = isinstance(request.encoder, str | Path)
+            free = named and layers_are_open(source, request.options.get("pooling"))
+            ladders = recipes(request.purpose, dim, free)
+        likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
+        usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
+        return cls(tried, not_tried, likely, usable)
+
+    @property
+    def flows(self) -> int:
+        """Number of flows to fit: one a pooling."""
+        return len({pooling for row, pooling in self.tried.items() if row.calibrator == "flow"})
+
+    @property
+    def poolings(self) -> dict[str, str]:
+        """Spelling of a candidate -> its pooling."""
+        return {row.spelling: pooling for row, pooling in self.tried.items()}
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What was measured.
+
+    Attributes:
+        raw: Geometry of the raw embeddings of the text that is fitted on.
+        shape: What that of the plain mean of the layers says.
+        cut: How many sentences are longer than the encoder reads.
+        encoding: Seconds that 1,000 sentences take.
+        systems: Raw and the fitted candidates, by name.
+        judged: What each kind of evidence measured.
+        likely: The candidates to use without proof, where the geometry is that of raw encoders.
+        stand_in: What pairs of docstrings say of them; None where they were not asked.
+    """
+
+    raw: Geometry
+    shape: Shape
+    cut: Cut | None
+    encoding: float
+    systems: Mapping[str, SentenceEncoder]
+    judged: tuple[Judgement, ...]
+    likely: Sequence[str]
+    stand_in: Judgement | None
+
+    @classmethod
+    def of(cls, request: Request, case: Case, plan: FitPlan) -> Self:
+        """Encode all sentences, fit all candidates, and judge them."""
+        fitted, seed = case.split.fitted, request.seed
+        for pooling in (plain_pooling(case.source), *plan.tried.values()):  # one pass, if known before it
+            case.source.pooled(pooling, fitted)
+        if cut := measure_cut(case.encoder, case.sentences, seed):
+            request.say(f"cut       {cut}")
+        request.say(f"time      {trying.estimate_time(case.own, case.sentences, len(fitted), plan.flows)}")
+        begin = time.perf_counter()
+        raw = Geometry.of(case.own.encode(case.sentences, progress=request.progress)[: len(fitted)], seed)
+        encoding = (time.perf_counter() - begin) / len(case.sentences) * 1000
+        request.say(f"geometry  {raw}")
+        shape = Shape.of(case.source, fitted)
+        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, request.purpose)
+        judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
+        likely = plan.likely.get(shape.steep, []) if looks_raw(raw, shape) else []
+        proven = any(one.limited(plan.usable).proves for one in judged[:1])
+        doubted = likely and not proven and not shape.bare
+        stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
+        return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in)
+
+    def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
+        """The verdict, where only some candidates may be advised."""
+        given = self.raw, self.judged, case.missing, request.purpose, self.shape, self.likely, self.stand_in
+        return decide(*given, among)
+
+
+def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
+    """What pairs of docstrings say of some systems; None where the encoder does not know their words."""
+    if (evidence := docstring_evidence(case.encoder)) is None:
+        return None
+    request.say(
+        "evidence  the geometry is that of raw encoders, so pairs of docstrings are asked what they say against it"
+    )
+    return evidence.judge(systems, request.resamples, request.seed)
+
+
+def advise(request: Request) -> Advice:
+    """Read, measure, try, judge and decide."""
+    case = Case.read(request)
+    plan = FitPlan.of(request, case)
+    for line in case.lines(bare=request.vectors is not None):
+        request.say(line)
+    found = Findings.of(request, case, plan)
+    decision = found.decide(request, case, plan.usable)
+    choices = _choices(request, case, plan, found, decision)
+    split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
+    asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
+    scores, thresholds = trying.fit_scores(advised, split.reference, case.labelled, seed)
+    domain, note = trying.fit_domain(advised.raw, split)
+    geometry = {
+        "fitted_raw": found.raw,
+        "reference_raw": Geometry.of(own.encode(split.reference), seed),
+        "reference_advised": Geometry.of(advised.encode(split.reference), seed),
+    }
+    best = _best(case, plan, decision.system, advised)
+    return Advice(
+        of=case.name,
+        verdict=decision.verdict,
+        system=decision.system,
+        standing=decision.standing,
+        reasons=decision.reasons,
+        shape=found.shape,
+        cut=found.cut,
+        geometry=geometry,
+        evidence=tuple(one.limited(plan.usable) for one in found.judged),
+        stand_in=found.stand_in,
+        choices=choices,
+        asked=asked,
+        scores=scores,
+        domain=domain,
+        notes=(*thresholds, *note),
+        text=split,
+        systems=found.systems,
+        not_tried=plan.not_tried,
+        encoder=best.forget_text() if request.without_text_hashes else best,
+        seed=seed,
+    )
+
+
+def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[Choice, ...]:
+    """For vectors that are kept: the best map of them, and the best overall where it needs to encode again."""
+    if not request.keeps:
+        return ()
+    fitted, systems = case.split.fitted, found.systems
+    keep = choose(KEEP, decision, systems[decision.system], fitted, None)
+    if not request.keep_vectors:
+        return (keep,)
+    overall = found.decide(request, case, systems.keys())
+    if overall.system in (*plan.usable, RAW):
+        return (keep,)
+    return keep, choose(AGAIN, overall, systems[overall.system], fitted, found.encoding)
+
+
+def _best(case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
+    """The encoder to use, which remembers no sentences."""
+    encoder = case.source.encoders[plan.poolings.get(system, case.source.own_pooling)]
+    return encoder if advised.calibrator is None else CalibratedEncoder(encoder, advised.calibrator)
