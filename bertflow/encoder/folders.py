@@ -18,7 +18,7 @@ import logging
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
@@ -241,6 +241,12 @@ class ModelFolder:
             raise DataError(f"{self.path} holds no weights ({' or '.join(WEIGHTS)}). Is it a complete model folder?")
         require_files(*files, parts=True)
         return file_sha256(*files)
+
+    def again(self) -> "ModelFolder":
+        """The same with a tokenizer of its own, which is used in another way; config and weights are the same."""
+        other = replace(self)
+        vars(other).update(config=self.config, weights_hash=self.weights_hash)
+        return other
 
 
 def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:

@@ -26,7 +26,7 @@ from bertflow.encoder.learned import Supervision, TokenCounts
 from bertflow.encoder.length import choose_length
 from bertflow.encoder.license import license_of
 from bertflow.encoder.model import BlockStack, without_captures
-from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.pooling import TEMPLATED, parse_pooling
 from bertflow.encoder.template import Template, described
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import UsageError
@@ -100,9 +100,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         if spelling := saved.get("chunks", "") if chunks is None else chunks:
             fitted = self.fitted_chunks(spelling)
             self._chunks = replace(fitted, pool=fitted.pool or "mean")
-        self._counts = TokenCounts.read(folder) if folder.record else None
-        self.supervision = Supervision.read(folder.path, folder.record)
-        self._may_change = False
+        self._read_learned()
+        self._may_change = self._lent = False
         if token_counts is not None:
             self._counts = TokenCounts.given(token_counts, self._folder.tokenizer)
         self.dim = self._pooling.width(self._stack.dim)
@@ -118,6 +117,30 @@ class TransformerEncoder(AbstractTokenEncoder):
         if spelling or "chunks" in saved:
             self.recipe["chunks"] = str(self._chunks or "")
         self.recipe |= described(self._template)
+
+    def with_pooling(self, pooling: str) -> "TransformerEncoder":
+        """The encoder with another pooling, as it is opened from its folder: with no counts but those that lie there.
+
+        Where the same layers are read, nothing is loaded again: both have the same weights, until ``model`` is asked
+        for.
+        """
+        row, blocks = parse_pooling(pooling), self._folder.blocks
+        alike = {*row.resolve(blocks)} == {*self._pooling.resolve(blocks)}
+        alike = alike and "pooler" not in (row.tokens, self._pooling.tokens)
+        if not alike or self._may_change or self._template or row.tokens in TEMPLATED:
+            return TransformerEncoder(**{**self.recipe, "pooling": pooling})
+        self._lent = True
+        other = object.__new__(TransformerEncoder)
+        vars(other).update(vars(self))
+        other._folder = self._folder.again()
+        other._pooling, other.dim = row, row.width(self._stack.dim)
+        other.recipe = {**self.recipe, "pooling": str(row)}
+        other._read_learned()
+        return other
+
+    def _read_learned(self) -> None:
+        self._counts = TokenCounts.read(self._folder) if self._folder.record else None
+        self.supervision = Supervision.read(self._folder.path, self._folder.record)
 
     def encode_poolings(
         self, sentences: Sequence[str], poolings: Sequence[str], progress: bool | None = None, role: Role = "document"
@@ -168,6 +191,9 @@ class TransformerEncoder(AbstractTokenEncoder):
 
         It can be pickled until inner layers are read again.
         """
+        if self._lent:  # encoders of other poolings have the same weights, which should stay as they are
+            self._stack = BlockStack.load(self._folder, [self._pooling], self._dtype, self.device)
+            self._lent = False
         self._may_change = True
         return without_captures(self._stack.model)
 

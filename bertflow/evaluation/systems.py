@@ -78,7 +78,11 @@ class SharedPass:
                 raise UsageError(
                     f"A {type(self.own).__name__} has one pooling, got {pooling!r}. Give an encoder by name."
                 )
-            self.encoders[pooling] = load(**{**self._recipe, "pooling": pooling})
+            self.encoders[pooling] = (
+                self.own.with_pooling(pooling)
+                if isinstance(self.own, TransformerEncoder)
+                else load(**{**self._recipe, "pooling": pooling})
+            )
             for rows in self._rows.values():
                 rows.clear()
         encoder = self.encoders[pooling]

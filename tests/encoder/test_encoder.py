@@ -501,3 +501,55 @@ def test_a_model_that_was_read_in_its_inner_layers_can_be_copied(tiny_bert, copi
     states = copied(encoder.model)(input_ids=torch.tensor([[1, 2]]), output_hidden_states=True).hidden_states
     assert len(states) == 3
     np.testing.assert_array_equal(encoder.encode(["a dog"]), expected)
+
+
+# Another pooling of an open encoder
+
+
+@pytest.mark.parametrize("pooling", ["cls(2)", "sif(2)", "mean(-3)", "mean(1,2)", "concat(2,3)", "mask(2)"])
+def test_another_pooling_is_what_its_folder_gives(tiny_bert, tmp_path, pooling):
+    options = {"max_length": 20, "prompt": {"query": "a ", "document": "the "}, "chunks": ""}
+    make(tiny_bert, "sif(4)").count_tokens(SENTENCES[:2]).save(tmp_path / "saved")
+    encoder = make(tmp_path / "saved", "mean(2)", **options)
+    other, opened = encoder.with_pooling(pooling), make(tmp_path / "saved", pooling, **options)
+    assert (other.describe(), other.recipe, other.dim) == (opened.describe(), opened.recipe, opened.dim)
+    np.testing.assert_array_equal(other.encode(SENTENCES), opened.encode(SENTENCES))
+    np.testing.assert_array_equal(other.fitted_hashes(), opened.fitted_hashes())
+
+
+@pytest.mark.parametrize(
+    ("own", "pooling", "loaded"),
+    [
+        ("mean(2)", "cls(2)", 0),
+        ("mean(2)", "sif(-3)", 0),
+        ("mean(2)", "mean(1,2)", 1),
+        ("mean(2)", "mean(4)", 1),
+        ("mean", "pooler", 1),
+    ],
+)
+def test_the_same_layers_are_not_loaded_again(tiny_bert, own, pooling, loaded, monkeypatch):
+    encoder, found, load = make(tiny_bert, own), [], BlockStack.load
+    monkeypatch.setattr(BlockStack, "load", lambda *given: found.append(given) or load(*given))
+    encoder.with_pooling(pooling)
+    assert len(found) == loaded
+
+
+def test_counts_stay_with_the_pooling_that_they_were_made_for(tiny_bert):
+    encoder = make(tiny_bert, "sif(2)").count_tokens(SENTENCES)
+    with pytest.raises(UsageError):
+        encoder.with_pooling("soft-sif(2)").encode(SENTENCES)
+    other = make(tiny_bert, "mean(2)").with_pooling("sif(2)").count_tokens(SENTENCES)
+    np.testing.assert_array_equal(other.encode(SENTENCES), encoder.encode(SENTENCES))
+
+
+@pytest.mark.parametrize("trained", ["first", "other"])
+def test_training_one_encoder_in_place_leaves_the_other_poolings_as_they_are(tiny_bert, trained):
+    first = make(tiny_bert, "mean(2)")
+    encoders = {"first": first, "other": first.with_pooling("cls(2)")}
+    before = {name: encoder.encode(SENTENCES) for name, encoder in encoders.items()}
+    with torch.no_grad():
+        encoders[trained].model.embeddings.word_embeddings.weight.mul_(2)
+    after = {name: encoder.encode(SENTENCES) for name, encoder in encoders.items()}
+    assert {name for name in encoders if not np.array_equal(before[name], after[name])} == {trained}
+    again = encoders[trained].with_pooling("max(2)").encode(SENTENCES)
+    np.testing.assert_array_equal(again, make(tiny_bert, "max(2)").encode(SENTENCES))
