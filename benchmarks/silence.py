@@ -247,12 +247,12 @@ def longest_silence(parts: Sequence[tuple[float, str]], whole: float) -> tuple[f
     """The longest time without a word, from the start to the end, and the last line before it."""
     heard = [(0.0, ""), *sorted(parts), (whole, "")]
     silent = max(range(len(heard) - 1), key=lambda at: heard[at + 1][0] - heard[at][0])
-    return heard[silent + 1][0] - heard[silent][0], last_of(heard[silent][1].split("\n"))
+    return heard[silent + 1][0] - heard[silent][0], last_of("".join(part for _, part in heard[: silent + 1]))
 
 
-def last_of(lines: Sequence[str]) -> str:
-    """The last line that is not empty."""
-    return next((line.strip() for line in reversed(lines) if line.strip()), "")
+def last_of(text: str) -> str:
+    """The last line that is not empty; of a bar the last state."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def files_of(folder: Path) -> dict[Path, int]:
@@ -308,8 +308,8 @@ class Bench:
         said = sorted(heard.parts)
         left, last = files_of(self.folder) != before, heard.texts[0].rstrip().splitlines()
         then = any(line.startswith("next: ") for line in last[-5:])
-        code, words = heard.process.returncode, "".join(part for _, part in said).split("\n")
-        failed = "" if code == row.code else f"exit code {code}: {last_of(words)}"
+        code, words = heard.process.returncode, last_of("".join(part for _, part in said))
+        failed = "" if code == row.code else f"exit code {code}: {words}"
         return Measured(
             name,
             said[0][0] if said else whole,

@@ -130,7 +130,8 @@ def _reindex(given: Given, made: Any) -> list[Words]:
 
 
 def _evaluate(given: Given, report: Any) -> list[Words]:
-    return _look(_listed(given["models"])[0], given) if given["output"] else []
+    """The flows of other seeds are kept beside a run."""
+    return _look(_listed(given["models"])[0], given) if given["output"] or given["seeds"] else []
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:

@@ -45,7 +45,7 @@ def test_what_runs_beside_is_waited_for(silence):
 
 
 def test_the_longest_silence_is_between_two_lines_or_before_the_end(silence):
-    parts = [(5.0, "begin\nread\n"), (1.0, "first\n"), (6.0, "last\n")]
+    parts = [(5.0, "begin\nread\n"), (1.0, "first"), (1.0, "\n"), (6.0, "last\n")]
     assert silence.longest_silence(parts, 7.0) == (4.0, "first")
     assert silence.longest_silence(parts, 16.0) == (10.0, "last")
     assert silence.longest_silence([], 3.0) == (3.0, "")
