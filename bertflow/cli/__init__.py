@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from bertflow.errors import BertflowError, DataError, reason_of
 from bertflow.progress import at_level, never_silent
+from bertflow.registry import did_you_mean
 
 if TYPE_CHECKING:
     from bertflow.results import AbstractResult
@@ -41,7 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "words": "compare static and contextual vectors of words",
     "export": "write a sentence-transformers folder, an ONNX graph or a safetensors folder",
     "score": "score pairs of sentences by percentiles and probabilities, and detect text out of domain",
-    "search": "rank known answers for a question",
+    "search": "keep known answers in an index, and rank them for a question",
     "serve": "serve embeddings over HTTP",
     "doctor": "find out why the embeddings of a server differ from yours",
 }
@@ -99,7 +100,8 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
 
         return run(lambda _: print(f"bertflow {__version__}") or 0, [])
     if words[0] not in COMMANDS:
-        print(f"error: Unknown command {words[0]!r}. Known: {', '.join(COMMANDS)}.", file=sys.stderr)
+        meant = did_you_mean(words[0], COMMANDS)
+        print(f"error: Unknown command {words[0]!r}.{meant} Known: {', '.join(COMMANDS)}.", file=sys.stderr)
         return 2
     said = argv is None and is_first_process() and not HELP.intersection(words)
     return run(lambda rest: load(words[0])(rest), words[1:], announced(words) if said else "")

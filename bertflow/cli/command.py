@@ -99,8 +99,6 @@ class Command:
     """Whether there is ``--json``, which prints the result as JSON."""
     examples: str = ""
     """Command lines, shown below the help."""
-    prog: str = ""
-    """How it is called, where that is not ``bertflow NAME``."""
     trainer: bool = False
     """Whether it trains: ``--trainer.*`` are the options of Lightning's Trainer, and those that were set go to
     ``trainer=``; ``options=`` takes all options as a tree, ready for JSON and YAML, for a run that can be repeated."""
@@ -218,7 +216,7 @@ class Command:
     @property
     def called(self) -> str:
         """How the command is called."""
-        return self.prog or f"bertflow {self.name}"
+        return f"bertflow {self.name}"
 
     @property
     def hint(self) -> str:

@@ -15,9 +15,9 @@ main = Command(
     saves="Write results.json, .md, predictions.csv, mteb files and run.json there.",
     skips=True,
     examples="""\
-  python evaluate.py bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
-  python evaluate.py runs/mine --compare raw,center,whitening --tasks stsb,sickr --data_dir data/sts --output scores
-  python evaluate.py runs/mine --seeds 5 --data_dir data/sts --output scores
-  python evaluate.py bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt
-  python evaluate.py bert-base-uncased glove.6B.300d.txt --compare static --ceiling --lexical --data_dir data/sts""",
+  bertflow evaluate bert-base-uncased --pooling first-last-avg --tasks sts7 --data_dir data/sts
+  bertflow evaluate runs/mine --compare raw,center,whitening --tasks stsb,sickr --data_dir data/sts --output scores
+  bertflow evaluate runs/mine --seeds 5 --data_dir data/sts --output scores
+  bertflow evaluate bert-base-uncased --compare "sif,sif+whitening(64),abtt(7)" --fit_on text.txt
+  bertflow evaluate bert-base-uncased glove.6B.300d.txt --compare static --ceiling --lexical --data_dir data/sts""",
 ).main

@@ -22,14 +22,15 @@ command = Command(
     "train",
     train,
     named={"text": "data", "seed": "seed_everything"},
-    prog="python train.py",
+    positionals=("data.sentences",),
+    metavars={"data.sentences": "FILE"},
     trainer=True,
     preset=preset_defaults,
     skips=True,
     examples="""\
-  python train.py --config configs/default.yaml
-  python train.py --encoder.model bert-base-uncased --data.sentences text.txt --output runs/mine
-  python train.py --purpose search --data.sentences text.txt --encoder.model bert-base-uncased --output runs/search
-  torchrun --nproc_per_node 2 train.py --config configs/default.yaml --data.store embeddings --output runs/mine""",
+  bertflow train --config configs/default.yaml
+  bertflow train text.txt --encoder.model bert-base-uncased --output runs/mine
+  bertflow train text.txt --encoder.model bert-base-uncased --purpose search --output runs/search
+  torchrun --nproc_per_node 2 -m bertflow train --config configs/default.yaml --data.store store --output runs/mine""",
 )
 main = command.main

@@ -119,7 +119,7 @@ def require_corpus(sentences: Sequence[str]) -> None:
 
 def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) -> Iterator[tuple[Place, str]]:
     choices = COLUMNS["sentences"] if columns is None else [columns]
-    do = "Name the columns that hold text with the option columns"
+    do = "Rename the columns that hold text, or name them with the option columns"
     numbers = f"{do} (by number, from 1, if the file has no header)."
     path = Path(source).expanduser()
     if source.startswith("hub:"):
@@ -208,12 +208,14 @@ def load_answers(path: str | Path) -> list[Answer]:
     Raises:
         DataError: If the file or a column is missing, a cell is empty, or an id occurs twice.
     """
-    table, columns = open_columns(path, COLUMNS["answers"])
+    do = "Rename its columns. Each answer needs an id, such as its number; past questions may be left out."
+    table, columns = open_columns(path, COLUMNS["answers"], do=do)
     lines: dict[str, int] = {}
 
     def answer(row: tuple[int, tuple[Any, ...]]) -> Answer:
         number, (name, text, *past) = row
-        made = Answer(_id(table, number, name), table.text(number, "text", text).strip(), _past(table, number, *past))
+        said = table.text(number, columns[1], text).strip()
+        made = Answer(_id(table, number, name), said, _past(table, number, *past))
         if made.id in lines:
             raise table.bad(
                 number,

@@ -20,13 +20,19 @@ def parse_hub_split(spelling: str) -> dict[str, Any]:
     return {"path": path, "name": config or None, "revision": revision or None, "split": split or "train"}
 
 
-def load_hub_table(spelling: str, root: str = "", streaming: bool = False) -> TextTable:
+def load_hub_table(
+    spelling: str,
+    root: str = "",
+    streaming: bool = False,
+    do: str = "Check its name, revision and split, and the way to the hub.",
+) -> TextTable:
     """Fetch one split, or take it from the cache.
 
     Args:
         spelling: ``owner/name[@revision][#config][:split]``; with a commit as the revision, numbers can be repeated.
         root: A folder that holds ``owner/name`` folders in the hub's format; the hub itself if empty.
         streaming: Read it as it comes, each time it is read, and keep nothing of it on disk.
+        do: What the user can do if it cannot be loaded.
 
     Raises:
         DataError: If there is no such dataset, revision or split, or no way to the hub.
@@ -41,10 +47,7 @@ def load_hub_table(spelling: str, root: str = "", streaming: bool = False) -> Te
         columns: Iterable[str] = rows.column_names or next(iter(rows), {})
     except (OSError, ValueError, EOFError, DatasetsError) as error:
         cause = error.__cause__ if isinstance(error.__cause__, Exception) else error
-        raise DataError(
-            f"The dataset {spelling} could not be loaded: {reason_of(cause)}. "
-            "Check its name, revision and split, and the way to the hub."
-        ) from None
+        raise DataError(f"The dataset {spelling} could not be loaded: {reason_of(cause)}. {do}") from None
 
     def read(names: Sequence[str]) -> Rows:
         try:

@@ -204,9 +204,7 @@ def load_pairs(
         raise UsageError(f"--columns takes two columns of text, as a,b or 1,2; got {columns!r}.")
     pairs = joined([_read_file(Path(path).expanduser(), kinds, names, classes) for path in given])
     if pairs.dropped:
-        logger.info(
-            "%d pairs have no gold label (%s) and are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs)
-        )
+        logger.info("%d pairs without a gold label (%s) are left out; %d are kept.", pairs.dropped, NO_GOLD, len(pairs))
     pairs = checked(pairs, _spelled(paths))
     return _collapsed(pairs) if pairs.kind == "classes" else pairs
 
@@ -301,7 +299,8 @@ def _spelled(paths: str | Path | Sequence[str | Path]) -> str:
 
 def _read_file(path: Path, kinds: Sequence[str], columns: Sequence[str] | None, classes: Sequence[str]) -> Pairs:
     choices = [names for kind in kinds for names in COLUMNS[kind]]
-    table, names = open_columns(path, choices, columns, headless="texts" in kinds)
+    do = f"Rename its columns{', or name two of them with the option columns' if kinds == ['texts'] else ''}."
+    table, names = open_columns(path, choices, columns, headless="texts" in kinds, do=do)
     known = [] if columns else [kind for kind in kinds if table.known(COLUMNS[kind])]
     return pairs_of_table(table, names, known[0] if known else "texts", classes)
 

@@ -240,7 +240,8 @@ def _load_hub(task: str, root: str) -> Pairs:
         known = ", ".join(name for name, other in TASKS.items() if other.hub)
         raise DataError(f"The task {task} is not on the hub. On it are: {known}. Give a folder of the data instead.")
     # mteb states 0 to 5 for all of them, SICK-R included.
-    pairs = replace(scored_pairs(load_hub_table(row.hub, root), (0.0, TOP)), subsets=())
+    table = load_hub_table(row.hub, root, do="Check the way to the hub, or give the folder of the data as data_dir.")
+    pairs = replace(scored_pairs(table, (0.0, TOP)), subsets=())
     return replace(_checked(task, pairs, row, f"hub:{row.hub}", place=row.hub), text_form=row.hub_form)
 
 

@@ -39,6 +39,7 @@ TEXTS = (
     *(("query", "text"), ("question", "answer"), ("text", "paraphrase"), ("anchor", "positive")),
     *(("sentence1", "sentence2"), ("sentence_A", "sentence_B"), ("premise", "hypothesis")),
     *(("a", "b"), ("text1", "text2")),
+    *(("title", "description"), ("title", "body"), ("subject", "body")),
 )
 COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     # Two texts and a target.
@@ -54,12 +55,15 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     # Two texts.
     "retrieval": (("query", "text"), ("question", "answer")),
     "candidates": (("query", "text", "label"), ("question", "answer", "label"), ("question", "sentence", "label")),
-    "documents": (*(("question", "answer"), ("query", "text")), *(("title", "text"), ("title", "body")), TEXTS[3]),
+    "documents": (("question", "answer"), ("query", "text"), ("title", "text"), TEXTS[3], *TEXTS[-3:]),
     "texts": TEXTS,
     # One text, perhaps with something beside it.
     "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
     "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
-    "answers": (("id", "text", "questions"), ("id", "text")),
+    "answers": (
+        *(("id", "text", "questions"), ("id", "text")),
+        *(("id", "answer", "questions"), ("id", "answer", "question"), ("id", "answer")),
+    ),
     "answered": (("question", "id"),),
     "passages": tuple((name,) for name in ("text", "page_content", "content", "passage", "chunk", "body", "sentence")),
 }
@@ -135,6 +139,8 @@ class TextTable:
         if found := self.known(choices):
             return found
         wanted = " | ".join(" + ".join(names) for names in choices)
+        if sign := next((sign for sign in (";", "\t") if len(self.columns) == 1 and sign in self.columns[0]), None):
+            do = f"Between its cells stands {sign!r}: save it as csv with commas, or as tsv with tabs."
         raise DataError(f"{self.name} should have the columns {wanted}, but has {column_names(self.columns)}. {do}")
 
     def text(self, number: int, column: str, cell: Any, do: str = "Fill it in, or leave the line out.") -> str:

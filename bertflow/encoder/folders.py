@@ -275,7 +275,9 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         settings = read_record(file, StConfig, "configuration", DOWNLOAD) if os.path.lexists(file) else StConfig()
         return ModelFolder(st_transformer(place, dict(modules)), name, modules=modules, settings=settings)
     if not (place / "config.json").exists():
-        raise DataError(f"{place} is not a model folder: it holds no config.json. Give the folder with the weights.")
+        inside = place / "encoder"  # as `fix` and `finetune` write it
+        do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
+        raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
 
 

@@ -72,7 +72,7 @@ def evaluate(
 ) -> "Report":
     """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
 
-    A MODEL is an encoder (hub id or folder), a folder that CalibratedEncoder.save wrote, the folder of a train.py run,
+    A MODEL is an encoder (hub id or folder), a folder that CalibratedEncoder.save wrote, the folder of a run of train,
     or a file of word vectors (.vec, .txt, .gz). Tables are x 100.
 
     Args:

@@ -234,7 +234,7 @@ def the_flow(systems: Sequence[tuple[str, AbstractCalibrator | None]]) -> tuple[
     if len(found) != 1:
         raise UsageError(
             f"seeds fits one flow again, but {len(found) or 'none'} of {names} {'are' if found else 'is a'} "
-            f"flow{'s' if found else ''}. Only a flow depends on a seed; give one, as the folder of a train.py run."
+            f"flow{'s' if found else ''}. Only a flow depends on a seed; give a run of `bertflow train`."
         )
     at, calibrator = found[0]
     if isinstance(of_unit_rows(calibrator.map), AffineMap):

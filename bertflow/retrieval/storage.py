@@ -116,7 +116,7 @@ class Storage:
 
     def __init__(self, path: Path) -> None:
         if not path.is_file():
-            raise DataError(f"An index was expected at {path}, but there is none. Build it first.")
+            raise DataError(f"An index was expected at {path}, but there is none. Run `bertflow search build`.")
         self.path = path
         self._connection = sqlite3.connect(path, timeout=WAIT, isolation_level=None)
         try:

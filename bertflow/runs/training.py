@@ -235,7 +235,7 @@ def finetune(
 
     The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the
     answer to a question, or, without labels, to find a sentence again (simcse). The result, RUN/encoder, is a model
-    folder: python train.py --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
+    folder: bertflow train --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
     at the same time, and RUN opens as encoder and flow together. Options come from --config, a file of any of them, and
     from the command line.
 

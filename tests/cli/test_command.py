@@ -404,7 +404,6 @@ PRESETS = {"plain": {}, "wide": {"rate": 0.1, "shape": {"wide": 9}}}
 TRAIN = Command(
     "train",
     train,
-    prog="python train.py",
     trainer=True,
     preset=lambda first: {"flow": PRESETS[first.flow.preset]},
 )
@@ -464,7 +463,7 @@ def test_a_run_keeps_all_its_options_and_can_be_repeated(tmp_path):
 def test_a_training_says_where_its_options_are_shown(word, message):
     with pytest.raises(UsageError) as caught:
         TRAIN.parse([word])
-    assert str(caught.value) == f"{message} `python train.py --print_config` shows all options with their values."
+    assert str(caught.value) == f"{message} `bertflow train --print_config` shows all options with their values."
 
 
 ACTIONS = Actions(

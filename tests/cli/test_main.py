@@ -58,7 +58,8 @@ def test_help_lists_every_command(capsys):
 
 def test_an_unknown_command_is_one_line(capsys):
     assert main(["trian"]) == 2
-    assert capsys.readouterr().err == f"error: Unknown command 'trian'. Known: {', '.join(COMMANDS)}.\n"
+    known = ", ".join(COMMANDS)
+    assert capsys.readouterr().err == f"error: Unknown command 'trian'. Did you mean train? Known: {known}.\n"
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,8 @@ def test_too_little_text_saves_no_domain_check_and_says_so(tiny_bert, files, tmp
         (["{saved}", "{files}/pairs.tsv", "--columns", "a"], 2,
          "--columns takes two columns of text, as a,b or 1,2; got 'a'."),
         (["{saved}", "{files}/labels.tsv", "--columns", "a,c"], 3,
-         "{files}/labels.tsv should have the columns a + c, but has a, b, label. Rename its columns."),
+         "{files}/labels.tsv should have the columns a + c, but has a, b, label. Rename its columns, or name two of "
+         "them with the option columns."),
         (["{saved}", "{files}/none.tsv"], 3, "{files}/none.tsv is missing. Give the path of an existing file."),
     ],
 )  # fmt: skip

@@ -108,7 +108,11 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
 @pytest.mark.parametrize(
     ("code", "arguments", "message"),
     [
-        (3, ["ask", "none.index", "why"], "An index was expected at none.index, but there is none. Build it first."),
+        (
+            3,
+            ["ask", "none.index", "why"],
+            "An index was expected at none.index, but there is none. Run `bertflow search build`.",
+        ),
         (2, ["ask", "faq.index", "why", "--engine", "magic"], "Unknown engine 'magic'. Known: exact, usearch."),
         (3, ["remove", "faq.index", "nope"], "The answer 'nope' is not in faq.index. Add it first."),
         (

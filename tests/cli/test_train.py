@@ -289,11 +289,11 @@ def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
 def test_help_needs_nothing_heavy():
     script = "import sys; from bertflow.cli.train import main; main(['--help']); print('torch' in sys.modules)"
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert finished.stdout.startswith("usage: python train.py")
+    assert finished.stdout.startswith("usage: bertflow train")
     assert finished.stdout.splitlines()[-1] == "False"
 
 
-SEE = "`python train.py --print_config` shows all options with their values."
+SEE = "`bertflow train --print_config` shows all options with their values."
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,22 @@ def test_past_questions_may_be_missing(write):
     assert load_answers(path) == [Answer("a", "Yes.")]
 
 
+def test_a_table_of_questions_and_answers_may_keep_its_names(write):
+    path = write("faq.tsv", "id\tquestion\tanswer\na1\tHow? || What now?\tPress the button.\n2\t\tIt is free.\n")
+    assert load_answers(path) == EXPECTED
+
+
+def test_a_table_without_ids_is_told_what_an_answer_needs(write):
+    path = write("faq.csv", "question,answer\nHow?,Yes.\n")
+    with pytest.raises(DataError) as error:
+        load_answers(path)
+    assert str(error.value) == (
+        f"{path} should have the columns id + text + questions | id + text | id + answer + questions | id + answer + "
+        "question | id + answer, but has question, answer. Rename its columns. Each answer needs an id, such as its "
+        "number; past questions may be left out."
+    )
+
+
 def test_the_phrases_of_an_answer_are_its_text_first_and_each_once():
     assert Answer("a", "text", ("one", "text", "one", "two")).phrases == ("text", "one", "two")
 

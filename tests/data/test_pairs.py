@@ -92,7 +92,7 @@ def test_pairs_without_a_gold_label_are_dropped_and_counted(write, caplog):
     with caplog.at_level("INFO", "bertflow"):
         pairs = load_pairs(write("a.tsv", TSV + "A cat.\tA dog.\t-\n"), "classes")
     assert (len(pairs), pairs.dropped) == (2, 1)
-    assert caplog.messages == ["1 pairs have no gold label (-) and are left out; 2 are kept."]
+    assert caplog.messages == ["1 pairs without a gold label (-) are left out; 2 are kept."]
 
 
 def test_files_add_up_and_give_their_names(write):

@@ -112,12 +112,22 @@ def test_a_table_that_cannot_be_read_says_where_and_why(write, own_cache, case):
     assert str(error.value) == f"{path.parent}/{message}"
 
 
+@pytest.mark.parametrize(("sign", "shown"), [(";", "';'"), ("\t", "'\\t'")])
+def test_a_csv_whose_cells_are_divided_by_something_else_says_so(write, sign, shown):
+    path = write("shop.csv", f"id{sign}text\n1{sign}A b.\n")
+    with pytest.raises(DataError) as error:
+        load_sentences(path)
+    assert str(error.value).endswith(
+        f", but has id{sign}text. Between its cells stands {shown}: save it as csv with commas, or as tsv with tabs."
+    )
+
+
 def test_a_parquet_file_without_columns_is_refused(tmp_path):
     pq.write_table(pa.table({}), tmp_path / "a.parquet")
     with pytest.raises(DataError) as error:
         load_sentences(tmp_path / "a.parquet", ["text"])
-    message = "should have the columns text, but has none. Name the columns that hold text with the option columns (by "
-    assert str(error.value) == f"{tmp_path / 'a.parquet'} {message}number, from 1, if the file has no header)."
+    do = "Rename the columns that hold text, or name them with the option columns (by number, from 1, if the file has"
+    assert str(error.value) == f"{tmp_path / 'a.parquet'} should have the columns text, but has none. {do} no header)."
 
 
 @pytest.mark.parametrize(("what", "reader"), [(b"name", open_table), (b"cell", read_first_column)])

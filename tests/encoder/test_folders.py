@@ -164,6 +164,15 @@ def test_a_folder_without_a_model_is_refused(tmp_path):
     )
 
 
+def test_the_folder_around_a_model_names_the_one_in_it(tmp_path):
+    (tmp_path / "encoder").mkdir()  # what `fix` writes
+    with pytest.raises(DataError) as caught:
+        TransformerEncoder(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path} is not a model folder: it holds no config.json. Give the folder in it, {tmp_path}/encoder."
+    )
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [

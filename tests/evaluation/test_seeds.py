@@ -302,7 +302,7 @@ def test_what_has_no_seeds_is_refused(runs, folder, tiny_bert):
     affine = CalibratedEncoder.fit(encoder, Whitening(4), text)
     assert refused(UsageError, affine, folder) == (
         "seeds fits one flow again, but none of tiny-bert (Whitening) is a flow. Only a flow depends on a seed; give "
-        "one, as the folder of a train.py run."
+        "a run of `bertflow train`."
     )
     assert refused(UsageError, [str(run) for run in runs[:2]], folder).startswith(
         "seeds fits one flow again, but 2 of mine (FlowCalibrator), four (FlowCalibrator) are flows."

@@ -240,7 +240,7 @@ def test_an_embedding_without_direction_is_refused(tmp_path, encoder):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (None, "An index was expected at {path}, but there is none. Build it first."),
+        (None, "An index was expected at {path}, but there is none. Run `bertflow search build`."),
         (
             b"id\ttext\n" * 200,
             "{path} is not an index of answers, or is damaged: file is not a database. Restore a copy, or build it "
