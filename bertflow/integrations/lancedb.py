@@ -244,9 +244,7 @@ class LanceCollection(AbstractCollection):
                 found.append(query.to_arrow())
         rows = pa.concat_tables(found) if found else table.schema.empty_table()
         places = {one: at for at, one in enumerate(rows[column].to_pylist())}
-        if missing := [one for one in ids if one not in places]:
-            raise DataError(f"{self.address} has no row {missing[0]!r}. Was it removed?")
-        return rows.take([places[one] for one in ids])
+        return rows.take(self.in_order(ids, places))
 
     def switch(self, target: AbstractCollection) -> Switch:
         """By the names of two folders; an object store has no names to exchange."""

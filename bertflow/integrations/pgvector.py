@@ -300,10 +300,7 @@ class PostgresCollection(AbstractCollection):
     def _of(self, ids: Sequence[Id], what: str, *values: Any) -> list[Any]:
         statement = f"SELECT {{key}}, {what} FROM {{table}} AS s WHERE s.{{id}} = ANY($1::{{type}}[])"
         parts = {**self.table.names, "key": self.table.key, "type": sql.SQL(self.table.id.type)}
-        found = dict(self.table.run(statement, list(ids), *values, **parts))
-        if missing := [key for key in ids if key not in found]:
-            raise DataError(f"{self.address} has no row {missing[0]!r}.")
-        return [found[key] for key in ids]
+        return self.in_order(ids, dict(self.table.run(statement, list(ids), *values, **parts)))
 
     def switch(self, target: AbstractCollection) -> Switch:
         """Rename tables, or columns of one table, in one transaction."""

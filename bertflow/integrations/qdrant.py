@@ -243,9 +243,7 @@ class QdrantCollection(AbstractCollection):
     def _points(self, ids: Sequence[Id], **wanted: bool) -> list[models.Record]:
         with self._told():
             found = {_plain(one.id): one for one in self._open.retrieve(self._name, list(ids), **wanted)}
-        if missing := [key for key in ids if key not in found]:
-            raise DataError(f"{self.address} has no point {missing[0]!r}.")
-        return [found[key] for key in ids]
+        return self.in_order(ids, found)
 
     def switch(self, target: AbstractCollection) -> Switch:
         """Move every alias of this collection; a collection itself cannot be renamed."""

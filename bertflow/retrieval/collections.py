@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias
+from typing import Any, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 import numpy as np
@@ -29,6 +29,7 @@ COLLECTIONS: Mapping[str, str] = {
 }
 """Each kind of database: the module and the class of its collections."""
 FORM = "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]"
+T = TypeVar("T")
 Id: TypeAlias = str | int
 Part: TypeAlias = dict[str, Any]
 """Some rows of a collection, as JSON: a range of keys, or places in one version of it."""
@@ -298,6 +299,16 @@ class AbstractCollection(ABC):
         Raises:
             DataError: If one is not there.
         """
+
+    def in_order(self, ids: Sequence[Id], found: Mapping[Id, T]) -> list[T]:
+        """What was found for each of some ids, in their order.
+
+        Raises:
+            DataError: If an id was not found.
+        """
+        if missing := [one for one in ids if one not in found]:
+            raise DataError(f"{self.address} has no row {missing[0]!r}. Was it removed?")
+        return [found[one] for one in ids]
 
     @abstractmethod
     def switch(self, target: "AbstractCollection") -> Switch:

@@ -77,10 +77,7 @@ class MemoryCollection(AbstractCollection):
         return self.table[1][self._places(ids)]
 
     def _places(self, ids):
-        place = {name: at for at, name in enumerate(self.table[0])}
-        if unknown := [name for name in ids if name not in place]:
-            raise DataError(f"{self.address} has no row {unknown[0]!r}.")
-        return [place[name] for name in ids]
+        return self.in_order(ids, {name: at for at, name in enumerate(self.table[0])})
 
     def _not_asked(self, *_):
         raise AssertionError("a search writes nothing")
