@@ -2,7 +2,7 @@
 
 import copy
 import logging
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 
 import numpy as np
@@ -133,6 +133,40 @@ def test_a_step_that_cannot_be_recorded_is_said_once_and_taken(fit, caplog):
         "The step is not replayed as CUDA graphs, which is slower: CUDA error: operation not permitted when stream is "
         "capturing."
     ]
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    """PyTorch's own recording, but for the GPU: what is recorded is carried out, and a replay leaves it as it is."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: SimpleNamespace(replay=lambda: None))
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool: nullcontext())
+    monkeypatch.setattr(torch.cuda.graphs, "graph_pool_handle", lambda: None)
+    for name in ("synchronize", "Stream", "current_stream"):
+        monkeypatch.setattr(torch.cuda, name, lambda *_: None)
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+    monkeypatch.setattr(torch, "empty_like", torch.ones_like)  # the gradient of the loss, which is 1
+
+
+@pytest.mark.usefixtures("no_gpu")
+@pytest.mark.parametrize(
+    ("preset", "changes"),
+    [
+        ("default", {}),
+        ("paper-tf", {"dropout": False}),
+        ("paper-text", {"dropout": False}),
+        ("default", {"glow": {"permutation": "lu-rotation", "coupling": "affine", "activation": "gatu"}}),
+    ],
+    ids=["default", "paper-tf", "paper-text", "by autograd"],
+)
+def test_pytorch_records_what_it_is_given(embeddings, preset, changes):
+    flow, x = FlowFit(embeddings, resolve(preset, changes)).module.flow, torch.from_numpy(embeddings[:16])
+    expected = MeanNll(flow)(x)
+    gradients = torch.autograd.grad(expected, list(flow.parameters()))
+    loss = ReplayedNll()(flow, x)
+    loss.backward()
+    torch.testing.assert_close(loss, expected)
+    for parameter, gradient in zip(flow.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient, rtol=0, atol=1e-6)
 
 
 def test_after_a_failure_steps_run_on_the_stream_from_before(fit, monkeypatch):
