@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import bertflow
+from bertflow.cli import COMMANDS, load
 
 ROOT = Path(__file__).parents[1]
 LOADED = re.compile(
@@ -42,6 +43,19 @@ def test_every_public_name_has_a_page_with_its_example_above_parameters_and_meth
         assert page.count('<h2 id="example">') == 1
         above = page.partition('<h2 id="example">')[0]
         assert not re.search(r'class="doc-section-title|class="doc doc-children', above), name
+
+
+def test_every_command_has_a_page_with_each_of_its_options(site):
+    found = 0
+    for name in COMMANDS:
+        command = load(name).__self__
+        for one in getattr(command, "actions", {name: command}).values():
+            page = (site / "reference" / "commands" / f"{one.name.replace(' ', '-')}.html").read_text("utf-8")
+            for option in one.options:
+                shown = one._shown(option).split()[0] if not option.grouped else f"--{option.name}."
+                assert shown in page, (one.name, shown)
+                found += 1
+    assert found > 300
 
 
 @pytest.mark.parametrize("page", ["index.html", "reference/python/fix.html"])
