@@ -116,7 +116,8 @@ class Advice(AbstractResult):
         if self.standing:
             yield f"STANDING: {self.standing}"
         if self.folder:
-            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}"
+            report = self.folder / "geometry" / "report.html"
+            yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}, {report}"
         yield from self.exported
         if self.asked is not None:
             where = f"{self.folder / ASKED}: " if self.folder else ""
@@ -230,8 +231,9 @@ class Advice(AbstractResult):
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
         encoder = CalibratedEncoder.load(aside / "encoder")
         written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
-        flag = f", with trust_remote_code=True for {', '.join(written.ours)}" if written.ours else ""
-        return (f"others    SentenceTransformer({str(folder / EXPORTED)!r}){flag}",)
+        flag = ", trust_remote_code=True" if written.ours else ""
+        why = f", where {', '.join(written.ours)} is bertflow's" if written.ours else ""
+        return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag}){why}",)
 
 
 def require_new(folder: Path) -> None:

@@ -15,7 +15,6 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.systems import SharedPass
-from bertflow.files import require_files
 from bertflow.opening import LoadOptions
 from bertflow.registry import lookup
 from bertflow.training.purpose import Purpose
@@ -31,6 +30,7 @@ class Request:
 
     encoder: str | Path | SentenceEncoder | None
     text: str | Path | Sequence[str] | None
+    columns: str | None
     labels: str | Path | Pairs | None
     purpose: Purpose
     vectors: str | Path | None
@@ -51,7 +51,6 @@ class Request:
 
         Raises:
             UsageError: For the first option that cannot be used.
-            DataError: If a file is missing.
         """
         assert self.rows, "there is something to try"
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
@@ -59,8 +58,6 @@ class Request:
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
         lookup("purpose", dict.fromkeys(get_args(Purpose)), self.purpose)
-        store = self.vectors is not None and Path(self.vectors).is_dir()
-        require_files(self.text, self.labels, None if store else self.vectors)
 
     @cached_property
     def rows(self) -> list[SystemSpec]:
@@ -106,7 +103,7 @@ class Case:
         seed, most = request.seed, request.max_sentences + 2 * request.max_pairs + 1
         labelled = [] if request.labels is None else [load_evidence(request.labels, seed)]
         name, encoder, text, documents = read_all(
-            request.encoder, request.text, request.vectors, request.options, most, seed
+            request.encoder, request.text, request.columns, request.vectors, request.options, most, seed
         )
         if (labelled or request.ask) and not text:
             given = "labels are" if labelled else "ask is"

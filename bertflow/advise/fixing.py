@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from typing_extensions import Unpack
 
 from bertflow.advise.advice import Advice, require_new
-from bertflow.files import require_place
+from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, require_openable
 from bertflow.training.purpose import Purpose
 
@@ -28,6 +28,7 @@ def fix(
     text: str | Path | Sequence[str] | None = None,
     labels: "str | Path | Pairs | None" = None,
     *,
+    columns: str | None = None,
     purpose: Purpose = "similarity",
     vectors: str | Path | None = None,
     keep_vectors: bool = False,
@@ -58,6 +59,8 @@ def fix(
             line for each vector, and may be left out.
         labels: File of labelled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
             text; or the file that ``ask`` wrote, filled in.
+        columns: Columns of a table that hold the text: one, or two as a,b, of which the first should find the second.
+            Found by their names by default.
         purpose: What the encoder is used for: similarity, search, or both. For search, pairs of a query and its
             text decide, labelled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
@@ -86,6 +89,11 @@ def fix(
         UsageError: If an option cannot be used, or options contradict each other.
         DataError: If a file is missing or damaged, or there is too little text.
     """
+    # What needs no library is refused before they are loaded.
+    require_files(text, labels, None if vectors is not None and Path(vectors).is_dir() else vectors)
+    require_place(output, folder=True)
+    if output is not None:
+        require_new(Path(output))
     from bertflow.advise.case import Request
     from bertflow.advise.trial import advise
     from bertflow.geometry.report import REPORT, require_page, show_page
@@ -93,6 +101,7 @@ def fix(
     request = Request(
         encoder=encoder,
         text=text,
+        columns=columns,
         labels=labels,
         purpose=purpose,
         vectors=vectors,
@@ -110,9 +119,6 @@ def fix(
     )
     request.require_usable()
     require_page(output, open_report)
-    require_place(output, folder=True)
-    if output is not None:
-        require_new(Path(output))
     if encoder is not None:
         require_openable(encoder, **options)
     advice = advise(request)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibration.base import Provenance
-from bertflow.data.corpus import load_sentences
+from bertflow.data.corpus import load_sentences, require_columns
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix
@@ -133,7 +133,13 @@ class Document:
 
 
 def read_all(
-    encoder: "str | Path | SentenceEncoder | None", text: Any, vectors: Any, options: LoadOptions, most: int, seed: int
+    encoder: "str | Path | SentenceEncoder | None",
+    text: Any,
+    columns: str | None,
+    vectors: Any,
+    options: LoadOptions,
+    most: int,
+    seed: int,
 ) -> tuple[str, SentenceEncoder, str, list[Document]]:
     """Open and read everything before anything is computed; of vectors without text, ``most`` at random.
 
@@ -148,7 +154,7 @@ def read_all(
         raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
-    documents = [] if text is None else read_documents(text, whole_lines=vectors is not None)
+    documents = [] if text is None else read_documents(text, columns, whole_lines=vectors is not None)
     opened: SentenceEncoder
     if vectors is not None:
         lines = None if text is None else [line for document in documents for line in document.sentences]
@@ -166,11 +172,14 @@ def read_all(
     return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
 
-def read_documents(source: str | Path | Sequence[str], whole_lines: bool = False) -> list[Document]:
+def read_documents(
+    source: str | Path | Sequence[str], columns: str | None = None, whole_lines: bool = False
+) -> list[Document]:
     """The documents of a text or a table, in its order.
 
     Args:
         source: A file, a hub dataset as ``hub:owner/name``, or lines of text.
+        columns: The columns of a table that hold text, as a,b; of two, the first is a query of the second.
         whole_lines: Keep each line whole, because there is a vector for the line and not for its parts.
 
     Raises:
@@ -180,16 +189,19 @@ def read_documents(source: str | Path | Sequence[str], whole_lines: bool = False
     if not isinstance(source, str | Path):
         return list(_documents_of_lines(source, whole_lines))
     source, path = str(source), Path(source).expanduser()
+    named = columns.split(",") if columns else None
+    require_columns([source], named)
     if is_plain_text(path):
         return list(_documents_of_lines((line for _, line in read_lines(path)), whole_lines))
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not source.startswith("hub:") and table_suffix(path):
-        table = open_table(path)
-        if columns := table.known(COLUMNS["documents"]):
-            rows = ([" ".join(str(cell or "").split()) for cell in cells] for _, cells in table.read(columns))
+        table = open_table(path, header=not all(map(str.isdecimal, named or [""])))
+        pair = table.known(COLUMNS["documents"]) if named is None else table.find(named)
+        if pair and len(pair) == 2:
+            rows = ([" ".join(str(cell or "").split()) for cell in cells] for _, cells in table.read(pair))
             return [Document.of(filter(None, (query, text)), [(query, text)]) for query, text in rows if query or text]
-    return [Document((sentence,)) for sentence in load_sentences(source)]
+    return [Document((sentence,)) for sentence in load_sentences(source, named)]
 
 
 def _documents_of_lines(lines: Iterable[str], whole: bool) -> Iterable[Document]:

@@ -95,7 +95,8 @@ class ScoredPairs(AbstractResult):
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
         if self.pairs is not None:
             yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
-            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match."
+            rest = f" The first {SHOWN} stand above; --output FILE gets all." if len(self.pairs) > SHOWN else ""
+            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{rest}"
         yield from self._by_labels()
         if self.domain is not None:
             yield from self.domain.parts()

@@ -45,10 +45,10 @@ class Means:
 
     def __str__(self) -> str:
         """Half a line."""
-        low, high = self.spectrum
+        low, high = (f"{end:.2g}" if end < 100 else f"{end:,.0f}" for end in self.spectrum)
         return (
             f"means {self.distance:.1f} standard deviations apart ({self.standard_errors:.0f} standard errors above "
-            f"chance), variances {low:.2g} to {high:.2g} times those of the held-out text"
+            f"chance), variances {low} to {high} times those of the held-out text"
         )
 
 

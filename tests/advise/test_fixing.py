@@ -24,7 +24,7 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import UnknownNameError, UsageError
+from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval
 from bertflow.evaluation.report import score_sets
 from bertflow.export.targets import write_export
@@ -224,6 +224,34 @@ def test_a_paragraph_makes_a_pair_of_its_first_sentence_and_the_rest(tmp_path):
     found = documents(tmp_path, "The dog runs home today. It is very hungry now. So it eats a lot.\n")
     assert found[0].pairs == (("The dog runs home today.", "It is very hungry now. So it eats a lot."),)
     assert len(found[0].sentences) == 3
+
+
+SHOP = "sku,title,description,Langtext\n1,A small red kettle,It boils water in two minutes.,Ein kleiner Kessel\n"
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentences", "pairs"),
+    [
+        (None, 2, [("A small red kettle", "It boils water in two minutes.")]),
+        ("Langtext", 1, []),
+        ("description,title", 2, [("It boils water in two minutes.", "A small red kettle")]),
+        ("sku,title,Langtext", 3, []),
+    ],
+)
+def test_columns_of_a_table_are_found_or_named(tmp_path, columns, sentences, pairs):
+    found = documents(tmp_path, SHOP, "shop.csv", columns=columns)
+    assert sum(len(one.sentences) for one in found) == sentences
+    assert [pair for one in found for pair in one.pairs] == pairs
+
+
+def test_columns_without_a_header_are_numbered(tmp_path):
+    found = documents(tmp_path, SHOP, "shop.csv", columns="2,3")
+    assert [one.pairs[0][0] for one in found if one.pairs] == ["A small red kettle"]
+
+
+def test_columns_that_are_not_there_are_refused(tmp_path):
+    with pytest.raises(DataError, match=r"shop.csv should have the columns title \+ text, but has sku, title"):
+        documents(tmp_path, SHOP, "shop.csv", columns="title,text")
 
 
 def test_a_list_of_sentences_makes_no_pairs(tmp_path):
@@ -470,7 +498,7 @@ def test_what_to_do_is_printed_first(plain):
     lines = [part for part in advice.parts() if isinstance(part, str)]
     assert lines[0] == "VERDICT: whiten (sif+whitening)"
     assert lines[1] == f"STANDING: {LIKELY}"
-    assert [line.split()[0] for line in lines[2:4]] == ["written", "others"]
+    assert [line.split()[0] for line in lines[2:4]] == ["written", "elsewhere"]
     assert "--labels FILE" in "".join(lines)
     assert json.loads(advice.to_json())["standing"] == LIKELY
 

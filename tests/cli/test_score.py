@@ -90,7 +90,7 @@ def test_it_prints_the_threshold_and_how_many_match(saved, files, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("Match: cosine ")
     assert "for a false-match rate of 0.02 (at this cosine" in printed
-    assert " of 31 pairs match." in printed
+    assert " of 31 pairs match. The first 20 stand above; --output FILE gets all." in printed
 
 
 def test_columns_without_a_header_are_numbered(saved, files, tmp_path):

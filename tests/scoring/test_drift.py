@@ -65,3 +65,9 @@ def test_a_yes_needs_more_than_chance_and_a_large_difference(case):
     assert drift.refit == (said == "yes")
     assert drift.drifted == (said != "no, there is no drift to be seen")
     assert ("mean_distance" in drift.evidence()) == (means is not None)
+
+
+def test_a_large_ratio_of_variances_is_written_out():
+    assert str(Means(101.9, 141641.0, (0.57, 2412.3))).endswith(
+        "variances 0.57 to 2,412 times those of the held-out text"
+    )
