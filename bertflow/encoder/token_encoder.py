@@ -17,7 +17,7 @@ from torch import Tensor
 from bertflow.encoder.abstract import Float32, Role, check_sentences, say_empty
 from bertflow.encoder.batching import Batch, TokenizedText, tokenize
 from bertflow.encoder.chunks import ChunkedText, Chunks, split
-from bertflow.encoder.device import Landing, TokenBudget, ahead, parts
+from bertflow.encoder.device import BEHIND, Landing, TokenBudget, ahead, parts
 from bertflow.encoder.folders import ModelFolder, Prompts
 from bertflow.encoder.learned import AbstractLearner, TokenCounts, vocabulary_size
 from bertflow.encoder.model import POOLER, BlockStack
@@ -154,7 +154,7 @@ class AbstractTokenEncoder(AbstractLearner):
         if depth > stack.depth or pooler > stack.pooler:
             stack = BlockStack.load(self._folder, rows, self._dtype, self.device)
         found = [np.empty((len(owners), pooling.width(stack.dim)), np.float32) for pooling in rows]
-        done, landing, known = 0, Landing(), getattr(self._folder.config, "vocab_size", np.inf)
+        done, landing, known = 0, Landing(BEHIND * len(rows)), getattr(self._folder.config, "vocab_size", np.inf)
         unit = "sentences" if isinstance(owners, range) else "chunks"
 
         def run(batch: Batch) -> list[Tensor]:

@@ -104,6 +104,23 @@ def test_rows_land_where_they_belong_and_all_of_them():
     assert x[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
 
 
+def test_several_poolings_are_as_far_behind_as_one(encoder, monkeypatch):
+    landed, run, put = [], device.TokenBudget.run, Landing._land
+
+    def batches(self, text, *given):
+        for number, item in enumerate(run(self, text, *given)):
+            assert len(landed) <= 4 * max(0, number - device.BEHIND), "of a batch that was just begun nothing is read"
+            yield item
+
+    monkeypatch.setattr(device.TokenBudget, "run", batches)
+    monkeypatch.setattr(Landing, "_land", lambda self: (landed.append(1), put(self)))
+    monkeypatch.setattr(device, "TOKEN_BUDGETS", {"cpu": 40})
+    poolings = ["mean(1)", "mean(4)", "cls(1)", "cls(4)"]
+    encoder.encode_poolings(SENTENCES, poolings)
+    assert len(landed) > 20
+    assert len(landed) % 4 == 0
+
+
 @pytest.mark.usefixtures("in_parts")
 def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
     found = encoder.encode(SENTENCES)
