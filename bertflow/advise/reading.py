@@ -25,7 +25,7 @@ from bertflow.calibration.base import Provenance
 from bertflow.data.corpus import load_sentences, require_columns
 from bertflow.data.docstrings import sentences as complete_sentences
 from bertflow.data.pairs import Pairs, unique_pairs
-from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix
+from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix, usable_lines
 from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
 from bertflow.errors import DataError, UsageError
@@ -192,7 +192,8 @@ def read_documents(
     named = columns.split(",") if columns else None
     require_columns([source], named)
     if is_plain_text(path):
-        return list(_documents_of_lines((line for _, line in read_lines(path)), whole_lines))
+        lines = (read_lines if whole_lines else usable_lines)(path)  # without a line, those after it have wrong vectors
+        return list(_documents_of_lines((line for _, line in lines), whole_lines))
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
     if not source.startswith("hub:") and table_suffix(path):

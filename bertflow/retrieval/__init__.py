@@ -58,14 +58,15 @@ def build_index(
         UsageError: If there is a file at ``index``, or the encoder cannot split text so, or is calibrated already.
         DataError: If the answers cannot be used, or are too few to calibrate on.
     """
-    from bertflow.encoder.chunks import require_unpooled
-    from bertflow.retrieval.calibrating import require_own
-    from bertflow.retrieval.index import AnswerIndex
     from bertflow.retrieval.storage import require_new_index
 
     require_file(index, "build")
     require_new_index(index)
     require_files(answers)
+    from bertflow.encoder.chunks import require_unpooled  # slow: after what needs no library
+    from bertflow.retrieval.calibrating import require_own
+    from bertflow.retrieval.index import AnswerIndex
+
     if chunks := options.get("chunks"):
         require_unpooled(chunks)
     require_openable(model, **options)

@@ -288,7 +288,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
         elif known:
             held = {answer.id: answer.phrases for answer in self.answers()}
             if all(held.get(answer.id) == answer.phrases for answer in answers):
-                logger.info("%s holds these %d answers already: there is nothing to add.", self.path, len(answers))
+                logger.info("%s holds these answers already (%d): there is nothing to add.", self.path, len(answers))
                 return
             refuse_ids(known, "there already. Update it, or give the new answer another id.")
         split = self._chunks is not None

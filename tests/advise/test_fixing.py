@@ -244,6 +244,17 @@ def test_columns_of_a_table_are_found_or_named(tmp_path, columns, sentences, pai
     assert [pair for one in found for pair in one.pairs] == pairs
 
 
+def test_a_line_that_is_not_text_is_left_out_where_that_is_asked_for(tmp_path):
+    path = tmp_path / "t.txt"
+    path.write_bytes(b"The dog runs.\n\xff\xfe\nThe cat sleeps.\n")
+    with bertflow.skip_bad(tmp_path / "bad.tsv") as skipped:
+        found = read_documents(str(path))
+    assert [one.sentences for one in found] == [("The dog runs.",), ("The cat sleeps.",)]
+    assert len(skipped) == 1
+    with pytest.raises(DataError, match="line 2: byte 1 is 0xff"), bertflow.skip_bad(tmp_path / "bad.tsv"):
+        read_documents(str(path), whole_lines=True)
+
+
 def test_columns_without_a_header_are_numbered(tmp_path):
     found = documents(tmp_path, SHOP, "shop.csv", columns="2,3")
     assert [one.pairs[0][0] for one in found if one.pairs] == ["A small red kettle"]

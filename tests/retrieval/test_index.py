@@ -108,7 +108,7 @@ def test_adding_what_is_there_adds_nothing(index, caplog):
     before = index.answers()
     with caplog.at_level("INFO"):
         index.add(before[:2])
-    assert caplog.messages == [f"{index.path} holds these 2 answers already: there is nothing to add."]
+    assert caplog.messages == [f"{index.path} holds these answers already (2): there is nothing to add."]
     assert index.answers() == before
 
 
