@@ -80,6 +80,7 @@ _NOT_PROSE = re.compile(
 )
 # A colon that announces what is not prose, the signs of code, a stop after a citation that was taken out.
 _LEFTOVER = re.compile(r":$|[{}\\|=<>$]|::|https?:|__|\s[.,;](\s|$)")
+_BLANK = re.compile(r"\n\s*\n")
 _UNDERLINE = re.compile(r"([=\-~^\"'`#*+.])\1{2,}$")
 _MARKUP = (
     (re.compile(r":[\w:+-]+:`~?(?:[^`<]*\.)?([^`<.]+)(?:\s*<[^>`]*>)?`"), r"\1"),  # :class:`~torch.nn.Module`
@@ -151,7 +152,11 @@ def _draw(generator: np.random.Generator, n: int, wanted: int, noun: str) -> lis
 @cache
 @working("reading the docstrings of installed packages")
 def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
-    """The prose paragraphs of every docstring that has any, of some files or of all; read once a process."""
+    """The prose paragraphs of every docstring that has any; read once a process.
+
+    Args:
+        files: Of so many files alone, and of docstrings that have a blank line, as those of a pair.
+    """
     prose: list[tuple[str, ...]] = []
     skipped = 0
     collecting = gc.isenabled()
@@ -162,7 +167,8 @@ def _read_prose(files: int | None = None) -> tuple[tuple[str, ...], ...]:
             drawn = range(len(paths)) if files is None else np.random.default_rng(0).permutation(len(paths))[:files]
             for path in (paths[k] for k in sorted(drawn)):
                 try:
-                    prose += [found for text in read_docstrings(path) if (found := tuple(paragraphs(text)))]
+                    texts = (text for text in read_docstrings(path) if files is None or _BLANK.search(text))
+                    prose += [found for text in texts if (found := tuple(paragraphs(text)))]
                 except (SyntaxError, ValueError, RecursionError, OSError):  # ValueError: not decodable, or zero bytes
                     skipped += 1
     finally:
@@ -185,11 +191,12 @@ def read_docstrings(source: Path | ast.AST) -> Iterator[str]:
     node = ast.parse(source.read_bytes()) if isinstance(source, Path) else source
     if isinstance(node, DOCUMENTED) and (text := ast.get_docstring(node, clean=False)):
         yield text
-    # Only statements are visited: expressions hold no docstrings and are most of a tree.
+    # Only statements that hold others are visited: expressions have no docstrings and are most of a tree.
     for part in ("body", "orelse", "handlers", "finalbody"):
         children = getattr(node, part, ())
         for child in children if isinstance(children, list) else ():
-            yield from read_docstrings(child)
+            if "body" in child._fields:
+                yield from read_docstrings(child)
 
 
 def _source_files() -> Iterator[Path]:
@@ -206,7 +213,7 @@ def _source_files() -> Iterator[Path]:
 
 def paragraphs(docstring: str) -> Iterator[str]:
     """The paragraphs of a docstring that are prose, one line each, without markup."""
-    for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+    for block in _BLANK.split(inspect.cleandoc(docstring)):
         lines = block.splitlines()
         if len(lines) > 1 and _UNDERLINE.match(lines[1].strip()):
             lines = lines[2:]  # without a heading and its underline
