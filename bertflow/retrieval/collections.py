@@ -29,7 +29,7 @@ COLLECTIONS: Mapping[str, str] = {
 }
 """Each kind of database: the module and the class of its collections."""
 FORM = "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]"
-T = TypeVar("T")
+Given = TypeVar("Given")
 Id: TypeAlias = str | int
 Part: TypeAlias = dict[str, Any]
 """Some rows of a collection, as JSON: a range of keys, or places in one version of it."""
@@ -300,7 +300,7 @@ class AbstractCollection(ABC):
             DataError: If one is not there.
         """
 
-    def in_order(self, ids: Sequence[Id], found: Mapping[Id, T]) -> list[T]:
+    def in_order(self, ids: Sequence[Id], found: Mapping[Id, Given]) -> list[Given]:
         """What was found for each of some ids, in their order.
 
         Raises:

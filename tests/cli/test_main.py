@@ -203,7 +203,7 @@ sys.meta_path.insert(0, NoTorch())
     ("line", "said"),
     [
         ("fix minilm text.txt --seed 1", "bertflow fix minilm text.txt: find out why all cosines are high"),
-        ("search ask faq.index how", "bertflow search ask faq.index how: rank known answers"),
+        ("search ask faq.index how", "bertflow search ask faq.index how: keep known answers in an index"),
         ("train --output run", "bertflow train: fit a flow"),
         ("demo", "bertflow demo: calibrate the embedded encoder"),
     ],
