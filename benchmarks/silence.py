@@ -128,7 +128,10 @@ def write_inputs(folder: Path, n: int) -> None:
     tables = {
         "related.tsv": [("query", "text"), *rows],
         "scored.tsv": [("sentence1", "sentence2", "score"), *((*row, str(k % 6)) for k, row in enumerate(rows))],
-        "labels.tsv": [("sentence1", "sentence2", "label"), *((*row, str(k % 2)) for k, row in enumerate(rows))],
+        "labels.tsv": [
+            ("sentence1", "sentence2", "label"),
+            *((row[0], rows[k - k % 2][1], str(1 - k % 2)) for k, row in enumerate(rows)),
+        ],
         "answers.tsv": [("id", "text"), *((str(k), row[1]) for k, row in enumerate(rows))],
         "more.tsv": [("id", "text"), *((f"more {k}", f"More: {row[1]}") for k, row in enumerate(rows))],
         "right.tsv": [("question", "id"), *((row[0], str(k)) for k, row in enumerate(rows) if k > 1)],
