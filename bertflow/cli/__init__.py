@@ -4,7 +4,9 @@ A program says first what it will do. What bertflow refuses ends in one line on 
 1 interrupted, 2 usage, 3 data or disk, 4 a threshold was missed, 5 an error of bertflow itself.
 """
 
+import atexit
 import errno
+import gc
 import logging
 import os
 import signal
@@ -92,6 +94,8 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
             stderr says at once what will be done, before anything slow is loaded, and others that it goes on.
         script: The command, for a script that is one command.
     """
+    if argv is None:
+        atexit.register(gc.freeze)  # else Python looks for cycles among all that was loaded: more than a second
     words = [*([script] if script else []), *(sys.argv[1:] if argv is None else argv)]
     if not words or words[0] in ("-h", "--help"):
         return run(lambda _: print(_help()) or 0, [])

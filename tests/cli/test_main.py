@@ -1,4 +1,5 @@
 import errno
+import gc
 import signal
 import subprocess
 import sys
@@ -230,6 +231,16 @@ def test_help_is_not_announced_and_options_that_are_shown_are_not_work(option, s
     monkeypatch.setattr(sys, "argv", ["bertflow", "tokens", option])
     assert main() == 0
     assert capsys.readouterr().err == said
+
+
+def test_a_program_ends_without_a_search_for_cycles(monkeypatch, capsys):
+    at_exit = []
+    monkeypatch.setattr("atexit.register", at_exit.append)
+    monkeypatch.setattr(sys, "argv", ["bertflow", "--version"])
+    assert main(["--version"]) == 0
+    assert not at_exit
+    assert main() == 0
+    assert at_exit == [gc.freeze]
 
 
 def test_of_several_processes_the_first_one_announces(monkeypatch, capsys):
