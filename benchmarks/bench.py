@@ -19,6 +19,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import argparse
 import datetime
 import json
+import logging
 import platform
 import time
 import warnings
@@ -36,7 +37,6 @@ from bench_material import BASE, MINILM, Material
 from bench_page import PAGE, processor_name, section, table, write_section
 from bench_timing import Result
 
-from bertflow.cli import notes_on_stderr
 from bertflow.files import write_text
 from bertflow.onednn import THROUGH_ONEDNN
 from bertflow.progress import never_silent, unsaid, working
@@ -123,7 +123,8 @@ def main() -> None:
     if not options.print:
         torch.set_num_threads(1)  # ratios of work, not of how two threads wait for each other
         processor = processor_name()
-        with notes_on_stderr(), unsaid(), never_silent("bench"):
+        logging.basicConfig(format="note: %(message)s")
+        with unsaid(), never_silent("bench"):
             warnings.simplefilter("ignore")
             for name, found in measure(chosen, Material(options.data_dir)):
                 here = {**kept.get(processor, {}), name: found}

@@ -11,6 +11,7 @@ import os
 import platform
 import pty
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -27,7 +28,6 @@ from threading import Event, Thread
 import numpy as np
 from bench_page import processor_name
 
-from bertflow.cli import stopped_by_sigterm
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.files import write_text
@@ -364,7 +364,8 @@ def main() -> None:
 
 def measured(given: Namespace) -> Iterator[Measured]:
     """Run the commands, one after the other."""
-    with stopped_by_sigterm(), tempfile.TemporaryDirectory() as place:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started ends with it
+    with tempfile.TemporaryDirectory() as place:
         write_inputs(Path(place), given.rows)
         with busy(given.busy):
             bench = Bench(Path(place), given.data_dir, given.terminal)

@@ -45,7 +45,8 @@ def short(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A row a stand-in, for docs/results.md: STS transductive / inductive, and hits with a fit on other docstrings."""
     columns = [(STS, name) for name in ("raw", "closed", "similarity", "both")]
     columns += [(SEARCH[1:], name) for name in ("raw", "closed", "similarity", "both", "search")]
-    heads = ("closed form" if name == "closed" else name if name == "raw" else f"`{name}`" for _, name in columns)
+    named = {(STS, "raw"): "STS: raw", (SEARCH[1:], "raw"): "search: raw"}
+    heads = (named.get(column, "closed form" if column[1] == "closed" else f"`{column[1]}`") for column in columns)
     values = {(row["stand-in"], row["setting"]): row["values"] for row in rows}
     yield f"| | {' | '.join(heads)} |"
     yield "|---" + "|---:" * len(columns) + "|"
