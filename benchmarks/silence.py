@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator, Mapping, Sequence
@@ -180,6 +181,8 @@ class Heard:
         self.parts: list[tuple[float, str]] = []
         self.until, self._until = Event(), until
         ends = [pty.openpty()] if terminal else [os.pipe(), os.pipe()]
+        if terminal:
+            termios.tcsetwinsize(ends[0][1], (24, 100))  # where it is unknown, bars are not shown
         self._begin = time.monotonic()
         self.process = subprocess.Popen(
             words, cwd=folder, stdin=subprocess.DEVNULL, stdout=ends[0][1], stderr=ends[-1][1]
