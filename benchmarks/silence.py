@@ -350,7 +350,7 @@ def main() -> None:
     parser = ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("names", nargs="*", help=f"of {'; '.join(LINES)} (default: all)")
     parser.add_argument("--busy", type=int, default=0, help="processes beside that compute all the time")
-    parser.add_argument("--rows", type=int, default=1500, help="sentences and vectors; of pairs a third")
+    parser.add_argument("--rows", type=int, default=2000, help="sentences and vectors; of pairs a third")
     parser.add_argument("--terminal", action="store_true", help="write to a terminal instead of pipes")
     parser.add_argument("--data_dir", type=Path, help="folder of the STS data")
     parser.add_argument("--write", action="store_true", help="write silence.md")
