@@ -173,7 +173,9 @@ def _export(given: Given, exported: Any) -> list[Words]:
 def _score(given: Given, scored: Any) -> list[Words]:
     if given["save"] and given["pairs"]:
         return [["score", given["save"], given["pairs"], *options(given, "columns")]]
-    return _look(given["save"] or given["encoder"], given) if given["save"] or given["output"] else []
+    model = given["save"] or given["encoder"]
+    ready = given["save"] or calibrator_of(model) is not None
+    return steps_after(model, _here(), calibrated=bool(ready)) if given["save"] or given["output"] else []
 
 
 def _ask(given: Given, index: Any) -> list[Words]:

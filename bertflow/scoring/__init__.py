@@ -51,6 +51,7 @@ class ScoredPairs(AbstractResult):
         matches: Whether the cosine reaches the threshold, (n,).
         domain: How ordinary the sentences of a text are; None if that was not asked.
         fail_on_drift: Whether text that has drifted misses what was required.
+        output: The file with the whole result; None if none was asked for.
     """
 
     scores: "ScoreCalibrator | None" = None
@@ -62,6 +63,7 @@ class ScoredPairs(AbstractResult):
     matches: "NDArray[np.bool_] | Sequence[bool]" = ()
     domain: "DomainReport | None" = None
     fail_on_drift: bool = False
+    output: str | Path | None = None
 
     name: ClassVar[str] = "scores"
     not_in_json: ClassVar[tuple[str, ...]] = (
@@ -95,11 +97,14 @@ class ScoredPairs(AbstractResult):
             yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
         if self.pairs is not None:
             yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
-            rest = f" The first {SHOWN} stand above; --output FILE gets all." if len(self.pairs) > SHOWN else ""
-            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{rest}"
+            shown = f" The first {SHOWN} stand above." if len(self.pairs) > SHOWN else ""
+            rest = " --output FILE gets all." if shown and not self.output else ""
+            yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{shown}{rest}"
         yield from self._by_labels()
         if self.domain is not None:
             yield from self.domain.parts()
+        if self.output:
+            yield f"The whole result is in {self.output}."
 
     def _by_labels(self) -> Iterator[str]:
         """How the labelled pairs fare at a threshold that random pairs chose."""
@@ -259,7 +264,7 @@ def score(
     if output:
         table = found if found.domain is None else found.domain
         write_rows(output, table.header, table.rows())
-    return found
+    return replace(found, output=output)
 
 
 def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:

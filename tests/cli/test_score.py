@@ -90,13 +90,14 @@ def test_it_prints_the_threshold_and_how_many_match(saved, files, capsys):
     printed = capsys.readouterr().out
     assert printed.startswith("Match: cosine ")
     assert "for a false-match rate of 0.02 (at this cosine" in printed
-    assert " of 31 pairs match. The first 20 stand above; --output FILE gets all." in printed
+    assert " of 31 pairs match. The first 20 stand above. --output FILE gets all." in printed
 
 
-def test_columns_without_a_header_are_numbered(saved, files, tmp_path):
+def test_columns_without_a_header_are_numbered(saved, files, tmp_path, capsys):
     (tmp_path / "p.tsv").write_text("x\tthe dog runs\ta cat sleeps\n")
     argv = [str(saved), str(tmp_path / "p.tsv"), "--columns", "2,3", "--output", str(tmp_path / "o.jsonl")]
     assert run(main, [*argv, "--false_match_rate", "0.1", "--device", "cpu"]) == 0
+    assert f"\nThe whole result is in {tmp_path / 'o.jsonl'}.\n" in capsys.readouterr().out
     row = json.loads((tmp_path / "o.jsonl").read_text())
     assert (row["sentence1"], row["sentence2"]) == ("the dog runs", "a cat sleeps")
 
