@@ -15,6 +15,7 @@ import os
 # Before torch is loaded: threads that wait should not use up the processor, on a busy machine least of all.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's, beside PyTorch's one: they spin
 
 import argparse
 import datetime
