@@ -238,7 +238,7 @@ def test_a_key_is_asked_for_and_kept_in_memory_alone(tab, serving, scored):
         page.wait_for_selector("#key:not([hidden])")
         assert page.title() == "bertflow"
         for given, error in (
-            ("wrong", "This server wants a key"),
+            ("wrong", "This server needs a key"),
             ("two words", "A key is made of ASCII"),
             ("", "The key"),
         ):
