@@ -52,7 +52,7 @@ class Request:
         Raises:
             UsageError: For the first option that cannot be used.
         """
-        assert self.rows, "there is something to try"
+        parse_candidates(self.candidates)
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)

@@ -154,19 +154,6 @@ def test_the_attention_of_pytorch_2_10_has_no_scale(monkeypatch):
         packed_attention(*given, scaling=0.3, packed=packed)
 
 
-def test_an_attention_that_takes_other_arguments_is_said(monkeypatch, caplog):
-    def of_another_version(*args, **options):
-        raise TypeError("varlen_attn() got an unexpected keyword argument 'scale'")
-
-    monkeypatch.setattr("bertflow.encoder.packing.within_sentences", of_another_version)
-    stack = stack_of("bert")
-    with caplog.at_level(logging.INFO):
-        assert stack.packing(range(3, 20), [3]) is stack
-    assert caplog.messages == [
-        "Sentences are padded, not packed: varlen_attn() got an unexpected keyword argument 'scale'."
-    ]
-
-
 def test_a_model_that_packs_is_padded_where_it_must_be(tiny_bert, batch):
     ids, mask = batch
     stack = stack_of("bert").packing(range(3, 20), [3])
@@ -184,15 +171,23 @@ def test_what_cannot_be_packed_is_padded(name, pooler):
     assert stack.model.config._attn_implementation != NAME
 
 
-def test_a_gpu_that_cannot_is_said(monkeypatch, caplog):
-    def too_old(*args, **options):
-        raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("FlashAttention only supports Ampere GPUs or newer."),
+        TypeError("varlen_attn() got an unexpected keyword argument 'scale'"),
+    ],
+    ids=["an old GPU", "an old PyTorch"],
+)
+def test_an_attention_that_cannot_is_said(monkeypatch, caplog, error):
+    def cannot(*args, **options):
+        raise error
 
-    monkeypatch.setattr("bertflow.encoder.packing.within_sentences", too_old)
+    monkeypatch.setattr("bertflow.encoder.packing.within_sentences", cannot)
     stack = stack_of("bert")
     with caplog.at_level(logging.INFO):
         assert stack.packing(range(3, 20), [3]) is stack
-    assert caplog.messages == ["Sentences are padded, not packed: FlashAttention only supports Ampere GPUs or newer."]
+    assert caplog.messages == [f"Sentences are padded, not packed: {str(error).rstrip('.')}."]
 
 
 def test_another_answer_is_not_taken(monkeypatch, caplog):
