@@ -18,6 +18,15 @@ NO_LETTERS = re.compile(r"[\W_]+")
 """What is neither letter nor digit, as ``str.isalnum`` says of each character."""
 
 
+NOT_SEEN = frozenset(("Cc", "Cf", "Zs", "Zl", "Zp"))
+"""Unicode's categories of characters that nobody sees: controls, signs of format, white space."""
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to be seen in a text: it is empty, or white space, zeros and the like."""
+    return all(unicodedata.category(sign) in NOT_SEEN for sign in text)
+
+
 def text_key(sentence: str) -> str:
     """Letters and digits of a sentence, case folded; the whole text folded where it has neither."""
     folded = unicodedata.normalize("NFKC", sentence).casefold()

@@ -4,7 +4,8 @@
     .tsv .csv .jsonl .parquet     the columns that hold text, found by their names or named by the user
     hub:owner/name[@revision][#config][:split]    a dataset of the hub, its train split unless named
 
-Clean means: white space collapsed, nothing empty, no sentence twice, the order kept. What else is read is a table:
+Clean means: white space collapsed, no sentence twice, the order kept. An empty line of a .txt is no sentence; an empty
+cell of a table is refused, or left out with its row (``bertflow.skip_bad``). What else is read is a table:
 
     labelled text   text (or sentence, word) and label; or lines ``sentence<TAB>label`` without a header
     answers         id, text and, if there are past questions, questions: a list, or one cell with ``||`` between them
@@ -33,6 +34,7 @@ from bertflow.data.tables import (
     usable_lines,
 )
 from bertflow.errors import DataError, RowError, UsageError, shown
+from bertflow.text_keys import is_blank
 
 logger = logging.getLogger(__name__)
 
@@ -87,9 +89,9 @@ def placed_sentences(
     empty = True
     for source in paths:
         for place, text in _read_source(str(source), columns, streaming):
-            if sentence := " ".join(text.split()):
+            if not is_blank(text):
                 empty = False
-                yield place, sentence
+                yield place, " ".join(text.split())
     if empty:
         raise DataError(f"{', '.join(map(str, paths))} should hold sentences, but holds none. Give text.")
 
@@ -139,9 +141,10 @@ def _read_source(source: str, columns: Sequence[str] | None, streaming: bool) ->
         logger.info("%s: text is read from %s.", table.name, " + ".join(names))
 
     def texts(row: tuple[int, tuple[Any, ...]]) -> list[tuple[Place, str]]:
-        cells, place = zip(names, row[1], strict=True), partial(table.bad, row[0])
-        filled = [(name, cell) for name, cell in cells if (cell.strip() if isinstance(cell, str) else cell is not None)]
-        return [(place, table.text(row[0], name, cell, f"{do}.")) for name, cell in filled]
+        number, cells = row
+        hints = [() if isinstance(cell, str | None) else (f"{do}.",) for cell in cells]
+        found = zip(names, cells, hints, strict=True)
+        return [(partial(table.bad, number), table.text(number, name, cell, *hint)) for name, cell, hint in found]
 
     for found in usable(texts, table.read(names)):
         yield from found

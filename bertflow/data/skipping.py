@@ -5,9 +5,9 @@
     len(skipped)
 
 A bad row is a line that is not UTF-8 or not JSON, a line with a cell too many, an empty cell, a score that is not a
-number, a vector with a NaN, a sentence whose embedding is not finite, for ``embed``. What is wrong with a whole file
-(it is missing, it is damaged, its columns or its first line) is refused all the same, and so is a task that has a
-known number of pairs.
+number, a vector with a NaN or of zeros alone, a sentence whose embedding is not finite, for ``embed``. What is wrong
+with a whole file (it is missing, it is damaged, its columns or its first line) is refused all the same, and so is a
+task that has a known number of pairs.
 
 The rows that are left are numbered without gaps, so row i of what is made is row i of those that were kept: what stands
 in the list must be taken out of the input, too, to put both side by side.

@@ -24,6 +24,7 @@ from typing import Any
 from bertflow.data.skipping import leave_out, none_skipped, usable
 from bertflow.errors import DataError, RowError, reason_of, shown
 from bertflow.files import read_raw_lines
+from bertflow.text_keys import is_blank
 
 Rows = Iterator[tuple[int, tuple[Any, ...]]]
 """The number of a row, for messages, and its cells."""
@@ -149,7 +150,7 @@ class TextTable:
         Raises:
             RowError: If it is empty or something else; the message names the row and the column.
         """
-        if isinstance(cell, str) and cell.strip():
+        if isinstance(cell, str) and not is_blank(cell):
             return cell
         raise self.bad(number, f"the column {column} should hold text, got {shown(cell)}. {do}")
 

@@ -32,6 +32,7 @@ BLOCK = 8192
 """Rows in memory at a time."""
 FLOATS = "should hold float16, float32 or float64"
 OTHER_LENGTH = "{} numbers are wanted, as in row 0, got {}. Leave the row out, or embed it again."
+ZEROS = "a vector is wanted, got zeros alone, as where an embedding failed. Leave the row out, or embed it again."
 HEADER_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError)
 """What NumPy raises for a damaged head of an array, which it reads as Python."""
 
@@ -71,7 +72,7 @@ class Vectors:
         """Rows ``start`` to ``stop`` (all by default) in order, in blocks of at most ``size``; float32 or float64.
 
         Raises:
-            DataError: For a NaN, an infinity, or a row of another length; the message names file and row.
+            DataError: For a NaN, an infinity, zeros alone, or a row of another length; the message names file and row.
         """
         last = self.row_in_file(self.n if stop is None else min(stop, self.n))
         for row, block, bad in self._judged(size, self.row_in_file(start), last):
@@ -106,6 +107,8 @@ class Vectors:
             finite = np.isfinite(block)
             for at in np.flatnonzero(~finite.all(1)).tolist():
                 bad.setdefault(at, f"vectors must be finite, got {block[at][~finite[at]][0]}. Leave the row out.")
+            for at in np.flatnonzero(~block.any(1)).tolist():
+                bad.setdefault(at, ZEROS)
             yield row, block, bad
             row += len(block)
 

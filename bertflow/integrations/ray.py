@@ -45,6 +45,7 @@ from bertflow.errors import DataError, RowError, UsageError, needs
 from bertflow.files import atomic_file, file_xxh3
 from bertflow.moments import Moments
 from bertflow.records import Count, read_arrays, read_record, write_record
+from bertflow.text_keys import is_blank
 
 with needs("ray", "ray"):
     import ray
@@ -261,7 +262,7 @@ def _parquet_rows(piece: Piece, column: str) -> Iterator[str]:
         batches = file.iter_batches(BLOCK, row_groups=list(range(piece.start, piece.stop)), columns=[column])
         cells = chain.from_iterable(batch.column(0).to_pylist() for batch in batches)
         for number, text in enumerate(cells, start=before + 1):
-            blank = text is None or (isinstance(text, str) and not text.strip())
+            blank = text is None or (isinstance(text, str) and is_blank(text))
             yield "" if blank else table.text(number, column, text, "Give column=...")
 
 

@@ -31,7 +31,7 @@ from bertflow.retrieval.origin import CALIBRATOR, Origin
 from bertflow.retrieval.ranking import Float64, Hit, require_questions
 from bertflow.retrieval.scanning import Scan
 from bertflow.similarity import SIMILARITIES, unit_rows
-from bertflow.text_keys import text_key
+from bertflow.text_keys import is_blank, text_key
 
 logger = logging.getLogger("bertflow")
 
@@ -230,7 +230,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
     def _compare_texts(self, recorded: bool) -> None:
         """Embed the text of a few rows: their vectors should come out."""
         texts = dict(zip(self._few, self._texts(self._few), strict=True))
-        ids = [name for name, text in texts.items() if text.strip()]
+        ids = [name for name, text in texts.items() if not is_blank(text)]
         if not ids:
             if not recorded:
                 logger.warning("%s does not say by which encoder its vectors are, and has no text to try.", self.path)

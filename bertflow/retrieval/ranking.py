@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.storage import Storage
 from bertflow.similarity import unit_rows
+from bertflow.text_keys import is_blank
 
 ROWS = 8192
 """Embeddings that are read at a time."""
@@ -171,5 +172,5 @@ def require_questions(questions: Sequence[str], k: int = 1) -> None:
     """
     if k < 1:
         raise UsageError(f"A search gives at least 1 answer, got k = {k}.")
-    if empty := [row for row, question in enumerate(questions) if not question.strip()]:
+    if empty := [row for row, question in enumerate(questions) if is_blank(question)]:
         raise UsageError(f"A question should have words, but question {empty[0]} is {questions[empty[0]]!r}.")

@@ -23,6 +23,7 @@ import numpy as np
 from bertflow.encoder.abstract import Float32, Role
 from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
+from bertflow.text_keys import is_blank
 
 _shown: Callable[[Any], str] = Repr().repr
 """A wrong value in a message, cut to a few words and levels."""
@@ -271,7 +272,7 @@ def parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
                 "input",
                 code="context_length_exceeded",
             )
-        if not text.strip():
+        if is_blank(text):
             raise RequestError(f"input[{index}] is empty. Leave it out.", "input")
         if not _is_text(text):
             raise RequestError(f"input[{index}] is not valid text: it holds half of a surrogate pair.", "input")

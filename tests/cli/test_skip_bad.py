@@ -45,6 +45,26 @@ def test_fit_and_transform_leave_out_the_same_rows(vectors, capsys, ending):
         assert pq.read_table(out)["id"].to_pylist() == np.delete(np.arange(60), BAD).tolist()
 
 
+@pytest.mark.parametrize("ending", ["npy", "parquet"])
+def test_a_row_of_zeros_is_a_failed_embedding(tmp_path, capsys, ending):
+    x, path, listed = X.astype("float32"), tmp_path / f"x.{ending}", str(tmp_path / "bad.tsv")
+    x[20] = 0
+    np.save(path, x) if ending == "npy" else pq.write_table(pa.table({"v": list(x)}), path)
+    Whitening().fit(X).save(tmp_path / "c")
+    fit = ["fit", "--calibrator", "center", "--output", str(tmp_path / "fitted")]
+    transform = ["transform", "--calibrator", str(tmp_path / "c"), "--output", str(tmp_path / "z.npy")]
+    for command in (fit, transform):
+        command += ["--vectors", str(path)]
+        assert main(command) == 3
+        assert capsys.readouterr().err == (
+            f"error: {path}, row 20: a vector is wanted, got zeros alone, as where an embedding failed. "
+            "Leave the row out, or embed it again.\n"
+        )
+        assert main([*command, "--skip_bad", listed]) == 0
+        assert last_line(capsys) == f"skipped 1 rows, listed in {listed}"
+    assert load_calibrator(tmp_path / "fitted").moments_.n == len(np.load(tmp_path / "z.npy")) == 59
+
+
 def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vectors, capsys):
     Whitening().fit(KEPT).save(vectors / "c")
     arguments = ["transform", "--calibrator", str(vectors / "c"), "--output", str(vectors / "z.npy")]
@@ -89,6 +109,22 @@ def test_embed_leaves_out_lines_and_keeps_the_order_of_the_others(tiny_bert, tmp
         assert main([*arguments, "--skip_bad", str(tmp_path / "bad.csv")]) == 0
         assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.csv'}"
     assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 0]
+
+
+def test_embed_refuses_rows_without_text_and_leaves_them_out_if_asked_to(tiny_bert, tmp_path, capsys):
+    text, store = tmp_path / "text.parquet", tmp_path / "store"
+    pq.write_table(pa.table({"text": ["the dog sings .", None, "the cat sleeps .", " ", "a bird eats ."]}), text)
+    arguments = ["embed", str(text), "--store", str(store), "--model", str(tiny_bert), "--device", "cpu"]
+    assert main(arguments) == 3
+    assert capsys.readouterr().err.endswith(
+        f"error: {text}, row 2: the column text should hold text, got None. Fill it in, or leave the line out.\n"
+    )
+    for _ in range(2):
+        assert main([*arguments, "--skip_bad", str(tmp_path / "bad.tsv")]) == 0
+        assert last_line(capsys) == f"skipped 2 rows, listed in {tmp_path / 'bad.tsv'}"
+    listed = [line.split("\t")[1] for line in (tmp_path / "bad.tsv").read_text().splitlines()]
+    assert listed == ["row", "2", "4"]
+    assert EmbeddingStore.open(store).row_ids.tolist() == [0, 1, 2]
 
 
 def test_pairs_are_left_out_of_a_score(tiny_bert, tmp_path, capsys):

@@ -7,6 +7,7 @@ from datasets import Dataset
 
 from bertflow.data.corpus import load_sentences, require_corpus
 from bertflow.data.hub import parse_hub_split
+from bertflow.data.skipping import skip_bad
 from bertflow.errors import DataError
 
 TABLES = {
@@ -53,14 +54,26 @@ def test_numbers_choose_columns_of_a_file_without_a_header(write):
     assert load_sentences(path, columns=["1"]) == ["One long sentence .", "Another ."]
 
 
-def test_missing_cells_are_no_sentences(write):
-    rows = [{"text": "A b."}, {"text": None}, {"text": "  "}]
-    assert load_sentences(write("a.jsonl", "\n".join(map(json.dumps, rows)))) == ["A b."]
+@pytest.mark.parametrize("cell", [None, "", "  ", "\0", "\u200b\u2060 \x07"])
+def test_a_cell_in_which_nothing_can_be_seen_is_refused(write, cell):
+    rows = [{"query": "A b.", "text": "C d."}, {"query": "E f.", "text": cell}, {"query": "G h.", "text": "I j."}]
+    path = write("a.jsonl", "\n".join(map(json.dumps, rows)))
+    with pytest.raises(DataError) as error:
+        load_sentences(path)
+    what = f"the column text should hold text, got {cell!r}. Fill it in, or leave the line out."
+    assert str(error.value) == f"{path}, line 2: {what}"
+    with skip_bad(path.with_name("bad.tsv")) as skipped:
+        assert load_sentences(path) == ["A b.", "C d.", "G h.", "I j."]  # the row is left out whole
+    assert skipped.rows == [(str(path), "", 2, what)]
+
+
+def test_a_line_in_which_nothing_can_be_seen_is_an_empty_line(write):
+    assert load_sentences(write("a.txt", "A b.\n\u200b\n\nC d.\n")) == ["A b.", "C d."]
 
 
 def test_parquet_is_text_too(tmp_path, own_cache):
     path = tmp_path / "a.parquet"
-    Dataset.from_dict({"text": ["A b.", None, "C d."]}).to_parquet(str(path))
+    Dataset.from_dict({"text": ["A b.", "C d."]}).to_parquet(str(path))
     assert load_sentences(path) == ["A b.", "C d."]
 
 

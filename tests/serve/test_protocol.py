@@ -63,6 +63,7 @@ REFUSED = [
     ({"input": []}, 400, "input should hold at least one text, got an empty list."),
     ({"input": ""}, 400, "input[0] is empty. Leave it out."),
     ({"input": ["a", " \n"]}, 400, "input[1] is empty. Leave it out."),
+    ({"input": ["a", "\0\u200b"]}, 400, "input[1] is empty. Leave it out."),
     ({"input": ["a", None]}, 400, "input[1] should be a text, got nothing."),
     ({"input": [1, 2, 3]}, 400, NO_TOKENS),
     ({"input": [[1, 2], [3]]}, 400, NO_TOKENS),
