@@ -1,18 +1,17 @@
 """Vectors that somebody else made: from an API, or out of a filled index. Read block by block, refused by file and row.
 
-    .npy       one matrix (n, dim), memory-mapped
+    .npy       one matrix (n, dim)
     .parquet   one column of lists of numbers, of fixed or variable length; the other columns stay with their rows
 
-Numbers are float16, float32 or float64 (float16 is read as float32); rows are counted from 0.
+Numbers are float16, float32 or float64 (float16 is read as float32); rows are counted from 0. No file of a user is
+mapped into memory (``bertflow.data.arrays``).
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
-from tokenize import TokenError
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bertflow.data.arrays import changed, open_array
 from bertflow.data.skipping import SkippedRows, skipping
 from bertflow.data.tables import column_names
 from bertflow.errors import BertflowError, DataError, RowError, UsageError, reason_of
@@ -30,11 +30,11 @@ LISTS = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
 """Types of a column that may hold vectors."""
 BLOCK = 8192
 """Rows in memory at a time."""
+BUFFER = 2**20
+"""Bytes of a column of a parquet file that are read at a time."""
 FLOATS = "should hold float16, float32 or float64"
 OTHER_LENGTH = "{} numbers are wanted, as in row 0, got {}. Leave the row out, or embed it again."
 ZEROS = "a vector is wanted, got zeros alone, as where an embedding failed. Leave the row out, or embed it again."
-HEADER_ERRORS = (ValueError, OSError, EOFError, SyntaxError, TokenError, TypeError, ArithmeticError, MemoryError)
-"""What NumPy raises for a damaged head of an array, which it reads as Python."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Vectors:
         read: Gives the rows of the file in blocks of at most so many, from a first to before a last one; and of those
             that are no vectors, by their place in the block, what is wrong.
         skipped: Rows of the file that are left out (``bertflow.skip_bad``), rising.
+        opened: What the file was when it was opened (``_state``); None for rows that are in no file.
     """
 
     path: Path
@@ -59,6 +60,7 @@ class Vectors:
     column: str | None
     read: Callable[[int, int, int], Iterator[tuple[NDArray[np.floating], dict[int, str]]]]
     skipped: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    opened: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return self.n
@@ -100,10 +102,20 @@ class Vectors:
         found = self._judged(BLOCK, 0, self.n)
         return {row + at: reason for row, _, bad in found for at, reason in bad.items()}
 
+    def require_unchanged(self) -> None:
+        """Refuse a file that was written to since it was opened.
+
+        Raises:
+            DataError: If its size or time is another now.
+        """
+        if self.opened is not None and _state(self.path) != self.opened:
+            raise changed(self.path)
+
     def _judged(self, size: int, start: int, stop: int) -> Iterator[tuple[int, NDArray[np.floating], dict[int, str]]]:
         """Rows of the file in blocks: the first row, the block, and what is wrong, by the place in the block."""
         row = start
         for block, bad in self.read(size, start, stop):
+            self.require_unchanged()
             finite = np.isfinite(block)
             for at in np.flatnonzero(~finite.all(1)).tolist():
                 bad.setdefault(at, f"vectors must be finite, got {block[at][~finite[at]][0]}. Leave the row out.")
@@ -129,7 +141,8 @@ def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
     if opened is None:
         raise DataError(f"{path} should be vectors, by its ending one of {', '.join(FORMATS)}. Convert it to one.")
     require_files(path)
-    vectors = opened(path, column)
+    state = _state(path)
+    vectors = replace(opened(path, column), opened=state)
     if not (vectors.n and vectors.dim):
         raise DataError(f"{path} holds no vectors: its shape is ({vectors.n}, {vectors.dim}). Give a filled file.")
     if (skipped := skipping()) is None:
@@ -137,38 +150,24 @@ def open_vectors(path: str | Path, column: str | None = None) -> Vectors:
     return vectors.without(vectors.bad_rows(), skipped)
 
 
+def _state(path: Path) -> tuple[int, ...]:
+    facts = path.stat()
+    return facts.st_ino, facts.st_size, facts.st_mtime_ns
+
+
 def _npy(path: Path, column: str | None) -> Vectors:
     if column is not None:
         raise UsageError(f"{path} is one matrix, without columns, but column {column!r} is asked for. Leave it out.")
-    matrix = map_array(path)
-    if matrix.ndim != 2:
-        raise DataError(f"{path} should hold a matrix (n, dim), but its shape is {matrix.shape}. Reshape it.")
-    if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
-        raise DataError(f"{path} {FLOATS}, but holds {str(matrix.dtype)[:60]}. Convert it.")
+    array = open_array(path)
+    if len(array.shape) != 2:
+        raise DataError(f"{path} should hold a matrix (n, dim), but its shape is {array.shape}. Reshape it.")
+    if array.dtype.kind != "f" or array.dtype.itemsize > 8:
+        raise DataError(f"{path} {FLOATS}, but holds {str(array.dtype)[:60]}. Convert it.")
 
     def read(size: int, start: int, stop: int) -> Iterator[tuple[NDArray[np.floating], dict[int, str]]]:
-        # A block is copied out of the map: it is used more than once, and pages that were read can be let go.
-        return ((np.array(matrix[row : min(row + size, stop)]), {}) for row in range(start, stop, size))
+        return ((array.rows(row, min(row + size, stop)), {}) for row in range(start, stop, size))
 
-    return Vectors(path, len(matrix), matrix.shape[1], matrix.dtype, None, read)
-
-
-def map_array(path: Path, do: str = "Save it again with numpy.save.") -> NDArray[Any]:
-    """Map a .npy file into memory, read-only.
-
-    Raises:
-        DataError: If it is missing, damaged, or holds objects; ``do`` says what the user can do about it.
-    """
-    if not path.is_file():
-        raise DataError(f"{path} is missing. {do}")
-    try:
-        with (
-            warnings.catch_warnings(action="ignore"),
-            np.errstate(over="raise"),
-        ):  # of headers by Python 2, made up sizes
-            return np.lib.format.open_memmap(path, mode="r")
-    except HEADER_ERRORS as error:
-        raise DataError(f"{path} cannot be read as a matrix: {reason_of(error)}. {do}") from None
+    return Vectors(path, *array.shape, array.dtype, None, read)
 
 
 def _parquet(path: Path, column: str | None) -> Vectors:
@@ -197,7 +196,7 @@ def open_parquet(path: Path) -> pq.ParquetFile:
         DataError: If there is no such file.
     """
     require_files(path)
-    return pq.ParquetFile(path, memory_map=True)
+    return pq.ParquetFile(path, buffer_size=BUFFER)  # else a row group is read whole
 
 
 def parquet_batches(
@@ -265,7 +264,7 @@ def readable_parquet(path: Path) -> Iterator[None]:
     """Refuse whatever pyarrow cannot read of a parquet file in one line; what bertflow refuses stays as it is."""
     try:
         yield
-    except BertflowError:
+    except (BertflowError, MemoryError):
         raise
     except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
         raise DataError(f"{path} cannot be read as a parquet file: {reason_of(error)}. Fetch it again.") from None
@@ -293,16 +292,21 @@ def _tables(z: NDArray[np.floating], beside: Vectors | None, column: str) -> Ite
         yield from (pa.table({column: _lists(z[row : row + BLOCK])}) for row in range(0, len(z), BLOCK))
         return
     row = 0
-    first = 0
-    for batch in parquet_batches(beside.path, BLOCK):
-        kept = pa.array(np.setdiff1d(np.arange(first, first + len(batch)), beside.skipped) - first)
-        first += len(batch)
-        if not len(kept):
-            continue
-        table = pa.Table.from_batches([batch]).take(kept)
+    for table in kept_tables(beside):
         place = table.schema.get_field_index(beside.column)
         yield table.set_column(place, beside.column, _lists(z[row : row + len(table)]))
         row += len(table)
+
+
+def kept_tables(vectors: Vectors) -> Iterator[pa.Table]:
+    """All columns of a parquet file of vectors, in tables, without the rows that are left out."""
+    first = 0
+    for batch in parquet_batches(vectors.path, BLOCK):
+        vectors.require_unchanged()
+        kept = np.setdiff1d(np.arange(first, first + len(batch)), vectors.skipped) - first
+        first += len(batch)
+        if len(kept):
+            yield pa.Table.from_batches([batch]).take(pa.array(kept))
 
 
 def _lists(block: NDArray[np.floating]) -> pa.Array:

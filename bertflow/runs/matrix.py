@@ -19,11 +19,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
+import pyarrow as pa
 import xxhash
 from numpy.typing import NDArray
 
-from bertflow.data.vectors import BLOCK, Vectors, open_vectors, write_parquet
-from bertflow.errors import DataError
+from bertflow.data.skipping import none_skipped
+from bertflow.data.vectors import BLOCK, Vectors, kept_tables, open_vectors, parquet_batches, write_parquet
+from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, require_room
 from bertflow.progress import Advance
 from bertflow.records import Count, read_record, write_record
@@ -38,6 +40,8 @@ BothBlocks = Iterator[tuple[NDArray[np.floating], NDArray[np.floating]]]
 Digest = xxhash.xxh3_64
 logger = logging.getLogger("bertflow")
 
+ROUNDING = 1e-5
+"""Most that equal rows differ by, as a share of the largest number: a product may round differently each time."""
 EVERY = 256 * 2**20
 """Bytes between two entries of the journal."""
 
@@ -98,7 +102,7 @@ def write_matrix(
         beside: A parquet file whose other columns a parquet file keeps.
 
     Raises:
-        DataError: If the file is there, or another process writes it.
+        DataError: If the file is there and holds anything else, or another process writes it.
     """
     partial, journal = (output.with_name(f".{output.name}.{part}") for part in ("partial", "journal"))
     n, dtype = source.n, dtype_of(source)
@@ -111,7 +115,8 @@ def write_matrix(
             raise DataError(f"{output} is being written by another process. Wait for it, or name another file.")
         begun = read_record(journal, Journal, "journal", "Delete it.") if journal.exists() else Journal({}, 0)
         if output.exists():
-            _require_own(output, source, job, begun, beside)
+            if not _is_made(output, source, blocks(0), dim, beside):
+                raise DataError(f"{output} is there already. Delete it, or name another file.")
             advance(n)
             _remove(partial, journal)
             return n
@@ -175,13 +180,29 @@ def _append(
         advance(len(z))
 
 
-def _require_own(output: Path, source: Source, job: Mapping[str, Any], begun: Journal, beside: Vectors | None) -> None:
-    """Refuse a file that is there, unless it is complete and of this job, which was killed in its last step."""
-    if begun.rows == source.n and begun.written is not None:
-        column = beside.column if beside and output.suffix == ".parquet" else None
-        if _as_begun(begun, source, job, open_vectors(output, column).blocks()):
-            return
-    raise DataError(f"{output} is there already. Delete it, or name another file.")
+def _is_made(output: Path, source: Source, blocks: BothBlocks, dim: int, beside: Vectors | None) -> bool:
+    """Whether a file that is there holds, up to rounding, all that would be written to it."""
+    beside = beside if output.suffix == ".parquet" else None
+    try:
+        with none_skipped():
+            there = open_vectors(output, beside.column if beside else None)
+    except (DataError, UsageError):
+        return False
+    if (there.n, there.dim, there.dtype) != (source.n, dim, dtype_of(source)):
+        return False
+    row = 0
+    for _, z in blocks:
+        made = np.concatenate([block for block, _ in there.read(BLOCK, row, row + len(z))])
+        if not np.abs(made - z).max() <= ROUNDING * np.abs(z).max():
+            return False
+        row += len(z)
+    row = 0
+    for table in kept_tables(beside) if beside else ():
+        made_table = pa.Table.from_batches(parquet_batches(output, BLOCK, row, row + len(table)))
+        if not made_table.drop_columns([there.column]).equals(table.drop_columns([there.column])):
+            return False
+        row += len(table)
+    return True
 
 
 def _as_begun(begun: Journal, source: Source, job: Mapping[str, Any], rows: Blocks) -> tuple[Digest, Digest] | None:

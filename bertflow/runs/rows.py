@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.calibration.calibrators import AbstractClosedForm
 from bertflow.calibration.likeness import require_alike, require_lengths
+from bertflow.data.arrays import map_array
 from bertflow.data.corpus import placed_sentences
 from bertflow.data.skipping import leave_out, skipping, usable_rows
 from bertflow.data.vectors import FORMATS, Vectors, open_vectors
@@ -65,7 +66,7 @@ def provenance_of(source: Source) -> Provenance | None:
 
 @contextmanager
 def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray[Any]]:
-    """The same rows, to be read in any order: those of a parquet file are copied into a scratch file for that.
+    """The same rows, to be read in any order: those of a file of vectors are copied into a scratch file for that.
 
     Args:
         source: The rows.
@@ -73,13 +74,11 @@ def any_order(source: Source, beside: Path) -> Iterator[EmbeddingStore | NDArray
     """
     if isinstance(source, EmbeddingStore):
         yield source
-    elif source.column is None and not len(source.skipped):
-        yield np.load(source.path, mmap_mode="r")
     else:
         with scratch_folder(beside) as folder:
             path = folder / "rows.npy"
             write_matrix(path, source, lambda start: ((x, x) for x in source.blocks(start=start)), source.dim, {})
-            yield np.load(path, mmap_mode="r")
+            yield map_array(path)
 
 
 @contextmanager

@@ -291,8 +291,9 @@ def transform(
     """Calibrate a store or plain vectors, at the speed of the disk.
 
     Vectors are .npy, or a column of .parquet, whose other columns are kept. Rows stay in their order; those of a store
-    are its distinct sentences. Call it again after an interruption of any kind: it continues where it stopped. A
-    calibrator of another encoder or pooling than the store's is refused.
+    are its distinct sentences. Call it again after an interruption of any kind: it continues where it stopped, and is
+    done if the output holds these rows already. A calibrator of another encoder or pooling than the store's is
+    refused.
 
     Args:
         calibrator: Folder that fit, train or save() wrote.
@@ -308,7 +309,8 @@ def transform(
 
     Raises:
         UsageError: If the output cannot be of that kind.
-        DataError: If rows and calibrator do not belong together, or rows cannot be used.
+        DataError: If rows and calibrator do not belong together, rows cannot be used, or the output is there and holds
+            anything else.
     """
     from bertflow.calibration.base import load_calibrator
     from bertflow.data.vectors import FORMATS, Vectors

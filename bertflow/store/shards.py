@@ -22,8 +22,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from bertflow.data.arrays import map_array
 from bertflow.data.skipping import refuse
-from bertflow.data.vectors import map_array
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, file_sha256, file_xxh3
 from bertflow.records import Count, read_record, write_record

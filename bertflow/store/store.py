@@ -27,9 +27,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.arrays import map_array
 from bertflow.data.corpus import chunks
 from bertflow.data.skipping import none_skipped, refuse, usable_rows
-from bertflow.data.vectors import map_array
 from bertflow.encoder.abstract import SentenceEncoder, check_sentences
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow.data.arrays import map_array
 from bertflow.data.corpus import chunks
-from bertflow.data.vectors import map_array
 from bertflow.errors import BadRowsError, DataError
 from bertflow.files import allocate, atomic_file
 from bertflow.text_keys import hash_text

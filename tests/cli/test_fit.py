@@ -1,3 +1,4 @@
+import errno
 import os
 import subprocess
 import sys
@@ -259,3 +260,18 @@ def test_two_ranks_of_torchrun_fit_what_one_fits(store, tmp_path):
     assert one.moments_.n == two.moments_.n == len(X)
     np.testing.assert_allclose(two.moments_.scatter, one.moments_.scatter, rtol=1e-11)
     np.testing.assert_allclose(two.transform(X), one.transform(X), rtol=1e-4, atol=1e-5)
+
+
+def test_what_no_memory_can_hold_is_no_damage(store, npy, tmp_path, capsys, monkeypatch):
+    def refused(*_, **__):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(np.lib.format, "open_memmap", refused)
+    arguments = ["fit", "--calibrator", "center", "--output", str(tmp_path / "fitted")]
+    assert main([*arguments, "--store", str(store.folder)]) == 3
+    hashes = store.folder / "text_hashes.npy"
+    assert capsys.readouterr().err == (
+        f"error: There is not enough memory: {hashes.stat().st_size:,} bytes are wanted to map {hashes}. "
+        "Ask for less at a time, or take a larger machine.\n"
+    )
+    assert main([*arguments, "--vectors", str(npy)]) == 0  # which is read a block at a time

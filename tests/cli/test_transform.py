@@ -15,6 +15,7 @@ from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder
+from bertflow.moments import Moments
 from bertflow.runs import matrix
 from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
@@ -266,9 +267,81 @@ def test_a_run_that_was_killed_in_its_last_step_is_done(parquet, tmp_path, calib
     assert "300 of them there already" in capsys.readouterr().out
     assert hidden(tmp_path) == []
     np.testing.assert_allclose(read(tmp_path / output), calibrator.transform(X), rtol=1e-5, atol=1e-6)
-    assert refused(capsys, parquet, tmp_path / output) == (
+
+
+@pytest.mark.parametrize(("source", "output"), [kind for kind in KINDS if kind[1] != "z"])
+def test_what_is_done_is_left_as_it_is(request, tmp_path, capsys, source, output):
+    path, output = request.getfixturevalue(source), tmp_path / output
+    assert transform(path, output) == 0
+    made = output.read_bytes()
+    capsys.readouterr()
+    assert transform(path, output) == 0
+    assert "300 of them there already" in capsys.readouterr().out
+    assert output.read_bytes() == made
+    assert hidden(tmp_path) == []
+
+
+def test_what_is_done_with_rows_left_out_is_left_as_it_is(tmp_path, capsys):
+    x, path, output = X.copy(), tmp_path / "x.parquet", tmp_path / "z.parquet"
+    x[[0, 9]] = np.nan
+    pq.write_table(pa.table({"id": list(range(N)), "v": list(x)}), path, row_group_size=70)
+    for _ in range(2):
+        assert transform(path, output, "--skip_bad", str(tmp_path / "bad.tsv")) == 0
+    assert "298 of them there already" in capsys.readouterr().out
+
+
+CHANGES = [(change, output) for change in ("last row", "fewer rows", "calibrator") for output in ("z.npy", "z.parquet")]
+
+
+@pytest.mark.parametrize(("change", "output"), [*CHANGES, ("other column", "z.parquet")])
+def test_what_was_made_of_other_rows_or_by_another_map_is_refused(parquet, tmp_path, capsys, change, output):
+    assert transform(parquet, tmp_path / output) == 0
+    made, x, ids = (tmp_path / output).read_bytes(), X.copy(), np.arange(N)
+    x[-1] += change == "last row"
+    ids[-1] += change == "other column"
+    kept = slice(N - (change == "fewer rows"))
+    pq.write_table(pa.table({"id": ids[kept], "v": list(x[kept])}), parquet, row_group_size=70)
+    if change == "calibrator":
+        Whitening(5).fit(X * 2).save(tmp_path / "other")
+    capsys.readouterr()
+    options = {"calibrator": "other"} if change == "calibrator" else {}
+    assert refused(capsys, parquet, tmp_path / output, *["--bare"][: len(options)], **options) == (
         f"{tmp_path / output} is there already. Delete it, or name another file."
     )
+    assert (tmp_path / output).read_bytes() == made
+
+
+@pytest.mark.parametrize("command", ["transform", "fit", "fit a flow"])
+@pytest.mark.parametrize("change", ["cut", "overwritten"])
+@pytest.mark.parametrize("source", ["npy", "parquet"])
+def test_a_file_that_is_written_to_while_it_is_read_is_refused(
+    request, tmp_path, capsys, monkeypatch, source, change, command
+):
+    path, mapped, moments = request.getfixturevalue(source), AbstractCalibrator.transform, Moments.of
+    before = sorted(tmp_path.iterdir())
+
+    def damage():
+        if change == "cut":
+            os.truncate(path, path.stat().st_size // 2)
+        else:
+            path.write_bytes(path.read_bytes())
+
+    monkeypatch.setattr(AbstractCalibrator, "transform", lambda self, x: damage() or mapped(self, x))
+    monkeypatch.setattr(Moments, "of", lambda x: damage() or moments(x))
+    if command == "transform":
+        code = transform(path, tmp_path / "z.npy")
+    else:
+        kind = "flow" if command == "fit a flow" else "center"
+        code = main(["fit", "--vectors", str(path), "--calibrator", kind, "--output", str(tmp_path / "fitted")])
+    error = capsys.readouterr().err
+    assert (code, error.count("\n")) == (3, 1), error
+    assert error.startswith(f"error: {path} ")
+    if source == "npy" or change == "overwritten":
+        assert error == (
+            f"error: {path} should stay as it is while it is read, but it was changed. "
+            "Run the command again once it is whole.\n"
+        )
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_rows_of_another_job_are_not_taken_for_ones_own(npy, tmp_path, calibrator, monkeypatch):

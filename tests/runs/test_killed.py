@@ -2,8 +2,8 @@
 
 A moment is one between the first file that a command writes and its end. After each kill, what is there is whole: rows
 that are marked as done, the index of before or of after, and no output or all of it. The same command again comes to
-the end of one that was left alone, byte by byte, with nothing unfinished beside it; a ``fit`` or ``transform`` that was
-killed after its last write says that its output is there already.
+the end of one that was left alone, byte by byte, with nothing unfinished beside it; a ``fit`` that was killed after its
+last write says that its output is there already.
 
 More kills, and where they struck: ``pytest --slow --kills 50 -s -k embed tests/runs/test_killed.py``.
 """
