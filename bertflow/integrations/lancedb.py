@@ -105,7 +105,8 @@ class LanceCollection(AbstractCollection):
             metric = METRICS.get(table.index_stats(index.name).distance_type) if index else None
             n, kind = table.count_rows(), index and index.index_type
         calibrator = (table.schema.metadata or {}).get(CALIBRATOR, b"").decode() or None
-        return CollectionFacts(n, self._dim(), metric, kind, id_column, vector, calibrator)
+        stored = np.dtype(table.schema.field(vector).type.value_type.to_pandas_dtype()).name
+        return CollectionFacts(n, self._dim(), metric, kind, id_column, vector, calibrator, stored)
 
     def _vector(self) -> str:
         lists = [field.name for field in self._table().schema if _holds_vectors(field.type)]
@@ -174,6 +175,11 @@ class LanceCollection(AbstractCollection):
         schema = schema.append(pa.field(PART, pa.int64())).with_metadata({**kept, CALIBRATOR: calibrator.encode()})
         with self._in_one_line():
             lancedb.connect(self.address.place).create_table(self.address.name, schema=schema)
+
+    def drop(self, source: AbstractCollection) -> None:
+        """Drop the table."""
+        with self._in_one_line():
+            lancedb.connect(self.address.place).drop_table(self.address.name)
 
     def write(self, part: Part, rows: CollectionRows) -> None:
         """Append the rows, unless they are there."""

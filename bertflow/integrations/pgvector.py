@@ -36,6 +36,7 @@ with needs("psycopg, pgvector", "pgvector"):
     from psycopg import sql
 
 CLASSES = {"vector": Vector, "halfvec": HalfVector}
+STORED = {"vector": "float32", "halfvec": "float16"}
 MARK = "bertflow: calibrator "
 """How the comment on a column of calibrated vectors begins; a digest follows."""
 
@@ -86,7 +87,8 @@ class PostgresCollection(AbstractCollection):
         )
         digest = mark.removeprefix(MARK) if (mark or "").startswith(MARK) else None
         metric, words = (index.metric, str(index)) if index else (None, None)
-        return CollectionFacts(rows, self.table.dim, metric, words, self.table.id.name, vector, digest)
+        stored = STORED[self.table.vector.kind]
+        return CollectionFacts(rows, self.table.dim, metric, words, self.table.id.name, vector, digest, stored)
 
     def parts(self, rows: int) -> list[Part]:
         """Ranges of keys, found by one pass over the index of the key."""
@@ -196,6 +198,13 @@ class PostgresCollection(AbstractCollection):
         for privilege, role, more in self.table.run(GRANTS, source.table.oid):
             grant = sql.SQL(f"GRANT {privilege} ON {{table}} TO {role}{more}")
             self.table.run("{grant}", grant=grant.format(table=sql.Identifier(*new)))
+
+    def drop(self, source: AbstractCollection) -> None:
+        """Drop the table; of a column in the table of ``source``, the column."""
+        assert isinstance(source, PostgresCollection), "create_like refuses others"
+        same = self.table.place == source.table.place
+        self.table.run("ALTER TABLE {table} DROP COLUMN {vector}" if same else "DROP TABLE {table}", **self.table.names)
+        self.table.forget()
 
     def write(self, part: Part, rows: CollectionRows) -> None:
         """Write the rows of a part in one transaction, in which the server copies what else they hold."""

@@ -113,7 +113,8 @@ class QdrantCollection(AbstractCollection):
             points = self._open.count(self._name, exact=True).count
         metric = METRICS.get(params.distance)
         index = f"HNSW ({params.distance})" if self.several else None  # local mode compares every row
-        return CollectionFacts(points, params.size, metric, index, "id", vector, kept)
+        stored = "float16" if params.datatype == models.Datatype.FLOAT16 else "float32"
+        return CollectionFacts(points, params.size, metric, index, "id", vector, kept, stored)
 
     def parts(self, rows: int) -> list[Part]:
         """Ranges of ids."""
@@ -176,6 +177,11 @@ class QdrantCollection(AbstractCollection):
             self._open.create_collection(self._name, **settings_like(info, source._vector, dim, calibrator))
             for field, index in info.payload_schema.items():
                 self._open.create_payload_index(self._name, field, field_schema=index.params or index.data_type)
+
+    def drop(self, source: AbstractCollection) -> None:
+        """Delete the collection."""
+        with self._told():
+            self._open.delete_collection(self._name)
 
     def write(self, part: Part, rows: CollectionRows) -> None:
         """Put the points of a part there; those of equal ids are replaced."""

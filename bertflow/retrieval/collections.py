@@ -146,6 +146,7 @@ class CollectionFacts:
         vector: Column of the vectors.
         calibrator: Digest of the calibrator that its rows went through, kept in the database by ``create_like``;
             None if it was not made so.
+        stored: Type of the numbers of its vectors, as NumPy calls it.
     """
 
     n: int
@@ -155,6 +156,7 @@ class CollectionFacts:
     id: str
     vector: str
     calibrator: str | None = None
+    stored: str = "float32"
 
 
 @dataclass(frozen=True)
@@ -260,6 +262,10 @@ class AbstractCollection(ABC):
         Raises:
             DataError: If it is there already.
         """
+
+    @abstractmethod
+    def drop(self, source: "AbstractCollection") -> None:
+        """Remove what ``create_like`` made of ``source``."""
 
     @abstractmethod
     def write(self, part: Part, rows: CollectionRows) -> None:

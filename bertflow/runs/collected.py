@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_64_intdigest
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
@@ -30,7 +31,10 @@ FLOW_ROWS = 50_000
 SAMPLE, SAMPLED_PARTS = 1000, 16
 """Rows that are read back in the end, of at most so many parts."""
 NEAR = 1e-5
-"""How far a vector that is read back may be from what it should be, both as unit vectors."""
+"""How far a vector that is read back may be from what it should be, both as unit vectors; a rounding step of the type
+that it is stored as, if that is larger."""
+DIGESTS = 2**63
+"""Digests of rows are below it."""
 Bad = list[tuple[Id, str]]
 """Ids of rows that cannot be used, each with the reason."""
 
@@ -136,6 +140,12 @@ def calibrated(
     return rows.kept(kept, z.astype(np.float32, copy=False)), bad
 
 
+def rows_digest(rows: CollectionRows) -> int:
+    """Fingerprint of ids and vectors in any order, a sum of hashes: those of parts add up, modulo ``DIGESTS``."""
+    pairs = zip(rows.ids, np.ascontiguousarray(rows.vectors), strict=True)
+    return sum(xxh3_64_intdigest(repr(name).encode() + vector.tobytes()) for name, vector in pairs) % DIGESTS
+
+
 def _with_directions(z: NDArray[np.floating]) -> NDArray[np.floating]:
     if zeros := np.flatnonzero(~z.any(1)).tolist():
         raise BadRowsError(dict.fromkeys(zeros, "comes out as zeros, which have no direction. Leave the row out."))
@@ -184,10 +194,11 @@ def verify_target(
 def _distances(source: AbstractCollection, target: AbstractCollection, rows: CollectionRows) -> NDArray[np.floating]:
     """How far the vectors of some rows (n,) are from what they should be, as unit vectors: Qdrant keeps no lengths."""
     apart = np.linalg.norm(unit_rows(target.vectors_of(rows.ids)) - unit_rows(rows.vectors), axis=1)
+    near = max(NEAR, float(np.finfo(target.facts.stored).eps))
     payloads = zip(source.fetch(rows.ids), target.fetch(rows.ids), strict=True)
     same = np.array([one == other or repr(one) == repr(other) for one, other in payloads])  # a NaN differs from itself
-    if (wrong := np.flatnonzero((apart > NEAR) | ~same)).size:
-        what, name = "vector" if apart[wrong[0]] > NEAR else "payload", rows.ids[wrong[0]]
+    if (wrong := np.flatnonzero((apart > near) | ~same)).size:
+        what, name = "vector" if apart[wrong[0]] > near else "payload", rows.ids[wrong[0]]
         raise DataError(
             f"{target.address}: the {what} of the row {name!r} is not that of the source. Was the source changed "
             "meanwhile? Reindex into another new collection."

@@ -3,14 +3,16 @@
     reindex.json      source, target, the parts of the source, and how the calibrator was asked for
     calibrator/       fitted to the rows of the source, or a copy of the one that was given
     query-encoder/    embeds queries for the target; sentence-transformers and bertflow.load open it
-    done/12.json      part 12 is written: how many rows it had, and which were left out
+    done/12.json      part 12 is written: how many rows it had, their digest, and which were left out
 
 A part is read, calibrated and written, and then noted. The rows of a part that was written but not noted are there once
 all the same (``AbstractCollection.write``). So a job can be killed at any moment, and several processes can share it:
-each locks the part that it moves. The source is only read.
+each locks the part that it moves. The source is only read; in the end its digest is that of its parts.
 """
 
+import shutil
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -19,13 +21,13 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, load_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import map_digest
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.export import export_encoder
 from bertflow.progress import Advance, bar, place, working
 from bertflow.records import Count, read_record, write_record
-from bertflow.retrieval.collections import AbstractCollection, Id, Switch
+from bertflow.retrieval.collections import AbstractCollection, Id, Part, Switch
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER, RECORD
-from bertflow.runs.collected import Asked, calibrated, fitted_to, refuse_rows, verify_target
+from bertflow.runs.collected import DIGESTS, Asked, calibrated, fitted_to, refuse_rows, rows_digest, verify_target
 from bertflow.store.build import POLL, locked
 
 DONE = "done"
@@ -64,9 +66,10 @@ class ReindexRecord:
 
 @dataclass(frozen=True)
 class DoneRecord:
-    """What is noted of a part: its rows in the source, and id and reason of those that were left out."""
+    """What is noted of a part: its rows in the source, their digest, and id and reason of those that were left out."""
 
     rows: Count
+    digest: Count
     bad: list[tuple[Id, str]]
 
 
@@ -93,9 +96,18 @@ class Job:
         return self.folder / DONE / f"{number}.json"
 
     @property
+    def _notes(self) -> list[DoneRecord]:
+        return [_noted(path) for path in (self.folder / DONE).glob("*.json")]
+
+    @property
     def left_out(self) -> int:
         """How many rows of the source are not in the target."""
-        return sum(len(_noted(path).bad) for path in (self.folder / DONE).glob("*.json"))
+        return sum(len(one.bad) for one in self._notes)
+
+    @property
+    def _parts(self) -> list[Part]:
+        """The source as it is now, in parts."""
+        return self.source.parts(self.part_rows or max(1, PART_BYTES // (4 * self.source.facts.dim)))
 
     def require_new_or_own(self) -> None:
         """Refuse a folder or a target that is not of this job.
@@ -164,7 +176,7 @@ class Job:
                 f"{address} holds vectors of size {facts.dim}, but the encoder makes {encoder.dim}. "
                 "Name the one that made them."
             )
-        parts = self.source.parts(self.part_rows or max(1, PART_BYTES // (4 * facts.dim)))
+        parts = self._parts
         if self.asked.given:
             fitted = load_calibrator(self.asked.calibrator)
         else:
@@ -216,24 +228,31 @@ class Job:
                 if len(made):
                     self.target.write(part, made)
                 self._done(number).parent.mkdir(exist_ok=True)
-                write_record(self._done(number), asdict(DoneRecord(len(rows), bad)))
+                write_record(self._done(number), asdict(DoneRecord(len(rows), rows_digest(rows), bad)))
             advance(_noted(self._done(number)).rows)
         return True
 
     @working("building the index, and verifying the new collection")
-    def finish(self, fitted: AbstractCalibrator) -> None:
-        """Build the index, and verify the target, unless that was done.
+    def finish(self, fitted: AbstractCalibrator, switching: bool) -> None:
+        """Build the index, and verify the target; if that was done, ask again whether the source is the same.
+
+        Args:
+            fitted: The calibrator.
+            switching: Whether the target will take the place of the source.
 
         Raises:
             DataError: If the source was changed, or the target does not hold what it should.
         """
         record = self.record
         if record.finished:
+            # Killed in a switch, an alias leads from the source to the target already.
+            if switching and self.source.exists() and self.source.facts.calibrator != record.calibrator:
+                self._require_unchanged()
             return
         self.target.finish(self.source)
+        self._require_unchanged()
         least = record.n - self.left_out
         verified, distance = verify_target(self.source, self.target, record.parts, range(least, record.n + 1), fitted)
-        self._require_unchanged()
         self._write(replace(record, finished=True, verified=verified, distance=distance))
 
     def _require_unchanged(self) -> None:
@@ -243,13 +262,28 @@ class Job:
                 f"{self.source.address} has {n:,} rows, but had {before:,} when the job began, and "
                 f"{self.target.address} holds those. Stop what writes there, and reindex into another new collection."
             )
+        moved = sum(one.digest for one in self._notes)
+        if (moved - sum(rows_digest(self.source.read(part)) for part in self._parts)) % DIGESTS:
+            raise DataError(
+                f"{self.source.address} holds other ids or vectors than those that are calibrated in "
+                f"{self.target.address}. Stop what writes there, and reindex into another new collection."
+            )
+
+    def drop(self) -> None:
+        """Remove what a refused job has made, so that another one can begin; once a part is written, it can go on."""
+        if any((self.folder / DONE).glob("*.json")) or any(self.folder.glob(".lock.[0-9]*")):
+            return
+        with suppress(BertflowError):  # of a database that is away: the job can go on, too
+            if self.target.exists() and self.target.facts.calibrator == self.record.calibrator:
+                self.target.drop(self.source)
+            shutil.rmtree(self.folder / QUERY_ENCODER, ignore_errors=True)  # of this calibrator
+            (self.folder / RECORD).unlink(missing_ok=True)
 
     def switch(self, asked: bool) -> Switch:
         """The commands of the switch; done if it is asked for.
 
         Raises:
             UsageError: If the database cannot do it.
-            DataError: If the source was changed after the target was finished.
         """
         way = self.source.switch(self.target)
         if not asked:
@@ -258,8 +292,6 @@ class Job:
             raise UsageError(
                 f"{self.target.address} is ready, but cannot take another name. Instead: {way.forward[0]}."
             )
-        if self.target.exists() and self.source.exists():
-            self._require_unchanged()
         way.apply()
         self._write(replace(self.record, source=None, target=way.address))
         return way

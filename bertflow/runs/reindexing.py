@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import Unpack
 
-from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.errors import BertflowError, UsageError, require_between, require_seed
 from bertflow.files import require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
@@ -162,13 +162,17 @@ def reindex(
         encoder = load(model, **options) if isinstance(model, str | Path) else model
         if not (new.several or stack.enter_context(locked(folder / ".lock.alone"))):
             raise UsageError(f"{new.address} takes one process at a time, and another one is writing. Wait for it.")
-        with locked(folder / ".lock.begin", "begins the job"):
-            fitted = job.begin(encoder)
-        with resumable(f"What is done is kept in {new.address}"):
-            kept = job.move(fitted)
-            with locked(folder / ".lock.end", "finishes the job"):
-                job.finish(fitted)
-                way = job.switch(switch)
+        try:
+            with locked(folder / ".lock.begin", "begins the job"):
+                fitted = job.begin(encoder)
+            with resumable(f"What is done is kept in {new.address}"):
+                kept = job.move(fitted)
+                with locked(folder / ".lock.end", "finishes the job"):
+                    job.finish(fitted, switch)
+                    way = job.switch(switch)
+        except BertflowError:
+            job.drop()
+            raise
         record = job.record
         with open_collection(record.target) as made:
             facts = made.facts

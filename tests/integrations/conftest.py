@@ -42,6 +42,14 @@ class LanceRows:
         lancedb.connect(self.place.partition(":")[2]).create_table(name, rows)
         return self.address(name), [row["id"] for row in rows]
 
+    def replace(self, source, ids, vectors):
+        """Remove rows, and add as many new ones, as another client does."""
+        import lancedb
+
+        table = lancedb.connect(self.place.partition(":")[2]).open_table(source.address.name)
+        table.delete(" OR ".join(f"id = '{name}'" for name in ids))
+        table.add([{"id": f"new {at}", "vector": one, "text": "new"} for at, one in enumerate(vectors)])
+
 
 class QdrantRows:
     """Collections of local Qdrant in a folder."""
@@ -66,6 +74,14 @@ class QdrantRows:
         )
         client.close()
         return self.address(name), ids
+
+    def replace(self, source, ids, vectors):
+        """Remove points, and add as many new ones; local mode has one client."""
+        from qdrant_client import models
+
+        source._open.delete(source._name, ids)
+        points = [models.PointStruct(id=10**6 + at, vector=one) for at, one in enumerate(vectors.tolist())]
+        source._open.upsert(source._name, points)
 
 
 class PostgresRows:
@@ -96,6 +112,11 @@ class PostgresRows:
         self.run(f"CREATE INDEX ON {name} USING hnsw (embedding vector_l2_ops) WITH (m = 7)")
         self.insert(name, vectors)
         return self.address(name), list(range(1, len(vectors) + 1))
+
+    def replace(self, source, ids, vectors):
+        """Remove rows, and add as many new ones, as another client does."""
+        self.run(f"DELETE FROM {source.table.name} WHERE id = ANY(%s)", ids)
+        self.insert(source.table.name, vectors)
 
     def insert(self, name, vectors):
         import psycopg

@@ -1,5 +1,6 @@
 """What every collection of a database does: the same checks for each kind, on real databases."""
 
+import json
 import random
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 import bertflow
 from bertflow.errors import DataError
@@ -109,6 +111,52 @@ def test_a_collection_that_is_missing_is_an_error_in_one_line(database, opened):
     with pytest.raises(DataError, match=r"doc\b.* (does not exist|is missing)") as refused:
         _ = missing.facts
     assert "\n" not in str(refused.value)
+
+
+def test_as_many_rows_removed_as_added_are_found_in_the_end(database, opened, tmp_path, monkeypatch, embeddings):
+    source, ids = database.make("docs", np.concatenate([embeddings] * 100))
+    target, options = database.address("docs2"), {"output": tmp_path / "job", "part_rows": 1000, "progress": False}
+    kind = type(opened(source))
+    finish = kind.finish
+
+    def replaced(self, held):
+        finish(self, held)
+        database.replace(held, ids[3:5], embeddings[:2] + 1)
+
+    monkeypatch.setattr(kind, "finish", replaced)
+    told = "holds other ids or vectors than those that are calibrated in .*docs2.* Stop what writes there, and reindex"
+    with pytest.raises(DataError, match=told):
+        bertflow.reindex(source, target, calibrator="center", **options)
+    assert opened(source).facts.n == len(ids)
+    assert not json.loads((tmp_path / "job" / "reindex.json").read_text())["finished"]
+
+
+def test_rows_that_are_replaced_before_the_switch_are_found(database, opened, tmp_path, embeddings):
+    source, ids = database.make("docs", embeddings)
+    job = {"target": database.address("docs2"), "calibrator": "center", "output": tmp_path / "job", "progress": False}
+    done = bertflow.reindex(source, **job)
+    assert bertflow.reindex(source, **job).facts == done.facts
+    held = opened(source)
+    database.replace(held, ids[3:5], embeddings[:2] + 1)
+    held.close()
+    with pytest.raises(DataError, match="holds other ids or vectors than those that are calibrated"):
+        bertflow.reindex(source, switch=True, **job)
+    assert opened(job["target"]).exists()
+
+
+def test_a_job_that_is_refused_leaves_no_empty_collection(database, opened, tmp_path, embeddings):
+    source, _ = database.make("docs", embeddings)
+    calibrator, job = bertflow.Center().fit(embeddings), {"target": database.address("docs2"), "progress": False}
+    held = opened(source)
+    calibrator.map.shift[:] = torch.tensor(held.read(held.parts(10)[0]).vectors[1])
+    held.close()
+    calibrator.save(tmp_path / "mine")
+    with pytest.raises(DataError, match="comes out as zeros"):
+        bertflow.reindex(source, calibrator=tmp_path / "mine", output=tmp_path / "job", **job)
+    left = opened(job["target"])
+    assert not left.exists()
+    left.close()
+    assert bertflow.reindex(source, calibrator="center", output=tmp_path / "job", **job).facts.n == len(embeddings)
 
 
 @pytest.mark.slow

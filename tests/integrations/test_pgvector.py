@@ -7,6 +7,7 @@ import sys
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.collections import open_collection
 
@@ -191,6 +192,16 @@ def test_another_key_can_be_named(postgres_rows, opened):
     target.create_like(source, 2, "digest")
     copied(source, target, 2)
     assert target.facts.n == 12
+
+
+def test_halfvec_is_reindexed_as_near_as_it_can_be(postgres_rows, opened, tmp_path):
+    postgres_rows.run("CREATE TABLE docs (id bigserial PRIMARY KEY, embedding halfvec(8), text text)")
+    postgres_rows.insert("docs", vectors(300))
+    job = {"calibrator": "whitening", "output": tmp_path / "job", "progress": False}
+    done = bertflow.reindex(postgres_rows.address("docs"), postgres_rows.address("docs2"), **job)
+    assert (done.facts.n, done.verified, done.facts.stored) == (300, 300, "float16")
+    assert 1e-5 < done.distance < 1e-3
+    assert opened(postgres_rows.address("docs2")).table.vector.kind == "halfvec"
 
 
 @pytest.mark.parametrize(("kind", "dim"), [("vector", 2001), ("halfvec", 4001)])

@@ -82,7 +82,7 @@ class MemoryCollection(AbstractCollection):
     def _not_asked(self, *_):
         raise AssertionError("a search writes nothing")
 
-    create_like = write = finish = switch = _not_asked
+    create_like = drop = write = finish = switch = _not_asked
 
 
 @pytest.fixture
