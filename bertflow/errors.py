@@ -4,13 +4,34 @@ Every message says what was wanted, what was got, and what to do. ``exit_code`` 
 2 for how a command was called, 3 for what was in the data, 4 for a threshold that was missed.
 """
 
+import re
 import reprlib
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from urllib.parse import unquote
 
 MOST_RESAMPLES = 10**6
 """Most resamples of a bootstrap: all of them are kept in memory."""
+HIDDEN = "***"
+"""Stands for a secret, and for whatever follows it."""
+KEEP_SECRET = (
+    "Leave it out. Passwords and keys belong in the environment or in a file of your own: PGPASSWORD or ~/.pgpass "
+    "for Postgres, QDRANT_API_KEY for Qdrant, AWS_SECRET_ACCESS_KEY and the like for LanceDB in an object store."
+)
+"""What to do about a secret in an address."""
+_SECRET = re.compile(
+    r"pass(?:w|phrase|$)|pwd|secret|credential|(?:token|bearer|(?<!ssl)key)$|^(?:pw|auth|authorization|sig|sas)$", re.I
+)
+"""Names whose values are secrets; ``sslkey`` of Postgres is a file."""
+_NAMED = re.compile(r"([\w.%+-]+)\s*=(?!=)")
+"""A name with a value: an option after a ``?``, or a keyword of libpq."""
+_USER = re.compile(
+    r"(?:://[^\s/?#@:]*:|(?<![^\s'\"=])[a-z]{2,}:[^\s/?#@:]*:(?![/\\]))"
+    r"(?=(?:(?!\d+(?:[/?,\s]|$)).*|\S*)@)|https?://(?=[^\s/?#@]+@)"
+)
+"""What stands before a password: ``://USER:`` or ``KIND:USER:`` where an ``@`` follows. A port is none, unless an ``@``
+follows it without a space. With http, a user is a key."""
 
 
 class BertflowError(Exception):
@@ -132,5 +153,29 @@ def shown(value: object) -> str:
 
 def reason_of(error: Exception) -> str:
     """What a library says, for a message: in one line, without a stop, and cut, since some hold what they refuse."""
-    text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+    text = redacted(" ".join(str(error).split()).rstrip(".")) or type(error).__name__
     return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def is_secret(name: str) -> bool:
+    """Whether the value of an option of that name is a secret."""
+    return bool(_SECRET.search(unquote(name)))
+
+
+def redacted(text: str) -> str:
+    """A text without what follows the first password or key in it, in an address of any form."""
+    ends = [one.end() for one in _USER.finditer(text)]
+    ends += [one.end() for one in _NAMED.finditer(text) if is_secret(one[1])]
+    return text[: min(ends)] + HIDDEN if ends else text
+
+
+def require_no_secret(address: str) -> None:
+    """Refuse an address with a password or a key, or one whose secret was hidden, without showing it.
+
+    Raises:
+        UsageError: If it holds one.
+    """
+    if redacted(address) != address or address.endswith(HIDDEN):
+        raise UsageError(
+            f"The address of a collection holds a password or a key, which others could read. {KEEP_SECRET}"
+        )

@@ -17,9 +17,9 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from bertflow.errors import BertflowError, DataError, reason_of
+from bertflow.errors import KEEP_SECRET, BertflowError, DataError, UsageError, is_secret, reason_of, redacted
 from bertflow.progress import at_level, never_silent
 from bertflow.registry import did_you_mean
 
@@ -105,8 +105,7 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
         return run(lambda _: print(f"bertflow {__version__}") or 0, [])
     if words[0] not in COMMANDS:
         meant = did_you_mean(words[0], COMMANDS)
-        print(f"error: Unknown command {words[0]!r}.{meant} Known: {', '.join(COMMANDS)}.", file=sys.stderr)
-        return 2
+        return _failed(f"Unknown command {words[0]!r}.{meant} Known: {', '.join(COMMANDS)}.", UsageError.exit_code)
     said = argv is None and is_first_process() and not HELP.intersection(words)
     return run(lambda rest: load(words[0])(rest), words[1:], announced(words) if said else "")
 
@@ -114,14 +113,13 @@ def main(argv: Sequence[str] | None = None, script: str | None = None) -> int:
 def announced(words: Sequence[str]) -> str:
     """What a command line will do, in one line: its command, what was given by place, and what that command is for.
 
-    The address of a database is cut off where it may hold a password.
+    It is cut off where a password or a key begins.
     """
     import shlex
     import textwrap
 
     named = next((at for at, word in enumerate(words) if word.startswith("-")), len(words))
-    placed = (f"{word.partition('://')[0]}://..." if "://" in word else word for word in words[:named])
-    line = textwrap.shorten(shlex.join(placed), LONGEST, placeholder=" ...")
+    line = textwrap.shorten(redacted(shlex.join(words[:named])), LONGEST, placeholder=" ...")
     does = next((INSTEAD[word] for word in words if word in INSTEAD), COMMANDS[words[0]])
     return _printable(f"bertflow {line}: {does}")
 
@@ -145,7 +143,7 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
     argv = list(sys.argv[1:] if argv is None else argv)
     if odd := [word for word in argv if any("\ud800" <= character <= "\udfff" for character in word)]:
         return _failed(f"The argument {odd[0]!r} is not UTF-8. Rename the file.", BertflowError.exit_code)
-    warnings.showwarning = lambda message, *_: print(f"note: {message}", file=sys.stderr)
+    warnings.showwarning = lambda message, *_: print(f"note: {redacted(str(message))}", file=sys.stderr)
     try:
         with stopped_by_sigterm(), notes_on_stderr(), ExitStack() as stack:
             if announcement and sys.stderr:
@@ -175,13 +173,28 @@ def run(command: Callable[[list[str]], int], argv: Sequence[str] | None = None, 
 
 
 def _failed(message: str, code: int) -> int:
-    print(f"error: {_printable(message)}", file=sys.stderr)
+    if (shown := redacted(message)) != message:
+        shown += f" {KEEP_SECRET}"
+    print(f"error: {_printable(shown)}", file=sys.stderr)
     return code
 
 
 def _printable(message: str) -> str:
     """A message in one line, without what would move the cursor of a terminal."""
     return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in " ".join(message.split()))
+
+
+def without_secrets(name: str, value: Any) -> Any:
+    """The value of an option as it may be printed: a password in an address is hidden.
+
+    Raises:
+        UsageError: If the whole value is a secret.
+    """
+    if isinstance(value, list):
+        return [without_secrets(name, one) for one in value]
+    if isinstance(value, str) and is_secret(name):
+        raise UsageError(f"{name} would be shown here. Leave it out, and set it in the environment.")
+    return redacted(value) if isinstance(value, str) else value
 
 
 def _of_the_system(error: OSError) -> str:

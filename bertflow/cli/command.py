@@ -33,7 +33,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
     set_parsing_settings,
 )
 
-from bertflow.cli import DEBUG, is_first_process, print_result
+from bertflow.cli import DEBUG, is_first_process, print_result, without_secrets
 from bertflow.cli.spelling import METAVARS, PRINT, HelpFormatter, Spelling, command_line_type, members, plain
 from bertflow.data.skipping import skip_bad
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
@@ -166,10 +166,13 @@ class Command:
         return arguments
 
     def print_config(self, argv: Sequence[str]) -> str:
-        """All options with their values as YAML, which ``--config`` takes."""
+        """All options with their values as YAML, which ``--config`` takes; no password is shown."""
         parser, parsed = self._parsed(argv)
+        shown = self._repeatable(parsed)
+        for name, value in [*shown.items()]:
+            shown[name] = without_secrets(name, value)
         with self._explained(parser):
-            return parser.dump(self._repeatable(parsed), skip_unset=False)
+            return parser.dump(shown, skip_unset=False)
 
     def help(self) -> str:
         """What ``--help`` prints."""

@@ -7,7 +7,7 @@ character like any other.
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeAlias
 from urllib.parse import unquote
@@ -27,7 +27,6 @@ logger = logging.getLogger("bertflow")
 Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 DEFAULTS = {"connect_timeout": "10", "application_name": "bertflow"}
 """Options of libpq where the address does not give them; the time is in seconds."""
-SECRETS = ("password", "sslpassword")
 VECTORS = ("vector", "halfvec")
 """The types of pgvector that hold dense vectors."""
 INDEXED = {"vector": 2000, "halfvec": 4000}
@@ -101,19 +100,15 @@ def connect(address: Address) -> Connection:
     """Open a database for statements that each stand alone.
 
     Raises:
-        UsageError: If its address cannot be read, or holds a password.
+        UsageError: If its address cannot be read.
         DataError: If it cannot be reached, or has no pgvector.
     """
-    if given := sorted(address.options.keys() & set(SECRETS)):
-        raise UsageError(
-            f"The address of a collection holds a {given[0]}, which other users could read. Leave it out, and set "
-            "PGPASSWORD in the environment, or write it to ~/.pgpass."
-        )
+    bare = replace(address, options={})  # they may be anything
     try:
         place = make_conninfo(address.place, **{**DEFAULTS, **address.options})
     except psycopg.ProgrammingError as error:
         raise UsageError(
-            f"{address} should hold postgresql://USER@HOST:PORT/DATABASE and options of libpq: {reason_of(error)}."
+            f"{bare} should hold postgresql://USER@HOST:PORT/DATABASE and options of libpq: {reason_of(error)}."
         ) from None
     with postgres_errors(address):
         # Poolers between us and the server know no prepared statements.

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Self, TypeAlias, TypeVar
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, require_no_secret
 from bertflow.registry import lookup
 
 COLLECTIONS: Mapping[str, str] = {
@@ -70,7 +70,8 @@ class Address:
         """
         if odd := sorted(self.options.keys() - set(known)):
             names = ", ".join(["vector", "id", *known])
-            raise UsageError(f"{self} has {odd[0]!r} after the '?', which {self.kind} does not know. Known: {names}.")
+            here = replace(self, options={})
+            raise UsageError(f"{here} has {odd[0]!r} after the '?', which {self.kind} does not know. Known: {names}.")
 
     def chosen(self, option: str, possible: Sequence[str], what: str) -> str:
         """The column that is named after the ``?``, or the only possible one.
@@ -100,8 +101,9 @@ def parse_address(address: str) -> Address:
     """Read the address of a collection.
 
     Raises:
-        UsageError: If it is not of the form ``FORM``, its kind is unknown, or it holds a password.
+        UsageError: If it is not of the form ``FORM``, its kind is unknown, or it holds a password or a key.
     """
+    require_no_secret(address)
     kind, colon, rest = address.partition(":")
     if not colon:
         raise UsageError(f"The address of a collection should be {FORM}, got {address!r}. {_example()}")
@@ -110,11 +112,6 @@ def parse_address(address: str) -> Address:
     place, slash, name = path.rpartition("/")
     if not (slash and name and (place or path.startswith("/"))) or name in (".", ".."):
         raise UsageError(f"{address!r} should name a place and, after its last '/', a table: {FORM}. {_example(kind)}")
-    if "@" in place and urlsplit(place).password:
-        raise UsageError(
-            "The address of a collection holds a password, which other users could read. "
-            "Leave it out, and give it in the environment or in a file, as the database's own tools want it."
-        )
     try:
         named = dict(parse_qsl(query, strict_parsing=True, keep_blank_values=True)) if query else {}
     except ValueError:
@@ -332,7 +329,7 @@ def open_collection(address: str | Address) -> AbstractCollection:
         MissingExtraError: If the database's client is not installed.
         DataError: If the database cannot be reached.
     """
-    found = parse_address(address) if isinstance(address, str) else address
+    found = parse_address(str(address))
     module, _, name = COLLECTIONS[found.kind].partition(":")
     opened: AbstractCollection = getattr(import_module(module), name)(found)
     return opened

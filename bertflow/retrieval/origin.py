@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import TypedDict
 
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError, UsageError, require_no_secret
 from bertflow.opening import load
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
@@ -50,9 +50,11 @@ class Origin:
         """Read the folder of a job, or take an address.
 
         Raises:
+            UsageError: If an address holds a password or a key.
             DataError: If the job's record is damaged, or the job is not finished.
         """
         if not (Path(place) / RECORD).exists():
+            require_no_secret(str(place))
             return cls(str(place))
         record = read_record(Path(place) / RECORD, OriginRecord, "reindex job", "Run `bertflow reindex` again.")
         if not record["finished"]:

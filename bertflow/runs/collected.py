@@ -140,7 +140,7 @@ def calibrated(
     return rows.kept(kept, z.astype(np.float32, copy=False)), bad
 
 
-def rows_digest(rows: CollectionRows) -> int:
+def part_digest(rows: CollectionRows) -> int:
     """Fingerprint of ids and vectors in any order, a sum of hashes: those of parts add up, modulo ``DIGESTS``."""
     pairs = zip(rows.ids, np.ascontiguousarray(rows.vectors), strict=True)
     return sum(xxh3_64_intdigest(repr(name).encode() + vector.tobytes()) for name, vector in pairs) % DIGESTS

@@ -27,7 +27,7 @@ from bertflow.progress import Advance, bar, place, working
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Part, Switch
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER, RECORD
-from bertflow.runs.collected import DIGESTS, Asked, calibrated, fitted_to, refuse_rows, rows_digest, verify_target
+from bertflow.runs.collected import DIGESTS, Asked, calibrated, fitted_to, refuse_rows, part_digest, verify_target
 from bertflow.store.build import POLL, locked
 
 DONE = "done"
@@ -228,7 +228,7 @@ class Job:
                 if len(made):
                     self.target.write(part, made)
                 self._done(number).parent.mkdir(exist_ok=True)
-                write_record(self._done(number), asdict(DoneRecord(len(rows), rows_digest(rows), bad)))
+                write_record(self._done(number), asdict(DoneRecord(len(rows), part_digest(rows), bad)))
             advance(_noted(self._done(number)).rows)
         return True
 
@@ -263,7 +263,7 @@ class Job:
                 f"{self.target.address} holds those. Stop what writes there, and reindex into another new collection."
             )
         moved = sum(one.digest for one in self._notes)
-        if (moved - sum(rows_digest(self.source.read(part)) for part in self._parts)) % DIGESTS:
+        if (moved - sum(part_digest(self.source.read(part)) for part in self._parts)) % DIGESTS:
             raise DataError(
                 f"{self.source.address} holds other ids or vectors than those that are calibrated in "
                 f"{self.target.address}. Stop what writes there, and reindex into another new collection."

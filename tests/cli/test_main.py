@@ -253,7 +253,7 @@ def test_of_several_processes_the_first_one_announces(monkeypatch, capsys):
 
 def test_passwords_and_long_lines_are_cut():
     words = ["reindex", "pgvector:postgresql://ann:secret@host/db/docs", "lancedb:a", "--calibrator", "whitening"]
-    assert announced(words) == f"bertflow reindex pgvector:postgresql://... lancedb:a: {COMMANDS['reindex']}"
+    assert announced(words) == f"bertflow reindex pgvector:postgresql://ann:***: {COMMANDS['reindex']}"
     assert announced(["embed", *("text.txt",) * 100]).startswith("bertflow embed text.txt")
     assert len(announced(["embed", *("text.txt",) * 100])) < 200
     assert announced(["tokens", "\x1b[2J"]).isprintable()

@@ -27,8 +27,6 @@ WRONG = {
     "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]. For example: qdrant:http://localhost:6333/COLLECTION.",
     "lancedb:db/docs?vector": "After the '?' of 'db/docs' NAME=VALUE is wanted, joined by '&', got 'vector'. "
     "Give both.",
-    "pgvector:postgresql://ann:secret@host/db/docs": "The address of a collection holds a password, which other users "
-    "could read. Leave it out, and give it in the environment or in a file, as the database's own tools want it.",
 }
 
 
