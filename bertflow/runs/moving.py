@@ -27,7 +27,7 @@ from bertflow.progress import Advance, bar, place, working
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Part, Switch
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER, RECORD
-from bertflow.runs.collected import DIGESTS, Asked, calibrated, fitted_to, refuse_rows, part_digest, verify_target
+from bertflow.runs.collected import DIGESTS, Asked, calibrated, fitted_to, part_digest, refuse_rows, verify_target
 from bertflow.store.build import POLL, locked
 
 DONE = "done"
