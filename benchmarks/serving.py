@@ -160,7 +160,7 @@ def _ask_all(port: int, sentences: Sequence[str], clients: int) -> np.ndarray:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         for row in range(first, len(sentences), clients):
             body = json.dumps({"input": sentences[row], "encoding_format": "base64"})
-            connection.request("POST", "/v1/embeddings", body)
+            connection.request("POST", "/v1/embeddings", body, {"Content-Type": "application/json"})
             answer = json.loads(connection.getresponse().read())
             found[row] = np.frombuffer(base64.b64decode(answer["data"][0]["embedding"]), "<f4")
         connection.close()

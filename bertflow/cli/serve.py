@@ -11,5 +11,5 @@ main = Command(
     examples="""\
   bertflow serve runs/mine
   bertflow serve runs/mine --name my-encoder --port 9000 --normalize
-  curl localhost:8000/v1/embeddings -d '{"input": ["A dog sings.", "A cat sleeps."]}'""",
+  curl localhost:8000/v1/embeddings --json '{"input": ["A dog sings.", "A cat sleeps."]}'""",
 ).main

@@ -3,6 +3,7 @@
 The address is taken, the encoder opened, and requests are answered until the process is stopped.
 
     protocol.py     requests and answers, and what is refused
+    callers.py      who may ask
     trying.py       similarities before and after, and the page that shows them
     connections.py  how many connections, and how long
     server.py       HTTP
@@ -22,7 +23,8 @@ from pathlib import Path
 from bertflow.errors import UsageError
 from bertflow.export.client import PATH
 from bertflow.progress import working
-from bertflow.serve.protocol import Limits, Served, key_digest
+from bertflow.serve.callers import key_digest
+from bertflow.serve.protocol import Limits, Served
 
 BACKLOG = 128
 """Connections that the system keeps until they are accepted; as many may be accepted at once."""
@@ -44,6 +46,7 @@ def serve_encoder(
     normalize: bool = False,
     truncate: bool = False,
     api_key: str | None = None,
+    allow_host: str = "",
     max_texts: int = 256,
     max_characters: int = 2**16,
     max_body: int = 2**20,
@@ -71,6 +74,8 @@ def serve_encoder(
         truncate: Truncate texts that are too long, instead of refusing them.
         api_key: Key that requests must show as Authorization: Bearer KEY. Others can read a command line: better set
             the environment variable BERTFLOW_API_KEY.
+        allow_host: Further names by which clients call the server, such as embeddings.example.org, with commas; pages
+            of these hosts may ask it, too. Requests to another host, and of other pages, are refused.
         max_texts: Largest number of texts in a request.
         max_characters: Largest number of characters in a text, also with truncate.
         max_body: Largest size of a request, in bytes.
@@ -90,7 +95,7 @@ def serve_encoder(
     limits = Limits(
         max_texts, max_characters, max_body, batch, batch_tokens, waiting, timeout, connections, client_timeout
     )
-    key = _key(api_key)
+    key, named = _key(api_key), frozenset(name.strip().lower() for name in allow_host.split(",") if name.strip())
     os.environ.update({name: os.environ.get(name, kept) for name, kept in CACHES.items()})  # read when first used
     _require_files(connections + 2 * BACKLOG + OTHERS)
     with _bound(host, port) as listener:
@@ -99,7 +104,7 @@ def serve_encoder(
 
         opened = ServedModel(model, device, truncate)
         name = name or (Path(model).resolve().name if Path(model).exists() else model)
-        served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key)
+        served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key, host, named)
         listener.listen(BACKLOG)
         with EmbeddingServer(served, opened) as server, _stopping(server.stop), working(""):  # waiting is not work
             shown = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host

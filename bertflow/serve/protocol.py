@@ -10,8 +10,6 @@ Source: https://platform.openai.com/docs/api-reference/embeddings
 """
 
 import base64
-import hashlib
-import hmac
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -94,6 +92,8 @@ class Served:
         normalize: Scale embeddings to length one, so that the dot product is the cosine.
         limits: Limits of a request and of the server.
         key: SHA-256 of the key that requests must show; empty if anybody may ask.
+        host: Address that it listens on.
+        allowed: Further names of the server, in lower case.
     """
 
     name: str
@@ -102,6 +102,8 @@ class Served:
     normalize: bool = False
     limits: Limits = Limits()
     key: bytes = field(default=b"", repr=False)
+    host: str = "127.0.0.1"
+    allowed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -156,26 +158,6 @@ ROLES: Mapping[str, Role] = {
     "search_query": "query",
 }
 """What the texts are, by ``input_type``: OpenAI has no such field, other services call it so."""
-
-
-def key_digest(key: str) -> bytes:
-    """What is kept of a key. Digests have one length, so that comparing them says nothing of the key's."""
-    return hashlib.sha256(key.encode()).digest()
-
-
-def require_key(header: str, served: Served) -> None:
-    """Check the header ``Authorization: Bearer KEY``, in a time that does not depend on how much of it is right.
-
-    Raises:
-        RequestError: If the server has a key, and the header does not hold it.
-    """
-    scheme, _, given = header.partition(" ")
-    if served.key and not (hmac.compare_digest(key_digest(given.strip()), served.key) and scheme.lower() == "bearer"):
-        raise RequestError(
-            "This server needs a key, in the header Authorization: Bearer KEY. Ask its operator for one.",
-            status=401,
-            code="invalid_api_key",
-        )
 
 
 def parse_request(body: bytes, served: Served) -> Wanted:

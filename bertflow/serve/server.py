@@ -21,6 +21,7 @@ from bertflow.errors import BertflowError, needs
 from bertflow.export.client import PATH
 from bertflow.serve import BACKLOG
 from bertflow.serve.batching import Batcher
+from bertflow.serve.callers import require_host, require_key
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
 from bertflow.serve.protocol import (
@@ -30,7 +31,6 @@ from bertflow.serve.protocol import (
     answer_body,
     models_body,
     parse_request,
-    require_key,
 )
 from bertflow.serve.trying import (
     PAGES,
@@ -89,7 +89,7 @@ class EmbeddingServer:
         self._server.should_exit = True
 
     def _config(self) -> uvicorn.Config:
-        app = FastAPI(openapi_url=None, docs_url=None)
+        app = FastAPI(openapi_url=None, docs_url=None, dependencies=[Depends(self._require_host)])
         app.add_api_route("/health", self.health, methods=["GET"])
         for path in PAGES:
             app.add_api_route(path, self.page, methods=["GET"])
@@ -155,11 +155,18 @@ class EmbeddingServer:
         page, headers = page_with_headers(request.url.path)
         return Response(page, headers=headers, media_type="text/html")
 
+    async def _require_host(self, request: Request) -> None:
+        require_host(request.headers, self._served)
+
     async def _require_key(self, request: Request) -> None:
         require_key(request.headers.get("authorization", ""), self._served)
 
     async def _body(self, request: Request) -> bytes:
         """The body, as far as limits of size and time allow; what comes after an answer is read, and forgotten."""
+        kind = request.headers.get("content-type", "")
+        if kind.partition(";")[0].strip().lower() != "application/json":  # a browser asks before it sends this one
+            message = f"The body should be JSON, with the header Content-Type: application/json, got {kind!r}."
+            raise RequestError(message, status=415)
         most, patience, body = self._served.limits.body, self._served.limits.patience, bytearray()
         too_large = RequestError(f"The body may hold {most} bytes. Send several requests.", status=413)
         if int(request.headers.get("content-length", 0)) > most:
@@ -196,6 +203,9 @@ class EmbeddingServer:
             if connection.transport.is_closing():
                 await connection.lost.wait()  # uvicorn has refused the rest of this request, and takes no answer
             if message["type"] == "http.response.start":
+                if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+                    # Some proxy may have read another body: RFC 9112, section 6.3.
+                    message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
                 self._metrics.answered(scope["path"], message["status"], time.perf_counter() - begin)
             await send(message)
 

@@ -20,6 +20,7 @@ from bertflow.serve.protocol import Limits, Served
 
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 SECONDS = 120
+JSON = {"Content-Type": "application/json"}
 
 
 class Client:
@@ -31,7 +32,9 @@ class Client:
     def ask(self, path, body=None, method=None, timeout=SECONDS, headers=None):
         """Status and JSON (or text) of an answer."""
         data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers or {}, method=method)
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{self.port}{path}", data, JSON | (headers or {}), method=method
+        )
         try:
             with urllib.request.urlopen(request, timeout=timeout) as answer:
                 status, text = answer.status, answer.read()
@@ -92,8 +95,8 @@ def serving(folder):
     opened = ServedModel(str(folder), "cpu")
 
     @contextmanager
-    def serve(key=b"", model=opened, **limits):
-        served = Served("mine", 6, "", limits=Limits(**limits), key=key)
+    def serve(key=b"", model=opened, host="127.0.0.1", allowed=(), **limits):
+        served = Served("mine", 6, "", limits=Limits(**limits), key=key, host=host, allowed=frozenset(allowed))
         with socket.create_server(("127.0.0.1", 0)) as listener, EmbeddingServer(served, model) as server:
             thread = Thread(target=server.run, args=[listener])
             thread.start()

@@ -14,8 +14,8 @@ from bertflow.serve.protocol import Limits, RequestError, Served, Wanted, parse_
 
 PATIENCE = 0.3
 LIMITS = {"texts": 20, "characters": 500, "body": 60_000, "connections": 12, "patience": PATIENCE, "waiting": 6}
-ASK = b"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\n"
-HEALTH = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+ASK = b"POST /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 CLOSE = b"Connection: close\r\n"
 
 
@@ -47,24 +47,28 @@ HTTP = {
     ),
     "a negative length": (ASK + b"Content-Length: -1\r\n\r\n{}", [400]),
     "a length in words": (ASK + b"Content-Length: ten\r\n\r\n{}", [400]),
+    "a length and chunks": (
+        ASK + b'Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n{"input": "dog"}\r\n0\r\n\r\n' + HEALTH,
+        [200],
+    ),
     "two lengths": (ASK + b"Content-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", [400]),
     "a wrong chunk": (ASK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n", [400]),
     "another encoding": (ASK + b"Transfer-Encoding: gzip\r\n\r\n{}", [400]),
     "HTTP/0.9": (b"GET /health\r\n\r\n", [400]),
     "HTTP/1.0": (b"GET /health HTTP/1.0\r\n\r\n", [200]),
     "HTTP/2": (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", [404, 400]),
-    "HTTP/9": (b"GET /health HTTP/9.9\r\nHost: x\r\n" + CLOSE + b"\r\n", [200]),
+    "HTTP/9": (b"GET /health HTTP/9.9\r\nHost: localhost\r\n" + CLOSE + b"\r\n", [200]),
     "TLS": (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(range(256)) * 2, [400]),
     "no host": (b"GET /health HTTP/1.1\r\n\r\n", [400]),
     "a websocket": (HEALTH[:-2] + CLOSE + b"Connection: upgrade\r\nUpgrade: websocket\r\n\r\n", [200]),
-    "bytes in the path": (b"GET /\xff\x00 HTTP/1.1\r\nHost: x\r\n\r\n", [400]),
-    "odd characters in the path": (b"GET /%00%ff%d8 HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n", [404]),
-    "a long path": (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n", [404]),
-    "a path out of the folder": (b"GET /../../etc/passwd HTTP/1.1\r\nHost: x\r\n" + CLOSE + b"\r\n", [404]),
+    "bytes in the path": (b"GET /\xff\x00 HTTP/1.1\r\nHost: localhost\r\n\r\n", [400]),
+    "odd characters in the path": (b"GET /%00%ff%d8 HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n", [404]),
+    "a long path": (b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n", [404]),
+    "a path out of the folder": (b"GET /../../etc/passwd HTTP/1.1\r\nHost: localhost\r\n" + CLOSE + b"\r\n", [404]),
     "pipelining": (HEALTH * 30 + post(b'{"input": "the dog"}'), [200] * 31),
     "pipelined garbage": (HEALTH + b"garbage\r\n\r\n", [200, 400]),
     **{
-        method: (f"{method} /v1/embeddings HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode(), [405])
+        method: (f"{method} /v1/embeddings HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), [405])
         for method in ("GET", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "CONNECT", "HEAD", "NONSENSE")
     },
 }
@@ -135,6 +139,56 @@ def test_what_is_no_request_is_refused_or_closed(server, case):
 @pytest.mark.parametrize("case", JSON)
 def test_what_is_no_question_is_refused(server, case):
     assert server.send(post(JSON[case])) in ([400], [404])
+
+
+PAGE = "The page 'http://evil.example' is not of this server. Start it with --allow_host and the page's host, if it may ask."
+NAME = "This server is not called 'evil.example:8000'. Call it by its address, or start it with --allow_host and that name."
+OF_A_PAGE = {
+    "another host": ({"Host": "evil.example:8000"}, NAME),
+    "another page": ({"Origin": "http://evil.example"}, PAGE),
+    "a page of another port": ({"Origin": "http://127.0.0.1:1"}, PAGE.replace("evil.example", "127.0.0.1:1")),
+    "a page without a name": ({"Origin": "null"}, PAGE.replace("http://evil.example", "null")),
+    "an address that is not its own": ({"Host": "10.0.0.1"}, NAME.replace("evil.example:8000", "10.0.0.1")),
+    "a broken host": ({"Host": "[::1"}, NAME.replace("evil.example:8000", "[::1")),
+}
+
+
+@pytest.mark.parametrize("path", ["/v1/embeddings", "/v1/similarity", "/health", "/metrics", "/"])
+@pytest.mark.parametrize("case", OF_A_PAGE)
+def test_what_a_page_of_somebody_else_asks_is_refused(server, path, case):
+    headers, message = OF_A_PAGE[case]
+    body = {"input": "the dog", "query": "the cat"} if path.startswith("/v1") else None
+    status, answer = server.ask(path, body, headers=headers)
+    assert (status, answer["error"]["message"]) == (403, message)
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
+def test_what_a_page_may_send_unasked_is_refused(server, kind):
+    status, answer = server.ask("/v1/embeddings", {"input": "the dog"}, headers={"Content-Type": kind})
+    message = f"The body should be JSON, with the header Content-Type: application/json, got {kind!r}."
+    assert (status, answer["error"]["message"]) == (415, message)
+
+
+@pytest.mark.parametrize(
+    ("host", "called", "status"),
+    [
+        ("127.0.0.1", {"Host": "LOCALHOST:1"}, 200),
+        ("127.0.0.1", {"Host": "[::1]:1"}, 200),
+        ("127.0.0.1", {"Host": "localhost:1", "Origin": "http://localhost:1"}, 200),
+        ("127.0.0.1", {"Host": "a.example"}, 200),
+        ("127.0.0.1", {"Origin": "https://a.example"}, 200),
+        ("127.0.0.1", {"Host": "b.a.example"}, 403),
+        ("0.0.0.0", {"Host": "192.0.2.7:8000"}, 200),
+        ("0.0.0.0", {"Host": socket.gethostname()}, 200),
+        ("::", {"Host": "[2001:db8::7]:8000"}, 200),
+        ("0.0.0.0", {"Host": "evil.example"}, 403),
+        ("192.0.2.7", {"Host": "192.0.2.7:80"}, 200),
+        ("192.0.2.7", {"Host": "192.0.2.8:80"}, 403),
+    ],
+)
+def test_the_server_answers_to_its_own_names_and_to_those_that_are_allowed(serving, host, called, status):
+    with serving(host=host, allowed=["a.example"]) as client:
+        assert client.ask("/health", headers=called)[0] == status
 
 
 def test_a_body_that_turns_to_garbage_after_it_was_refused_is_closed(server):
@@ -302,7 +356,17 @@ def test_a_body_is_read_or_refused(body):
 
 PIECES = st.sampled_from(
     [
-        *(b"GET /health", b" HTTP/1.1\r\n", b"Host: x\r\n", b"\r\n", CLOSE, ASK, HEALTH, b"Content-Length: ", b"17"),
+        *(
+            b"GET /health",
+            b" HTTP/1.1\r\n",
+            b"Host: localhost\r\n",
+            b"\r\n",
+            CLOSE,
+            ASK,
+            HEALTH,
+            b"Content-Length: ",
+            b"17",
+        ),
         *(b"Transfer-Encoding: chunked\r\n", b"5\r\nhello\r\n", b"0\r\n\r\n", b'{"input": "the dog"}', b"\xff", b"\0"),
     ]
 )

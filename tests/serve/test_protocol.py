@@ -7,16 +7,15 @@ import numpy as np
 import pytest
 
 from bertflow.errors import UsageError
+from bertflow.serve.callers import key_digest, require_key
 from bertflow.serve.protocol import (
     Limits,
     RequestError,
     Served,
     Wanted,
     answer_body,
-    key_digest,
     models_body,
     parse_request,
-    require_key,
 )
 
 SERVED = Served("mine", 4, "", limits=Limits(texts=3, characters=100_000))

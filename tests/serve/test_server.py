@@ -23,7 +23,7 @@ from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
-from bertflow.serve.protocol import key_digest
+from bertflow.serve.callers import key_digest
 
 SPY = """
 import sys
@@ -274,6 +274,14 @@ def test_a_command_is_stopped_quietly(folder, monkeypatch, capsys, number):
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
     assert said[0].startswith("mine is served at http://127.0.0.1:")
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_host_that_is_allowed_may_call_it(client_of, folder, tmp_path):
+    with served(client_of, folder, tmp_path / "log", "--allow_host", "A.example, b.example") as (_, client):
+        found = [
+            client.ask("/health", headers={"Host": name})[0] for name in ("a.example", "b.example:80", "c.example")
+        ]
+    assert found == [200, 200, 403]
 
 
 def test_the_key_in_the_environment_counts(folder, monkeypatch):

@@ -11,7 +11,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.policy import content_hash
 from bertflow.scoring.scores import ScoreCalibrator
-from bertflow.serve.protocol import key_digest
+from bertflow.serve.callers import key_digest
 
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
 OTHERS = [f"{a} {b} {c}" for a in ("the", "a") for b in ("man", "dog", "cat", "bird", "garden") for c in TEXTS[0:9:2]]
