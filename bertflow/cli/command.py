@@ -35,6 +35,7 @@ from jsonargparse import (  # type: ignore[attr-defined]  # not all are in its _
 
 from bertflow.cli import DEBUG, is_first_process, print_result, without_secrets
 from bertflow.cli.spelling import METAVARS, PRINT, HelpFormatter, Spelling, command_line_type, members, plain
+from bertflow.cli.yaml_limits import limit_yaml
 from bertflow.data.skipping import skip_bad
 from bertflow.errors import BertflowError, ThresholdMissedError, UsageError
 from bertflow.files import require_place, write_json
@@ -264,6 +265,7 @@ class Command:
 
     def _parser(self, helping: bool = False) -> ArgumentParser:
         set_parsing_settings(docstring_parse_attribute_docstrings=True)
+        limit_yaml()
         kind: type[ArgumentParser] = ArgumentParser
         if self.trainer and not helping:
             from pytorch_lightning.cli import LightningArgumentParser

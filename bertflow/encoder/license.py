@@ -28,7 +28,7 @@ def license_of(folder: ModelFolder) -> dict[str, str]:
         card = next((place / CARD for place in places if (place / CARD).is_file()), None)
         try:
             said = (metadata_load(card) if card else None) or {}
-        except (OSError, ValueError, yaml.YAMLError):
+        except (OSError, ValueError, yaml.YAMLError, RecursionError):
             logger.warning("%s cannot be read, so the license of %s is unknown.", card, folder.name)
             said = {}
     return {key: said[key] for key in KEYS if isinstance(said, dict) and isinstance(said.get(key), str)}

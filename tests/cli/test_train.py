@@ -327,6 +327,35 @@ def test_what_cannot_be_used_is_one_line(given, code, message, arguments, capsys
     assert not (tmp_path / "run").exists()
 
 
+TOO_LARGE = "it has more than 100,000 values, where each alias counts as what it stands for, or more than 50 levels"
+BOMB = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
+CHAIN = "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 2000))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ("flow: " + "[" * 5000 + "]" * 5000, TOO_LARGE),
+        ("a0: &a0 [x]\n" + CHAIN + "flow: *a1999", TOO_LARGE),
+        ("a0: &a0 [x]\n" + BOMB + "flow: *a8", TOO_LARGE),
+        ("flow: &a [*a]", TOO_LARGE),
+        ("flow: " + "x" * 2**22, "it has 4,194,310 characters, and 4,194,304 are read at most"),
+    ],
+    ids=["deep", "deep by aliases", "large by aliases", "endless", "long"],
+)
+def test_a_config_without_bounds_is_one_line(config, message, tmp_path, capsys):
+    (tmp_path / "bad.yaml").write_text(config)
+    assert bertflow(["train", "--config", str(tmp_path / "bad.yaml")]) == 2
+    expected = f"error: The options cannot be read: Problems parsing config: {message}. {SEE}\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_a_config_may_have_aliases(tmp_path, capsys):
+    (tmp_path / "good.yaml").write_text("flow:\n  seed: &seven 7\n  epochs: *seven\n")
+    assert bertflow(["train", "--config", str(tmp_path / "good.yaml"), "--print_config"]) == 0
+    assert "epochs: 7\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("config", "message"),
     [

@@ -138,6 +138,7 @@ SAID = "`1`, on which this is based, says "
         ("---\r\nlicense: other\r\nlicense_name: its-own\r\n---", "other", f"{SAID}`other` `its-own`."),
         ("---\nlicense: [mit]\n---", None, "None was found for `1`"),
         ("---\nlicense: 'a\n---", None, "None was found for `1`"),
+        ("---\nlicense: " + "[" * 5000 + "]" * 5000 + "\n---", None, "None was found for `1`"),
         ("no front matter", None, "None was found for `1`"),
     ],
 )

@@ -141,7 +141,10 @@ def test_what_is_no_question_is_refused(server, case):
     assert server.send(post(JSON[case])) in ([400], [404])
 
 
-PAGE = "The page 'http://evil.example' is not of this server. Start it with --allow_host and the page's host, if it may ask."
+PAGE = (
+    "The page 'http://evil.example' is not of this server. Start it with --allow_host and the page's host, if it may "
+    "ask."
+)
 NAME = "This server is not called 'evil.example:8000'. Call it by its address, or start it with --allow_host and that name."
 OF_A_PAGE = {
     "another host": ({"Host": "evil.example:8000"}, NAME),
