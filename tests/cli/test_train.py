@@ -351,9 +351,9 @@ def test_a_config_without_bounds_is_one_line(config, message, tmp_path, capsys):
 
 
 def test_a_config_may_have_aliases(tmp_path, capsys):
-    (tmp_path / "good.yaml").write_text("flow:\n  seed: &seven 7\n  epochs: *seven\n")
+    (tmp_path / "good.yaml").write_text("flow:\n  steps: &seven 7\n  epochs: *seven\n")
     assert bertflow(["train", "--config", str(tmp_path / "good.yaml"), "--print_config"]) == 0
-    assert "epochs: 7\n" in capsys.readouterr().out
+    assert "epochs: 7.0\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -145,14 +145,14 @@ PAGE = (
     "The page 'http://evil.example' is not of this server. Start it with --allow_host and the page's host, if it may "
     "ask."
 )
-NAME = "This server is not called 'evil.example:8000'. Call it by its address, or start it with --allow_host and that name."
+NAME = "This server is not called {!r}. Call it by its address, or start it with --allow_host and that name."
 OF_A_PAGE = {
-    "another host": ({"Host": "evil.example:8000"}, NAME),
+    "another host": ({"Host": "evil.example:8000"}, NAME.format("evil.example:8000")),
     "another page": ({"Origin": "http://evil.example"}, PAGE),
     "a page of another port": ({"Origin": "http://127.0.0.1:1"}, PAGE.replace("evil.example", "127.0.0.1:1")),
     "a page without a name": ({"Origin": "null"}, PAGE.replace("http://evil.example", "null")),
-    "an address that is not its own": ({"Host": "10.0.0.1"}, NAME.replace("evil.example:8000", "10.0.0.1")),
-    "a broken host": ({"Host": "[::1"}, NAME.replace("evil.example:8000", "[::1")),
+    "an address that is not its own": ({"Host": "10.0.0.1"}, NAME.format("10.0.0.1")),
+    "a broken host": ({"Host": "[::1"}, NAME.format("[::1")),
 }
 
 
