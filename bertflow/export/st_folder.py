@@ -102,7 +102,9 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
     modules = [*_pooling(parts, layout), *_calibration(parts, layout)]
     names = [name for name, *_ in modules]
     # With bertflow's files the folder would be opened as its raw encoder, without the calibrator.
-    shutil.copytree(parts.files, folder, ignore=shutil.ignore_patterns(RECORD_FILE, COUNTS_FILE), dirs_exist_ok=True)
+    for path in parts.files.iterdir():  # copytree would collect errors, and forget what they were
+        if path.name not in (RECORD_FILE, COUNTS_FILE):
+            shutil.copy2(path, folder)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, (name, config, tensors) in enumerate(modules, start=1):
         path = folder / f"{index}_{name}"

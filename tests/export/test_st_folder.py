@@ -1,6 +1,10 @@
 """What is exported is loaded by the real sentence-transformers, and does what the encoder does."""
 
+import errno
 import json
+import os
+import re
+import shutil
 import sys
 
 import numpy as np
@@ -11,6 +15,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel
 
 import bertflow
+from bertflow.cli import main
 from bertflow.errors import DataError, MissingExtraError, UnknownNameError, UsageError
 from bertflow.export.parts import special_ends
 from bertflow.export.st_folder import load_sentence_transformer
@@ -55,6 +60,20 @@ def exported(tiny_system, tmp_path_factory):
         return made[key]
 
     return make
+
+
+def test_a_full_disk_is_one_line(tiny_bert, tmp_path, monkeypatch, capsys):
+    def full(source, target, **_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    output = tmp_path / "exported"
+    assert main(["export", str(tiny_bert), "--target", "sentence-transformers", "--output", str(output)]) == 3
+    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
+    assert re.fullmatch(
+        r"error: \S+: No space left on device\. Make room on that disk, or choose another place\.", line
+    )
+    assert not list(tmp_path.iterdir())
 
 
 def modules_in(folder):
