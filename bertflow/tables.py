@@ -83,11 +83,12 @@ def require_writable(path: str | Path) -> None:
 def to_csv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """Rows as csv; a text that a spreadsheet would compute as a formula gets an apostrophe in front."""
     out = io.StringIO()
-    safe = [
-        [f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA) else cell for cell in row] for row in rows
-    ]
-    csv.writer(out, lineterminator="\n").writerows([header, *safe])
+    csv.writer(out, lineterminator="\n").writerows([_plain(cell) for cell in row] for row in (header, *rows))
     return out.getvalue()
+
+
+def _plain(cell: Any) -> Any:
+    return f"'{cell}" if isinstance(cell, str) and cell.lstrip().startswith(FORMULA) else cell
 
 
 def _to_tsv(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:

@@ -3,7 +3,7 @@ import json
 
 from bertflow.tables import Table, write_rows
 
-TEXTS = ["=1+1", "+1", "@SUM(A1)", "-1", "a | b", "two\nlines", 'a "quote", and more']
+TEXTS = ["=1+1", " =1+1", "+1", "@SUM(A1)", "-1", "a | b", "two\nlines", 'a "quote", and more']
 
 
 def test_a_cell_of_a_markdown_table_is_one_cell():
@@ -15,11 +15,11 @@ def test_a_cell_of_a_markdown_table_is_one_cell():
 
 
 def test_a_text_in_a_csv_is_no_formula(tmp_path):
-    write_rows(tmp_path / "x.csv", ["text", "score"], [(text, -0.5) for text in TEXTS])
+    write_rows(tmp_path / "x.csv", ["text", "=score"], [(text, -0.5) for text in TEXTS])
     with (tmp_path / "x.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["text"] for row in rows] == ["'=1+1", "'+1", "'@SUM(A1)", *TEXTS[3:]]
-    assert {row["score"] for row in rows} == {"-0.5"}
+    assert [row["text"] for row in rows] == ["'=1+1", "' =1+1", "'+1", "'@SUM(A1)", *TEXTS[4:]]
+    assert {row["'=score"] for row in rows} == {"-0.5"}
 
 
 def test_other_files_hold_the_text_as_it_is(tmp_path):
