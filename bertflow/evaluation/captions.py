@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from bertflow.data.sts_tasks import SUITES
 from bertflow.evaluation.figures import AGGREGATIONS
 from bertflow.evaluation.rows import UNSCALED, Column, Row, SystemFacts, interval, number, setting
-from bertflow.evaluation.significance import LEVEL
+from bertflow.evaluation.significance import A_TEST, LEVEL
 
 if TYPE_CHECKING:
     from bertflow.evaluation.report import Report
@@ -70,9 +70,9 @@ def _protocol(report: "Report", used: Sequence[Row]) -> str:
         return f"{line}; no intervals."
     of_seeds = f"; also of seeds for the {report.seeds.name}" if report.seeds else ""
     return (
-        f"{line}. 95 % intervals from {report.resamples:,} bootstrap resamples (seed {report.seed}): of pairs, BCa; of "
-        f"sentences for averages over tasks{of_seeds}. Separable: p < {LEVEL} by the paired bootstrap, over the tasks "
-        "with Holm's correction."
+        f"{line}. 95 % intervals from {report.resamples:,} bootstrap resamples (seed {report.seed}; {A_TEST} a task at "
+        f"least): of pairs, BCa; of sentences for averages over tasks{of_seeds}. Separable: p < {LEVEL} by the paired "
+        "bootstrap, over the tasks with Holm's correction."
     )
 
 

@@ -44,7 +44,7 @@ from bertflow.evaluation.rows import (
     refuse_label_leaks,
 )
 from bertflow.evaluation.seeds import SeveralSeeds
-from bertflow.evaluation.significance import Difference, Figure, differences
+from bertflow.evaluation.significance import Difference, Figure, differences, enough
 from bertflow.evaluation.systems import encode_sets
 from bertflow.files import write_text
 from bertflow.progress import working
@@ -235,13 +235,14 @@ def score_sets(
 ) -> Report:
     """Score systems on pairs of any kind, and the mean over ``seeds``; see ``bertflow.evaluate_sts``.
 
-    Ceilings are for graded pairs alone.
+    Where ``resamples`` are too few for the number of tasks, there are more. Ceilings are for graded pairs alone.
     """
     if not isinstance(systems, Mapping):
         raise UsageError(
             f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
         )
     sets, ceilings = list(sets), ceilings or {}
+    resamples = enough(resamples, len(sets))
     facts = [SystemFacts.of(name, system) for name, system in systems.items()]
     facts += [ceiling.facts(name) for name, ceiling in ceilings.items()]
     refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])

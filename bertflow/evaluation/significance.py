@@ -43,6 +43,13 @@ COMPARED = ("spearman", "hit@1", "map", "mrr", "auc")
 """Endings of the metrics by which systems are compared."""
 LEVEL = 0.05
 """Differences whose corrected p-value is below this are called separable."""
+A_TEST = round(20 / LEVEL)
+"""Resamples for each test, at least: the smallest p-value is 2 / (resamples + 1), and is corrected by the tests."""
+
+
+def enough(resamples: int, tests: int) -> int:
+    """So many resamples that Holm's correction over ``tests`` tasks can find a difference; 0 stays 0."""
+    return max(resamples, tests * A_TEST) if resamples else 0
 
 
 def generator(seed: int, name: str) -> np.random.Generator:

@@ -7,6 +7,7 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.evaluation.report import score_sets
+from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
 from .conftest import ToyEncoder, toy_pairs
@@ -71,12 +72,24 @@ def test_a_single_system_is_compared_with_nothing(pairs):
     assert score_sets({"it": ToyEncoder()}, [pairs], resamples=0).comparison() == []
 
 
+def test_few_resamples_become_as_many_as_the_tasks_need():
+    one, sets = ToyEncoder(), []
+    for task in ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr"):
+        pairs = toy_pairs(task, (100,))
+        gold = SIMILARITIES["cosine"].paired(one.encode(list(pairs.first)), one.encode(list(pairs.second)))
+        sets.append(replace(pairs, target=gold))
+    report = score_sets({"one": one, "two": ToyEncoder(seed=1)}, sets, resamples=200)
+    assert report.resamples == 7 * 400
+    assert "95 % intervals from 2,800 bootstrap resamples (seed 0; 400 a task at least)" in report.captions()[0]
+    assert all(row.separable for row in report.differences)
+
+
 def test_captions_say_how_the_numbers_were_made(pairs):
     report = score_sets({"it": ToyEncoder(hashes=None)}, [pairs], resamples=50)
     assert replace(report, aggregation="wmean").captions() == [
         "cosine_spearman x 100; aggregation wmean (mean over the sub-sets of a task, weighted by their pairs); raw "
-        "text. 95 % intervals from 50 bootstrap resamples (seed 0): of pairs, BCa; of sentences for averages over "
-        "tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
+        "text. 95 % intervals from 400 bootstrap resamples (seed 0; 400 a task at least): of pairs, BCa; of sentences "
+        "for averages over tasks. Separable: p < 0.05 by the paired bootstrap, over the tasks with Holm's correction.",
         "it: encoder toy, pooling mean, max length 128, seen unknown (the text it was fitted on is not recorded).",
     ]
 
