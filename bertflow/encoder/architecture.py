@@ -60,8 +60,8 @@ class Family:
     Attributes:
         final_norm: The module behind the last block, which must not act behind an earlier one.
         least_blocks: With fewer blocks the model cannot be built.
-        plain: Whether each token attends to all others, by nothing but their vectors, and positions can be told: such
-            sentences may be packed (``bertflow.encoder.packing``).
+        plain: Whether each token attends to all others (unless the config says ``is_decoder``), by nothing but their
+            vectors, and positions can be told: such sentences may be packed (``bertflow.encoder.packing``).
     """
 
     final_norm: str | None = None

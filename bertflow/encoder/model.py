@@ -88,8 +88,12 @@ class BlockStack:
     def _tried(self, folder: ModelFolder, layers: Sequence[int]) -> Self:
         """The same, once it is known whether it pads, and whether it packs."""
         known = some_ids(folder.tokenizer, folder.config)
-        pads = try_padding(lambda ids, mask: self.read(ids, mask, layers), known, folder.pad_id, self.model)
-        stack = replace(self, pads=pads)
+
+        def read(ids: Tensor, mask: Tensor) -> dict[int, Tensor]:
+            """As every batch of sentences is read."""
+            return self.read(ids, mask, layers, int(mask.sum()))
+
+        stack = replace(self, pads=try_padding(read, known, folder.pad_id, self.model))
         return stack.packing(known, layers) if may_pack(self.model) else stack
 
     def packing(self, ids: Sequence[int], layers: Sequence[int]) -> Self:
@@ -102,7 +106,8 @@ class BlockStack:
 
     @functools.cached_property
     def _family(self) -> Family:
-        return FAMILIES.get(self.model.config.model_type, Family())
+        family = FAMILIES.get(self.model.config.model_type, Family())
+        return replace(family, plain=family.plain and not getattr(self.model.config, "is_decoder", False))
 
     @property
     def dim(self) -> int:

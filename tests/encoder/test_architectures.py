@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from bertflow.encoder.architecture import try_padding
+from bertflow.encoder.architecture import FAMILIES, try_padding
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.export.targets import write_export
@@ -59,6 +59,16 @@ def test_an_architecture_is_right_or_refused(name, tmp_path):
     found = architectures.try_architecture(name, tmp_path)
     assert found.outcome == FEW[name] == RECORDED[name], found
     assert found.error is None or found.error <= 1e-5
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [*FAMILIES, "camembert", "data2vec-text", "ernie", "megatron-bert"])
+def test_a_model_that_reads_as_a_decoder_gives_a_sentence_one_vector(name, tmp_path, monkeypatch):
+    monkeypatch.setitem(architectures.OVERRIDES, name, {"is_decoder": True})
+    found = architectures.try_architecture(name, tmp_path)
+    assert (found.outcome, json.loads((tmp_path / "config.json").read_text())["is_decoder"]) == ("right", True), found
+    assert found.error <= 1e-5
 
 
 READ = [name for name, outcome in RECORDED.items() if outcome not in ("refused", "not tried")]
