@@ -86,7 +86,7 @@ def agreement(moments: Moments, first: Vectors, second: Vectors) -> float:
 
 def rows(material: Material, encoder_name: str, folder: str) -> Iterable[dict[str, Any]]:
     """All poolings of one encoder."""
-    encoder = TransformerEncoder(folder, pooling="mean")
+    encoder = TransformerEncoder(folder, pooling="mean", max_length=128)
     names = poolings(encoder.describe()["blocks"])
     texts = {"mixture": material.mixture, "narrow": material.sentences}
     embedded = {name: encoder.encode_poolings(text, names) for name, text in texts.items()}

@@ -150,7 +150,7 @@ def main() -> None:
     candidates = parse_candidates(CANDIDATES)
     rows: list[dict[str, Any]] = []
     for encoder, folder in folders.items():
-        source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu"))
+        source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu", max_length=128))
         some = {name: one for name, one in ROWS.items() if one.encoder == encoder}
         poolings = {name: {row: row.pooling_for(one.pooling) for row in candidates} for name, one in some.items()}
         for name, one in some.items():  # all poolings share one pass if they are known before it

@@ -139,7 +139,7 @@ def scores_of_half(material: Material, exact: TransformerEncoder, half: Transfor
 def layers(material: Material) -> Iterator[Result]:
     """A pooling at layer k runs k blocks: its share of the whole, over k/6."""
     folder, sentences = material.encoders[MINILM]
-    encoders = {k: TransformerEncoder(folder, pooling=f"mean({k})", device="cpu") for k in (1, 2, 3, 6)}
+    encoders = {k: TransformerEncoder(folder, pooling=f"mean({k})", device="cpu", max_length=128) for k in (1, 2, 3, 6)}
     times = take_turns(
         {str(k): lambda encoder=encoder: encoder.encode(sentences) for k, encoder in encoders.items()}, ROUNDS
     )

@@ -154,7 +154,7 @@ def fix_alone(model: str, text: str, output: str, options: dict[str, Any]) -> di
 
 def calibration(material: Material) -> Iterator[Result]:
     """What calibrating adds to encoding, with the default flow."""
-    encoder = TransformerEncoder(material.model, pooling="mean", device="cpu")
+    encoder = TransformerEncoder(material.model, pooling="mean", device="cpu", max_length=128)
     x = encoder.encode(material.sentences)
     calibrated = CalibratedEncoder(
         encoder, FlowCalibrator(n_components="all", trainer={"max_steps": 5}).fit(rows_like(x, 2048))
@@ -168,7 +168,7 @@ def calibration(material: Material) -> Iterator[Result]:
 
 def lightning(material: Material) -> Iterator[Result]:
     """A step of the default recipe at batch 256 under Lightning, against the same step in a bare loop."""
-    encoder = TransformerEncoder(material.model, pooling="mean(1,2)", device="cpu")
+    encoder = TransformerEncoder(material.model, pooling="mean(1,2)", device="cpu", max_length=128)
     x = rows_like(encoder.encode(material.sentences), ROWS)
     recipe = replace(PRESETS["default-1"], held_out=0.0, keep="last")
     short, long = STEPS

@@ -52,7 +52,7 @@ def encoders(data_dir: Path) -> dict[str, SentenceEncoder]:
     found: dict[str, SentenceEncoder] = {}
     for name, one in CHOSEN.items():
         if one.encoder not in shared:
-            shared[one.encoder] = SharedPass(TransformerEncoder(folders[one.encoder], one.pooling))
+            shared[one.encoder] = SharedPass(TransformerEncoder(folders[one.encoder], one.pooling, max_length=128))
         found[name] = shared[one.encoder].pooled(one.pooling)
     return found
 

@@ -167,7 +167,7 @@ class Bench:
         text = "\0".join(("claims", encoder, *poolings, "", *self.sample.sentences))
         path = self.cache / f"claims-{hashlib.sha256(text.encode()).hexdigest()[:24]}.npz"
         if not path.exists():
-            model = TransformerEncoder(self.folders[encoder])
+            model = TransformerEncoder(self.folders[encoder], max_length=128)
             found = model.encode_poolings(self.sample.sentences, poolings[:-1])
             found["static"] = StaticEncoder(self.folders[encoder]).encode(self.sample.sentences)
             aside = path.with_suffix(".aside.npz")

@@ -98,7 +98,7 @@ def operators() -> Iterator[tuple[str, Mapping[str, int]]]:
 
         return call
 
-    encoder = TransformerEncoder(embedded_encoder(), pooling="first-last-avg", device="cpu")
+    encoder = TransformerEncoder(embedded_encoder(), pooling="first-last-avg", device="cpu", max_length=128)
     calls: dict[str, Callable[[], object]] = {f"encode {len(PLAIN)} sentences": partial(encoder.encode, PLAIN)}
     calls |= {f"a step of {preset}, {rows} rows": step(preset, rows) for preset, rows in STEPS.items()}
     for name, call in calls.items():

@@ -105,7 +105,7 @@ def embedded(texts: Sequence[str], folder: Path, pooling: str) -> Vectors:
     blocks = []
     for start in range(0, len(texts), BLOCK):
         if not (at := folder / f"{start}.npy").exists():
-            encoder = TransformerEncoder(embedded_encoder(), "concat(1,2,3)")
+            encoder = TransformerEncoder(embedded_encoder(), "concat(1,2,3)", max_length=128)
             np.save(aside := at.with_suffix(".part.npy"), encoder.encode(texts[start : start + BLOCK], progress=False))
             aside.rename(at)
             say(f"{folder.name}: {min(start + BLOCK, len(texts)):,} of {len(texts):,}")

@@ -62,7 +62,7 @@ def measured(
     encoder: str, folder: str, fitted: list[str], tuning: Pairs, evidence: Evidence, resamples: int
 ) -> Iterator[dict[str, Any]]:
     """Of each pooling: its geometry, the scores on tuning, and what docstring pairs say."""
-    source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu"))
+    source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu", max_length=128))
     for layers in LAYERS[encoder]:
         for tokens in ("mean", "sif", "soft-sif"):
             source.pooled(f"{tokens}({layers})", fitted)

@@ -71,7 +71,7 @@ SETTINGS = ("inductive", "transductive")
 def write_start(folder: Path) -> Path:
     """The first blocks of the embedded encoder as a plain model folder."""
     if not folder.exists():
-        TransformerEncoder(embedded_encoder(), f"mean({BLOCKS})").save(folder)
+        TransformerEncoder(embedded_encoder(), f"mean({BLOCKS})", max_length=128).save(folder)
         (folder / RECORD_FILE).unlink()  # a BERT of three blocks, which need not say that it had six
     return folder
 

@@ -149,7 +149,7 @@ def main() -> None:
         folder = (options.work or Path(scratch)).resolve()
         folder.mkdir(parents=True, exist_ok=True)
         order = np.random.default_rng(0).permutation(len(sentences := docstring_sentences()))[:SENTENCES]
-        encoder = TransformerEncoder(embedded_encoder(), pooling=RAW_POOLING)
+        encoder = TransformerEncoder(embedded_encoder(), pooling=RAW_POOLING, max_length=128)
         np.save(folder / ROWS, encoder.encode([sentences[row] for row in order]))
         (one,) = run(folder, "one process", 1)
         rows = compare("one process again", run(folder, "one process again", 1), one)

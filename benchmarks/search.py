@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("--encode", type=int, default=2000, help="sentences that are encoded (default: 2000)")
     options = parser.parse_args()
     sentences, _ = docstring_corpus(n_pairs=1, n_sentences=options.encode + QUESTIONS)
-    encoder = TransformerEncoder(embedded_encoder(), pooling="mean(1,2)")
+    encoder = TransformerEncoder(embedded_encoder(), pooling="mean(1,2)", max_length=128)
     z = CalibratedEncoder.fit(encoder, Whitening(), sentences[: options.encode]).encode(sentences)
     questions = sentences[options.encode :]
     phrases = _repeated(z[: options.encode], options.phrases)

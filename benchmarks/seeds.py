@@ -37,7 +37,7 @@ def trained(name: str, folder: str, options: argparse.Namespace) -> Path:
     run: Path = options.work / name.lower()
     if not (run / "report" / "fit.json").exists():
         text = TextOptions(str(options.work / "mixture.txt"), store=str(options.work / f"{name.lower()}-store"))
-        encoder = ModelOptions(folder, pooling=POOLINGS[name])
+        encoder = ModelOptions(folder, pooling=POOLINGS[name], max_length=128)
         bertflow.train(encoder, text, output=run, resume="auto", report=False)
     return run
 

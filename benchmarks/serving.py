@@ -40,7 +40,9 @@ def main() -> None:
     """Measure and print."""
     options = _parser().parse_args()
     fitting, sentences = _sentences(options.requests)
-    encoder = CalibratedEncoder.fit(TransformerEncoder(embedded_encoder(), pooling="mean"), Whitening(), fitting)
+    encoder = CalibratedEncoder.fit(
+        TransformerEncoder(embedded_encoder(), pooling="mean", max_length=128), Whitening(), fitting
+    )
     encoder.encode(sentences[:32])
     rows = [
         ("encode, one by one", _rate(lambda: [encoder.encode([sentence]) for sentence in sentences], len(sentences))),

@@ -48,7 +48,7 @@ def rows(material: Material, folders: Mapping[str, str]) -> Iterator[dict[str, A
         names = poolings(blocks)
         for setting in SETTINGS[:2]:
             counted = material.sentences if setting == "transductive" else material.mixture
-            model = TransformerEncoder(folders[encoder], pooling="sif").count_tokens(counted)
+            model = TransformerEncoder(folders[encoder], pooling="sif", max_length=128).count_tokens(counted)
             scored = model.encode_poolings(material.sentences, names)
             fitted = scored if setting == "transductive" else model.encode_poolings(counted, names)
             for name in names:

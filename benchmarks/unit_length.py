@@ -133,7 +133,7 @@ def told_apart(folders: Sequence[str], texts: Mapping[str, Sequence[str]]) -> li
     """For each kind of difference: pairs, refused and doubtful ones, and the average of the three figures."""
     spaces: dict[tuple[str, str], dict[str, Vectors]] = {}
     for folder in folders:
-        encoder = TransformerEncoder(folder, POOLINGS[0], device="cpu")
+        encoder = TransformerEncoder(folder, POOLINGS[0], device="cpu", max_length=128)
         for kind, text in {**texts, "plain": PLAIN}.items():
             for pooling, x in encoder.encode_poolings(list(text), list(POOLINGS)).items():
                 spaces.setdefault((folder, pooling), {})[kind] = x
@@ -193,7 +193,7 @@ def main() -> None:
     options = parser.parse_args()
     logging.basicConfig(level=logging.ERROR)
     warnings.simplefilter("ignore", NullDirectionWarning)
-    encoder = TransformerEncoder(embedded_encoder(), "mean(1,2)", device="cpu")
+    encoder = TransformerEncoder(embedded_encoder(), "mean(1,2)", device="cpu", max_length=128)
     folders = [embedded_encoder(), str(options.data_dir / "encoders" / "mlm-4x256"), *options.encoders]
     found: dict[str, Any] = {"encoder": encoder.describe()["encoder"], "pairs": PAIRS, "rows": ROWS}
     found["trap"] = trap(encoder)

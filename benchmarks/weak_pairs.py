@@ -154,7 +154,7 @@ def measured(
     folder: str, stand_ins: Mapping[str, StandIn], text: Text, tuning: Pairs, docstrings: Pairs, resamples: int
 ) -> Iterator[dict[str, Any]]:
     """What each kind of evidence chooses on the stand-ins of an encoder, and the score of all candidates on tuning."""
-    source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu"))
+    source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu", max_length=128))
     fitted, aside = split(text, seed=0)
     found = {kind: evidence_of(make(aside), kind) for kind, make in KINDS.items()}
     found["docstrings"] = evidence_of(zip(docstrings.first, docstrings.second, strict=True), "docstrings")

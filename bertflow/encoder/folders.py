@@ -105,6 +105,7 @@ class ModelFolder:
         record: What ``TransformerEncoder.save`` wrote; empty for other folders.
         modules: A sentence-transformers folder's module classes and their folders, in order; empty for other folders.
         settings: What else a sentence-transformers folder says.
+        length: Its longest sentence, in tokens; None where it does not say.
     """
 
     path: Path
@@ -112,6 +113,7 @@ class ModelFolder:
     record: Mapping[str, Any] = field(default_factory=dict)
     modules: Sequence[tuple[str, Path]] = ()
     settings: StConfig = field(default_factory=StConfig)
+    length: int | None = None
 
     @functools.cached_property
     def config(self) -> PreTrainedConfig:
@@ -152,8 +154,8 @@ class ModelFolder:
 
     @property
     def saved(self) -> dict[str, Any]:
-        """How it is opened where the caller says nothing."""
-        return {**DEFAULTS, **self.record}
+        """How it is opened where the caller says nothing; without a ``max_length``, as long as the model can read."""
+        return {**DEFAULTS, **({"max_length": self.length} if self.modules else {}), **self.record}
 
     @property
     def blocks(self) -> int:
@@ -273,7 +275,8 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
         file = place / "config_sentence_transformers.json"
         settings = read_record(file, StConfig, "configuration", DOWNLOAD) if os.path.lexists(file) else StConfig()
-        return ModelFolder(st_transformer(place, dict(modules)), name, modules=modules, settings=settings)
+        path, length = st_transformer(place, dict(modules))
+        return ModelFolder(path, name, modules=modules, settings=settings, length=length)
     if not (place / "config.json").exists():
         inside = place / "encoder"  # as `fix` and `finetune` write it
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."

@@ -5,7 +5,7 @@ from transformers import PreTrainedModel
 
 from bertflow.encoder.architecture import first_position, model_class, truncate
 from bertflow.encoder.chunks import Chunks
-from bertflow.encoder.folders import ModelFolder, Prompts
+from bertflow.encoder.folders import DEFAULTS, ModelFolder, Prompts
 from bertflow.errors import UsageError
 
 POSITIONS = ("max_position_embeddings", "max_seq_len")
@@ -31,19 +31,20 @@ def without_weights(folder: ModelFolder) -> PreTrainedModel:
         return model_class(config, folder.path)(config)
 
 
-def choose_length(folder: ModelFolder, model: PreTrainedModel, wanted: int | None, default: int) -> int:
-    """The longest sentence in tokens: as wanted, or by default as long as the model can read.
+def choose_length(folder: ModelFolder, model: PreTrainedModel, wanted: int | None) -> int:
+    """The longest sentence in tokens: as wanted, else as the folder has it, up to what the model can read.
 
     Raises:
         UsageError: If the model cannot read so many, or they are its special tokens alone.
     """
-    longest = int(min(longest_input(model), folder.tokenizer.model_max_length))
+    longest = int(min(longest_input(model), max(folder.length or 0, folder.tokenizer.model_max_length)))
     shortest = folder.tokenizer.num_special_tokens_to_add() + 1
     if shortest > longest:
         raise UsageError(
             f"The template takes {shortest - 1} tokens with the special ones, this model reads {longest}. Shorten it."
         )
-    length = min(default, longest) if wanted is None else wanted
+    own = folder.saved["max_length"] or (longest if longest < NO_LIMIT else DEFAULTS["max_length"])
+    length = min(own, longest) if wanted is None else wanted
     if not shortest <= length <= longest:
         raise UsageError(f"max_length must be from {shortest} to {longest} tokens for this model, got {length}.")
     return length
@@ -57,6 +58,6 @@ def require_length(
     Raises:
         UsageError: As the encoder refuses them.
     """
-    length = choose_length(folder, without_weights(folder), max_length, folder.saved["max_length"])
+    length = choose_length(folder, without_weights(folder), max_length)
     if chunks:
         Chunks.parse(chunks).fitted(folder.tokenizer, folder.prompts(prompt).values(), length)

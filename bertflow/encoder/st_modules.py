@@ -5,12 +5,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from typing_extensions import TypedDict
 
 from bertflow.errors import DataError
-from bertflow.records import FileName, read_record
+from bertflow.records import FileName, Size, read_record
 
 DOWNLOAD = "Download or copy the whole folder again."
 ST_PACKAGE = "sentence_transformers."
@@ -33,6 +32,13 @@ class StPooling(TypedDict, total=False):
     pooling_mode: str | list[str] | None
 
 
+class StTransformer(TypedDict, total=False):
+    """What matters to us in ``sentence_bert_config.json``."""
+
+    max_seq_length: Size | None
+    do_lower_case: bool | None
+
+
 @dataclass(frozen=True)
 class StConfig:
     """What matters to us in ``config_sentence_transformers.json``."""
@@ -50,20 +56,22 @@ def read_modules(folder: Path) -> list[StModuleRow]:
     return read_record(folder / "modules.json", list[StModuleRow], "list of modules", DOWNLOAD)
 
 
-def st_transformer(folder: Path, modules: Mapping[str, Path]) -> Path:
-    """Where a sentence-transformers folder keeps its transformer."""
+def st_transformer(folder: Path, modules: Mapping[str, Path]) -> tuple[Path, int | None]:
+    """Where a sentence-transformers folder keeps its transformer, and the longest sentence if it says so, in tokens."""
     path = modules.get(ST_PACKAGE + "Transformer")
     if path is None:
         raise DataError(
             f"{folder / 'modules.json'} names no Transformer, but {', '.join(modules)}. Give another encoder."
         )
     settings = path / "sentence_bert_config.json"
-    lower = os.path.lexists(settings) and read_record(settings, dict[str, Any], "configuration", DOWNLOAD)
-    if lower and lower.get("do_lower_case"):
+    said = StTransformer()
+    if os.path.lexists(settings):
+        said = read_record(settings, StTransformer, "configuration", DOWNLOAD)
+    if said.get("do_lower_case"):
         raise DataError(
             f"{settings} asks for do_lower_case. Set it in tokenizer_config.json, where the tokenizer reads it."
         )
-    return path
+    return path, said.get("max_seq_length")
 
 
 def st_pooling(path: Path) -> str:

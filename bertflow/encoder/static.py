@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from bertflow.data.corpus import words_of
 from bertflow.encoder.abstract import Float32, Role
-from bertflow.encoder.folders import open_model
+from bertflow.encoder.folders import DEFAULTS, open_model
 from bertflow.encoder.learned import AbstractLearner, TokenCounts, WordCounts
 from bertflow.encoder.model import WordEmbeddings
 from bertflow.encoder.pooling import Pooling
@@ -49,7 +49,7 @@ class StaticEncoder(AbstractTokenEncoder):
     Args:
         model: A hub id or a folder.
         pooling: A row of ``REDUCTIONS``.
-        max_length: Longest sentence, in tokens, special ones included.
+        max_length: Longest sentence, in tokens, special ones included; by default the folder's own, else 128.
         revision: Branch, tag or commit, for a hub id.
         token_counts: For ``sif``: counts by word or by token id. Or call ``count_tokens``.
 
@@ -65,7 +65,7 @@ class StaticEncoder(AbstractTokenEncoder):
         self,
         model: str | Path,
         pooling: str = "content",
-        max_length: int = 128,
+        max_length: int | None = None,
         revision: str | None = None,
         token_counts: Mapping[str, int] | NDArray[Any] | None = None,
     ) -> None:
@@ -73,13 +73,14 @@ class StaticEncoder(AbstractTokenEncoder):
         self._folder = open_model(model, revision)
         self._prompts = self._folder.prompts("")
         self._stack = WordEmbeddings.load(self._folder, [self._pooling])
-        self._max_length = max_length
+        own = self._folder.saved["max_length"] or DEFAULTS["max_length"]
+        self._max_length = own if max_length is None else max_length
         self._counts = None if token_counts is None else TokenCounts.given(token_counts, self._folder.tokenizer)
         self.dim = self._stack.dim
         self.recipe: dict[str, Any] = {
             "model": str(model),
             "pooling": f"static-{pooling}",
-            "max_length": max_length,
+            "max_length": self._max_length,
             "revision": revision,
         }
 

@@ -47,8 +47,8 @@ class TransformerEncoder(AbstractTokenEncoder):
         model: A hub id, a transformers or sentence-transformers folder, or one written by ``save``.
         pooling: A row of ``POOLINGS`` or one written out, as ``mean(1,2)``. By default the folder's own choice, else
             ``mean``.
-        max_length: Longest sentence, in tokens, special ones included. By default the saved encoder's, else 128, or
-            what the model can read if that is less.
+        max_length: Longest sentence, in tokens, special ones included. By default that of the saved encoder or of the
+            sentence-transformers folder, else 128, or what the model can read if that is less.
         device: ``auto`` (cuda, mps or cpu, whichever is there), or a name that is meant.
         dtype: Precision: ``float32`` (default), ``float16``, ``bfloat16``, or ``tf32``: float32 whose products a GPU
             rounds to TF32. Embeddings are float32 in any case.
@@ -96,7 +96,7 @@ class TransformerEncoder(AbstractTokenEncoder):
             logger.info("%s has prompts, which are used: %s.", folder.name, shown_prompts(self._prompts))
         self.device = resolve_device(device)
         self._stack = BlockStack.load(folder, [self._pooling], self._dtype, self.device)
-        self._max_length = choose_length(folder, self._stack.model, max_length, saved["max_length"])
+        self._max_length = choose_length(folder, self._stack.model, max_length)
         if spelling := saved.get("chunks", "") if chunks is None else chunks:
             fitted = self.fitted_chunks(spelling)
             self._chunks = replace(fitted, pool=fitted.pool or "mean")

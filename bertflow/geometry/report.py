@@ -197,7 +197,7 @@ def inspect_geometry(
         data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
         frequencies: Lines of a word and its count (default: counted in the text).
         pooling: Pooling of an encoder that is not calibrated: a name, or a row such as "mean(1,2)".
-        max_length: Longest sentence of such an encoder, in tokens (default: 128).
+        max_length: Longest sentence of such an encoder, in tokens (default: its own, else 128).
         device: Where the encoder runs: cpu, cuda, ...
         seed: Random seed for the samples.
         output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).

@@ -424,7 +424,7 @@ def test_minilm_is_described_by_the_hash_of_its_one_weight_file(minilm):
         "blocks": 6,
         "pooling": "mean(1,2)",
         "layers": [1, 2],
-        "max_length": 128,
+        "max_length": 256,
         "dtype": "float32",
         "prompt": "",
     }

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from huggingface_hub import constants
 from safetensors.torch import load_file, save_file
+from transformers import AutoTokenizer, T5Config, T5EncoderModel
 
+from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.records import read_record
@@ -65,6 +67,54 @@ def test_what_sentence_transformers_itself_writes_is_read(tiny_bert, tmp_path):
     ours = TransformerEncoder(tmp_path / "theirs", device="cpu")
     assert ours.describe()["pooling"] == "cls"
     np.testing.assert_allclose(ours.encode(SENTENCES), theirs.encode(SENTENCES), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "length"),
+    [
+        ({"max_seq_length": 32, "do_lower_case": False}, 32),
+        ({"max_seq_length": 500}, 64),
+        ({"max_seq_length": None}, 64),
+        ({}, 64),
+        (None, 64),
+    ],
+)
+def test_a_sentence_transformers_folder_brings_its_longest_sentence(model, tiny_bert, settings, length):
+    from sentence_transformers import SentenceTransformer
+
+    make_sentence_transformers(model, {"embedding_dimension": 16, "pooling_mode": "mean"}, last=None)
+    if settings is not None:
+        (model / "sentence_bert_config.json").write_text(json.dumps(settings))
+    text = ["the big dog eats a red bird " * count for count in (1, 5, 9)]  # 9, 37 and 65 tokens
+    ours = TransformerEncoder(model, device="cpu")
+    assert ours.describe()["max_length"] == length
+    assert f"max_length={length}" in repr(ours)
+    if (settings or {}).get("max_seq_length") != 500:  # of which sentence-transformers reads more than there are
+        theirs = SentenceTransformer(str(model), device="cpu")
+        assert theirs.max_seq_length == length
+        np.testing.assert_allclose(ours.encode(text), theirs.encode(text), rtol=1e-5, atol=1e-6)
+    named = TransformerEncoder(model, max_length=12, device="cpu")
+    np.testing.assert_array_equal(named.encode(text), TransformerEncoder(tiny_bert, max_length=12).encode(text))
+    assert StaticEncoder(model).describe()["max_length"] == (settings or {}).get("max_seq_length") or 128
+
+
+@pytest.mark.parametrize(("most", "length"), [(200, 200), (int(1e30), 128)])
+def test_without_a_length_of_its_own_a_folder_is_read_as_long_as_its_model_can(tiny_bert, tmp_path, most, length):
+    size = {"vocab_size": 40, "d_model": 16, "d_kv": 4, "num_heads": 4, "num_layers": 2, "d_ff": 32}
+    T5EncoderModel(T5Config(**size)).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    tokenizer.model_max_length = most
+    tokenizer.save_pretrained(tmp_path)
+    make_sentence_transformers(tmp_path, {"pooling_mode": "mean"})
+    assert TransformerEncoder(tmp_path, device="cpu").describe()["max_length"] == length
+
+
+@pytest.mark.parametrize("length", [0, "long"])
+def test_a_longest_sentence_that_is_none_is_refused(model, length):
+    make_sentence_transformers(model, {"pooling_mode": "mean"})
+    (model / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": length}))
+    with pytest.raises(DataError, match=r"sentence_bert_config\.json .*max_seq_length"):
+        TransformerEncoder(model)
 
 
 def test_the_transformer_may_lie_in_a_folder_of_its_own(tiny_bert, tmp_path):

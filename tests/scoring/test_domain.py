@@ -166,7 +166,7 @@ def corpora(minilm, shared_data):
         spoken = [line.strip() for line in file if line.strip()]
     with gzip.open(shared_data / "text" / "wikisplit_tune.tsv.gz", "rt", encoding="utf-8") as file:
         written = [line.split("\t")[0] for line in file]
-    encoder, rng = TransformerEncoder(minilm, pooling="mean(6)", device="cpu"), np.random.default_rng(0)
+    encoder, rng = TransformerEncoder(minilm, pooling="mean(6)", max_length=128, device="cpu"), np.random.default_rng(0)
     sizes = {"spoken": (spoken, 3000), "wiki": (written, 400), "docstrings": (docstring_sentences(), 400)}
     return {
         name: encoder.encode_poolings([sentences[row] for row in rng.permutation(len(sentences))[:n]],
