@@ -143,6 +143,18 @@ def test_what_is_opened_knows_what_it_is(things, name):
     assert load(**opened.recipe).identity == opened.identity
 
 
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+@pytest.mark.parametrize("name", ["st-roles", "calibrated", "static", "word vectors"])
+def test_the_name_of_a_prompt_by_position_is_refused(things, name, method):
+    opened = load(things["st"][0], pooling="static", **CPU) if name == "static" else load(things[name][0], **CPU)
+    with pytest.raises(UsageError) as caught:
+        getattr(opened, method)(TEXT, "query")
+    assert str(caught.value) == (
+        "The second argument of encode is progress (True, False or None), got 'query'. Name every other option, as "
+        "batch_size=32. For a prompt, use encode_query, or open the encoder with prompt=..."
+    )
+
+
 # Commands
 
 COMMANDS = {

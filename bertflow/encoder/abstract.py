@@ -188,12 +188,18 @@ class AbstractEncoder(SentenceEncoder):
             harmless, hint = HINTS[name]
             if value not in harmless:
                 raise UsageError(f"encode cannot use {name}={value!r}. {hint}")
+        bar = progress if show_progress_bar is None else show_progress_bar
+        if bar not in (None, True, False):
+            raise UsageError(
+                f"The second argument of encode is progress (True, False or None), got {bar!r}. Name every other option, "
+                "as batch_size=32. For a prompt, use encode_query, or open the encoder with prompt=..."
+            )
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}.")
         one = isinstance(sentences, str)
         texts = [sentences] if isinstance(sentences, str) else list(sentences)
         check_sentences(texts)
-        x = self._encode(texts, role, progress if show_progress_bar is None else show_progress_bar, batch_size)
+        x = self._encode(texts, role, bar, batch_size)
         if not (finite := np.isfinite(x).all(-1)).all():
             row = int(np.argmin(finite))
             message = f"Embeddings must be finite, but that of sentence {row}, {shown(texts[row])}, is not. {REPAIR}"
