@@ -250,8 +250,8 @@ encoder = bertflow.TransformerEncoder("google/mt5-small", "mean")
   BERT and its kin, and decoders such as GPT-2 or Llama (with `mean` or `last-token`; their first token sees no other).
 * A BERT, RoBERTa or ELECTRA with `"is_decoder": true` in its `config.json` reads as it does in transformers:
   each token sees those before it.
-* A folder of sentence-transformers brings its pooling, its prompts and its longest sentence (`max_seq_length`; if it names
-  none, as many tokens as the model reads). Other folders are read up to 128 tokens. `max_length` sets another length.
+* A folder of sentence-transformers brings its pooling, its prompts and its longest sentence, `max_seq_length` (without
+  it, as many tokens as the model reads). Other folders are read up to 128 tokens. `max_length` sets another length.
 * Of T5, mT5 and UMT5 the encoder alone is loaded. They know no longest sentence, so give `max_length` where 128 tokens
   are too few. In half precision use `bfloat16`: T5 is known to overflow in `float16`.
 * sentence-t5 and GTR end in a module `Dense`, which bertflow does not run. Give the pooling yourself, which reads the

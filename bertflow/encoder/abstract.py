@@ -191,8 +191,8 @@ class AbstractEncoder(SentenceEncoder):
         bar = progress if show_progress_bar is None else show_progress_bar
         if bar not in (None, True, False):
             raise UsageError(
-                f"The second argument of encode is progress (True, False or None), got {bar!r}. Name every other option, "
-                "as batch_size=32. For a prompt, use encode_query, or open the encoder with prompt=..."
+                f"The second argument of encode is progress (True, False or None), got {bar!r}. Name every other "
+                "option, as batch_size=32. For a prompt, use encode_query, or open the encoder with prompt=..."
             )
         if batch_size is not None and batch_size < 1:
             raise UsageError(f"batch_size must be at least 1, got {batch_size}.")

@@ -4,7 +4,7 @@
     question                -- the same encoder and calibrator --> its nearest answers
 
 Since the raw embeddings are kept, a better calibrator needs no second pass of the encoder (``recalibrate``). Where an
-encoder has a prompt for queries, questions are embedded with it; what is kept is embedded as documents.
+encoder has a prompt for queries, all questions are embedded with it, past ones too; answers are embedded as documents.
 """
 
 import logging
@@ -16,15 +16,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.chunks import require_unpooled
 from bertflow.encoder.identity import Identity
-from bertflow.encoder.token_encoder import AbstractTokenEncoder
-from bertflow.errors import DataError, UsageError
+from bertflow.errors import DataError
 from bertflow.files import atomic_file
 from bertflow.progress import working
 from bertflow.retrieval.calibrating import (
@@ -39,7 +36,8 @@ from bertflow.retrieval.calibrating import (
     with_own,
 )
 from bertflow.retrieval.ranking import ROWS, ExactSearch, Hit, Phrases, Search, rank, require_questions
-from bertflow.retrieval.storage import Phrase, Storage, require_new_index
+from bertflow.retrieval.roles import embed_phrases, index_chunks
+from bertflow.retrieval.storage import Storage, require_new_index
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import text_key
 
@@ -103,9 +101,9 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 require_enough(calibrate, len({*texts}), encoder.dim)
             counts = count_texts(encoder, texts)
         with atomic_file(path) as aside:
-            facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
+            facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {}), "roles": True}
             if chunks:
-                facts["chunks"] = _fitted(encoder.raw, chunks)
+                facts["chunks"] = index_chunks(encoder.raw, chunks)
             with cls(Storage.create(aside, facts), encoder) as index:
                 index.add(answers, progress=progress)
                 if counts is not None:
@@ -143,6 +141,11 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             index = cls(storage, encoder if recalibrate else with_own(storage, encoder), search)
             held, given = index.identity, index.encoder.identity
             held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
+            if "query_prompt" in held.facts and "roles" not in storage.facts():
+                raise DataError(
+                    f"{index.path} should hold past questions as queries, but was written by an earlier version, which "
+                    "embedded them as documents. Build it again."
+                )
             if recalibrate and held.differences(given):
                 index._recalibrate()
             if not force:
@@ -276,7 +279,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
     def _put(self, answers: Iterable[Answer], progress: bool | None, replace: bool = False) -> None:
         """Embed answers, then write them: other writers wait only for the writing.
 
-        Each distinct phrase is embedded once, and those of replaced answers are not embedded again, but for chunks.
+        Phrases of replaced answers are not embedded again, but for chunks.
         """
         answers = list(answers)
         names = [answer.id for answer in answers]
@@ -291,42 +294,20 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 logger.info("%s holds these answers already (%d): there is nothing to add.", self.path, len(answers))
                 return
             refuse_ids(known, "there already. Update it, or give the new answer another id.")
-        split = self._chunks is not None
-        texts = list(dict.fromkeys(text for answer in answers for text in answer.phrases[split:]))
-        raw = self._storage.raw_of(names, self.encoder.raw.dim)
-        new = [text for text in texts if text not in raw]
-        raw |= zip(new, self.encoder.raw.encode_document(new, progress=progress), strict=True)
-        x = np.array([raw[text] for text in texts], np.float32).reshape(len(texts), self.encoder.raw.dim)
-        phrases: dict[str, Phrase] = {text: (text, row, None) for row, text in enumerate(texts)}
-        own = {answer.text: [phrases[answer.text]] for answer in answers if not split}
-        if split:
-            y, own = self._split(list(dict.fromkeys(answer.text for answer in answers)), len(x), progress)
-            x = np.concatenate([x, y])
+        kept = self._storage.raw_of(names, self.encoder.raw.dim)
+        x, phrases = embed_phrases(answers, self.encoder.raw, kept, self._chunks, progress)
         z = self.encoder.calibrate(x)
         if not (lengths := np.linalg.norm(z, axis=1)).all():
             first = int(np.argmin(lengths))
-            text = next(text for text, row, _ in chain(phrases.values(), *own.values()) if row == first)
+            text = next(text for text, row, _ in chain.from_iterable(phrases.values()) if row == first)
             raise DataError(f"The embedding of {text!r} is all zeros, and cosine says nothing about it. Leave it out.")
         with working("writing the index"), self._storage.transaction():
             self._require_same_calibrator()
             if replace:
                 self._storage.delete(names)
             for answer in answers:
-                whole = [phrases[text] for text in answer.phrases[1:]]
-                self._storage.insert(answer.id, own[answer.text] + whole, x, z if self.encoder.calibrator else None)
+                self._storage.insert(answer.id, phrases[answer.id], x, z if self.encoder.calibrator else None)
             self._storage.set_facts({})
-
-    def _split(
-        self, texts: list[str], above: int, progress: bool | None
-    ) -> tuple[NDArray[np.float32], dict[str, list[Phrase]]]:
-        """The raw embeddings of the chunks of some texts, and the chunks of each, ``above`` their rows."""
-        assert isinstance(self.encoder.raw, AbstractTokenEncoder), "as was checked when the index was made"
-        x, found = self.encoder.raw.encode_chunks(texts, str(self._chunks), progress)
-        chunks: dict[str, list[Phrase]] = {text: [] for text in texts}
-        for row, (owner, (start, stop)) in enumerate(zip(found.owners, found.spans.tolist(), strict=True)):
-            text, own = texts[owner], chunks[texts[owner]]
-            own.append((text[start:stop], above + row, (len(own), start, stop, None if own else text)))
-        return x, chunks
 
     def _recalibrate(self, own: Mapping[str, bytes] | None = None) -> None:
         with working("calibrating the index"), self._storage.transaction():
@@ -338,12 +319,3 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 calibrated = self.encoder.calibrate(x) if self.encoder.calibrator else [None] * len(part)
                 self._storage.recalibrate(part, calibrated)
             self._storage.set_facts({**self.encoder.identity.as_dict(), "dim": self.encoder.dim})
-
-
-def _fitted(raw: SentenceEncoder, chunks: str) -> str:
-    """Chunks for an index by this encoder, their size said."""
-    if not isinstance(raw, AbstractTokenEncoder) or "chunks" in raw.describe():
-        what = "has chunks itself, which it pools" if "chunks" in raw.describe() else "cannot split text"
-        raise UsageError(f"An index with chunks needs an encoder of tokens, but this one {what}. Give another encoder.")
-    require_unpooled(chunks)
-    return str(raw.fitted_chunks(chunks))

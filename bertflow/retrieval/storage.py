@@ -34,6 +34,7 @@ from typing_extensions import TypedDict
 from xxhash import xxh3_64_digest
 
 from bertflow.data.corpus import Answer, refuse_ids
+from bertflow.encoder.abstract import Role
 from bertflow.errors import DataError, UsageError
 from bertflow.files import require_place
 from bertflow.records import Count, FileName, Size, parse_record
@@ -101,14 +102,12 @@ class Facts(TypedDict):
     digest: FileName
     source: dict[str, Any]
     chunks: NotRequired[str | None]
+    roles: NotRequired[bool]
     state: NotRequired[FileName]
 
 
 class Storage:
-    """The file of one index; use it from one thread.
-
-    Args:
-        path: An existing file.
+    """The existing file of one index; use it from one thread.
 
     Raises:
         DataError: If it is missing, or is not an index.
@@ -263,10 +262,10 @@ class Storage:
         for (name, own), group in groupby(rows, key=itemgetter(0, 1)):
             yield Answer(name, own, tuple(text for *_, text, chunk in group if chunk is None and text != own))
 
-    def raw_of(self, names: Sequence[str], dim: int) -> dict[str, Float32]:
-        """Each phrase of some answers, chunks left out, and its raw embedding (dim,)."""
-        query = "SELECT text, raw FROM known WHERE chunk IS NULL AND id IN"
-        found = dict(self._among((str, bytes), query, names))
+    def raw_of(self, names: Sequence[str], dim: int) -> dict[tuple[str, Role], Float32]:
+        """Each phrase of some answers with its role, chunks left out, and its raw embedding (dim,)."""
+        query = "SELECT text, iif(text = own_text, 'document', 'query'), raw FROM known WHERE chunk IS NULL AND id IN"
+        found = {(text, role): raw for text, role, raw in self._among((str, str, bytes), query, names)}
         return dict(zip(found, self._matrix(list(found.values()), dim), strict=True))
 
     def numbers(self) -> NDArray[np.int64]:

@@ -145,5 +145,5 @@ def test_an_index_without_chunks_has_no_table_of_them(tmp_path, raw):
         tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
         assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {
-            *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "state")
+            *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "roles", "state")
         }

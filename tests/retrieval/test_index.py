@@ -1,6 +1,9 @@
 """A plain loop in double precision is the second voice of the ranking; a second handle is that of another process."""
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +11,7 @@ import pytest
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center, Whitening
 from bertflow.data.corpus import Answer
+from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval import describe_index
 from bertflow.retrieval.index import AnswerIndex
@@ -79,7 +83,41 @@ def test_an_empty_index_has_no_answers(tmp_path, encoder):
 def test_each_phrase_is_embedded_once(tmp_path, encoder):
     answers = [Answer("a", "same", ("same", "other")), Answer("b", "other")]
     AnswerIndex.create(tmp_path / "once.index", encoder, answers).close()
-    assert sorted(encoder.asked) == ["other", "same"]
+    assert sorted(encoder.asked) == ["other", "other", "same"]  # once as an answer, once as a question
+
+
+@pytest.fixture
+def with_roles(tiny_bert):
+    """An encoder that puts another text before a query than before a document."""
+    return TransformerEncoder(tiny_bert, prompt={"query": "the big ", "document": "a "}, device="cpu")
+
+
+@pytest.mark.parametrize("chunks", [None, "tokens:4"])
+def test_a_past_question_is_embedded_as_a_question(with_roles, tmp_path, chunks):
+    answers = [Answer("a", "the dog eats", ("a cat sings",)), Answer("b", "a cat sings", ("the red bird",))]
+    with AnswerIndex.create(tmp_path / "roles.index", with_roles, answers[:1], chunks=chunks) as index:
+        index.add(answers[1:])
+        index.update([replace(answers[0], questions=("a cat sings", "dogs"))])
+        for question, name in {"a cat sings": "a", "dogs": "a", "the red bird": "b"}.items():
+            assert index.search(question, 1)[0].id == name
+            assert index.search(question, 1)[0].score == pytest.approx(1, abs=1e-6)
+        found = {hit.id: hit.score for hit in index.search("a cat sings", 2)}
+        assert found["b"] < 0.999  # whose own text it is, as a document
+
+
+def test_an_index_whose_past_questions_are_documents_is_refused(with_roles, encoder, tmp_path):
+    for name, made_with in (("roles", with_roles), ("plain", encoder)):
+        path = tmp_path / f"{name}.index"
+        AnswerIndex.create(path, made_with, [Answer("a", "the dog", ("a cat",))]).close()
+        with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+            connection.execute("DELETE FROM facts WHERE key = 'roles'")
+    AnswerIndex.open(tmp_path / "plain.index", encoder).close()
+    with pytest.raises(DataError) as caught:
+        AnswerIndex.open(tmp_path / "roles.index", with_roles)
+    assert str(caught.value) == (
+        f"{tmp_path / 'roles.index'} should hold past questions as queries, but was written by an earlier version, "
+        "which embedded them as documents. Build it again."
+    )
 
 
 def test_an_update_embeds_only_what_is_new(index, encoder):
