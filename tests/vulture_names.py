@@ -85,6 +85,7 @@ _.preserves_dtype
 _.config_keys
 _.get_embedding_dimension
 _.max_seq_length
+_.do_lower_case  # bertflow/encoder/st_modules.py, a key of sentence_bert_config.json
 _.mteb_model_meta
 _.on_model_ready
 _.similarity_pairwise
