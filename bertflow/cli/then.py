@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bertflow.errors import MissingExtraError
+from bertflow.evaluation.names import split_name
 from bertflow.next_steps import Reader, Words, command_line, option_words, steps_after
 from bertflow.opening import calibrator_of
 
@@ -131,7 +132,7 @@ def _reindex(given: Given, made: Any) -> list[Words]:
 
 def _evaluate(given: Given, report: Any) -> list[Words]:
     """The flows of other seeds are kept beside a run."""
-    return _look(_listed(given["models"])[0], given) if given["output"] or given["seeds"] else []
+    return _look(split_name(_listed(given["models"])[0])[1], given) if given["output"] or given["seeds"] else []
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:

@@ -304,7 +304,7 @@ def ceilings_of(
     raw = {name: CEILING + name.removeprefix(RAW) for name in systems if name == RAW or name.startswith(f"{RAW} of ")}
     for ceiling in raw.values():
         if ceiling in systems:
-            raise UsageError(f"Two systems would be called {ceiling!r}. Rename one folder, or leave one out.")
+            raise UsageError(f"Two systems would be called {ceiling!r}. Name one as NAME=path, or leave one out.")
     return {
         ceiling: SupervisedCeiling(systems[name], sets, labelled, progress=progress) for name, ceiling in raw.items()
     }

@@ -16,6 +16,7 @@ from bertflow.data.sts import expand_tasks, load_sts, require_tasks
 from bertflow.data.sts_tasks import suites_of
 from bertflow.data.tables import table_name, table_suffix
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
+from bertflow.evaluation.names import distinct_names, split_name
 from bertflow.evaluation.rows import number
 from bertflow.files import require_files
 from bertflow.opening import LoadOptions, calibrator_of, require_openable
@@ -76,7 +77,8 @@ def evaluate(
     or a file of word vectors (.vec, .txt, .gz). Tables are x 100.
 
     Args:
-        models: What to score; several are compared. In Python also encoders.
+        models: What to score; several are compared. In Python also encoders. NAME=path is what tables call one, which
+            is otherwise the end of its path.
         tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
         data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
         retrieval: Table of queries and their texts, to be ranked as well.
@@ -119,13 +121,7 @@ def evaluate(
     from bertflow.evaluation.literature import matching
     from bertflow.evaluation.report import score_sets
     from bertflow.evaluation.seeds import refit, sections_of_seeds, the_flow
-    from bertflow.evaluation.systems import (
-        build_systems,
-        name_of,
-        open_system,
-        require_fitted_on,
-        takes_options,
-    )
+    from bertflow.evaluation.systems import build_systems, open_system, require_fitted_on, takes_options
     from bertflow.similarity import SIMILARITIES
 
     wanted = compare or (EVERY if seeds else "")
@@ -146,7 +142,8 @@ def evaluate(
         require_tasks(some, data_dir)
     names = expand_tasks(tasks or "sts7", data_dir) if tasks or alone else ()
     theirs = () if published is None else tuple(matching(published, names))
-    named = [models] if isinstance(models, str) or not isinstance(models, Sequence) else models
+    split = list(map(split_name, [models] if isinstance(models, str) or not isinstance(models, Sequence) else models))
+    named = [model for _, model in split]
     for model in named:
         require_openable(model, **options)
     given = [name for name, value in options.items() if value is not None and name != "device"]
@@ -155,9 +152,10 @@ def evaluate(
             f"{given[0]} is for an encoder as it comes, but what was given is calibrated and keeps what it "
             "was fitted with, or word vectors, which have none. Leave it out."
         )
+    labels = distinct_names(split)
     calibrators = [calibrator_of(model, options.get("revision")) for model in named]
     if seeds is not None:
-        the_flow([*zip(map(name_of, named), calibrators, strict=True)])
+        the_flow([*zip(labels, calibrators, strict=True)])
     elif fit_on is None:
         for one in baselines:
             require_fitted_on(one, any(fitted is not None for fitted in calibrators))
@@ -171,7 +169,7 @@ def evaluate(
     sets = [load_sts(task, data_dir) for task in names]
     edited = load_sts(lexical, data_dir) if lexical else None
     labelled = labelled_pairs(names, data_dir) if ceiling else {}
-    opened = [open_system(model, **options) for model in named]
+    opened = [open_system(model, name, **options) for name, model in zip(labels, named, strict=True)]
     corpus, text, several = _corpus(fit_on, [*sets, *others]), None, None
     if seeds is not None:
         opened, several, text = refit(opened, named, seeds, corpus, progress)

@@ -24,6 +24,7 @@ from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.evaluation.names import Model, name_of
 from bertflow.evaluation.rows import FittedText
 from bertflow.opening import WORD_VECTOR_FILE, LoadOptions, find, load
 from bertflow.registry import lookup
@@ -31,13 +32,6 @@ from bertflow.similarity import SIMILARITIES
 
 ASKING = ("retrieval", "candidates")
 """Kinds of pairs whose first texts are queries."""
-
-
-def name_of(model: str | Path | SentenceEncoder) -> str:
-    """What tables call a system: the name of its folder, or what its encoder says."""
-    if not isinstance(model, str | Path):
-        return str(model.describe().get("encoder", type(model).__name__))
-    return Path(model).resolve().name if Path(model).exists() else str(model)
 
 
 class SharedPass:
@@ -131,7 +125,7 @@ class PooledEncoder(AbstractEncoder):
         return self._encoder.fitted_hashes()
 
 
-def takes_options(model: str | Path | SentenceEncoder, revision: str | None = None) -> bool:
+def takes_options(model: Model, revision: str | None = None) -> bool:
     """Whether options open a system: what is calibrated and word vectors only take the device."""
     if not isinstance(model, str | Path):
         return model.calibrator is None and isinstance(model.raw, TransformerEncoder)
@@ -139,11 +133,12 @@ def takes_options(model: str | Path | SentenceEncoder, revision: str | None = No
     return not (kind.calibrated or kind.called == WORD_VECTOR_FILE)
 
 
-def open_system(model: str | Path | SentenceEncoder, **options: Unpack[LoadOptions]) -> SharedPass:
+def open_system(model: Model, name: str = "", **options: Unpack[LoadOptions]) -> SharedPass:
     """Open what ``bertflow.load`` opens; an encoder is taken as it is.
 
     Args:
         model: A hub id, a folder or a file; or an encoder.
+        name: Its name in tables; by default that of its folder, or what the encoder says.
         options: Of ``bertflow.load``; what is calibrated and word vectors only take the device.
 
     Raises:
@@ -151,10 +146,10 @@ def open_system(model: str | Path | SentenceEncoder, **options: Unpack[LoadOptio
         DataError: If it is missing, incomplete or damaged.
     """
     if not isinstance(model, str | Path):
-        return SharedPass(model)
+        return SharedPass(model, name)
     if not takes_options(model, options.get("revision")):
         options = {"device": options.get("device")}
-    return SharedPass(load(model, **options), name_of(model))
+    return SharedPass(load(model, **options), name or name_of(model))
 
 
 def _pooled(system: SharedPass, spec: SystemSpec, corpus: list[str] | None) -> SentenceEncoder:
@@ -200,7 +195,7 @@ def build_systems(
     for group in groups.values():
         for label, system in _systems_of(group, len(groups) > 1, baselines, corpus, progress, text):
             if label in systems:
-                raise UsageError(f"Two systems would be called {label!r}. Rename one folder, or leave one out.")
+                raise UsageError(f"Two systems would be called {label!r}. Name one as NAME=path, or leave one out.")
             systems[label] = system
     return systems
 

@@ -1,4 +1,6 @@
 import json
+import re
+import shutil
 import subprocess
 import sys
 
@@ -245,3 +247,43 @@ def test_help_needs_no_heavy_import():
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("usage: bertflow evaluate")
     assert done.stdout.rstrip().endswith("False")
+
+
+@pytest.fixture
+def namesakes(tiny_bert, tmp_path):
+    """Two folders of one name, of encoders that differ in their length."""
+    folders = [tmp_path / run / "encoder" for run in ("a", "b")]
+    for folder, length in zip(folders, (16, 32), strict=True):
+        TransformerEncoder(tiny_bert, max_length=length, device="cpu").save(folder)
+    return folders
+
+
+def test_folders_of_one_name_are_told_apart_by_their_paths(evaluate, namesakes, tiny_bert, tmp_path):
+    code, out, _ = evaluate(*namesakes, tiny_bert, "--tasks", "news", "--output", tmp_path / "out")
+    assert code == 0
+    found = re.findall("^raw of (.*): encoder", out, re.MULTILINE)
+    assert found == ["a/encoder", "b/encoder", "tiny-bert"]
+
+
+def test_a_system_has_the_name_that_is_given(evaluate, fitted, namesakes, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(fitted, "lr=0.1")  # a path, since it is there
+    options = ("--tasks", "news", "--resamples", 0, "--output", tmp_path / "out")
+    code, out, _ = evaluate(f"short={namesakes[0]}", namesakes[1], f"best={fitted}", "lr=0.1", *options)
+    assert code == 0
+    assert re.findall("^(.*): encoder", out, re.MULTILINE) == ["raw of short", "raw of encoder", "best", "lr=0.1"]
+    assert out.splitlines()[-1] == f"next: bertflow inspect {namesakes[0]}"
+
+
+@pytest.mark.parametrize(
+    ("models", "message"),
+    [
+        (["one={0}", "one={1}"], "Two systems would be called 'raw of one'. Name one as NAME=path, or leave one out."),
+        (["one={0}/none"], "The model folder {0}/none does not exist. Give an existing folder, or a hub id."),
+        (["{0}/lr=1/e"], "The model folder {0}/lr=1/e does not exist. Give an existing folder, or a hub id."),
+    ],
+)
+def test_a_name_that_cannot_be_used_is_one_line(evaluate, namesakes, models, message):
+    code, _, err = evaluate(*(model.format(*namesakes) for model in models), "--tasks", "news")
+    assert code in (2, 3)
+    assert err == f"error: {message.format(*namesakes)}\n"

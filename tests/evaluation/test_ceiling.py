@@ -245,7 +245,7 @@ def test_each_raw_encoder_has_its_own():
 def test_a_system_that_is_called_so_already_is_refused():
     with pytest.raises(UsageError) as error:
         ceilings_of({"raw": Noisy(), "ceiling": Noisy()}, [], {})
-    assert str(error.value) == "Two systems would be called 'ceiling'. Rename one folder, or leave one out."
+    assert str(error.value) == "Two systems would be called 'ceiling'. Name one as NAME=path, or leave one out."
 
 
 def test_pairs_that_all_share_sentences_are_refused():

@@ -154,7 +154,7 @@ def test_two_systems_of_one_name_are_refused(calibrated):
     opened = open_system(str(calibrated[1]), device="cpu")
     with pytest.raises(UsageError) as refused:
         built([opened, opened])
-    assert str(refused.value) == "Two systems would be called 'mine'. Rename one folder, or leave one out."
+    assert str(refused.value) == "Two systems would be called 'mine'. Name one as NAME=path, or leave one out."
 
 
 @pytest.fixture

@@ -1,0 +1,42 @@
+"""What tables call a system: the name in ``NAME=path``, what its encoder says, or the end of its path."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+
+Model: TypeAlias = "str | Path | SentenceEncoder"
+"""What is scored: a hub id, a folder or a file; or an encoder."""
+
+
+def split_name(model: Model) -> tuple[str, Model]:
+    """The name in ``NAME=path``, and the path; a path that exists is taken as it is, and its name is empty."""
+    if not isinstance(model, str) or os.path.lexists(model):
+        return "", model
+    name, _, path = model.partition("=")
+    return (name, path) if path and name and name == Path(name).name else ("", model)
+
+
+def name_of(model: Model) -> str:
+    """What tables call a system that stands alone: the name of its folder, or what its encoder says."""
+    return _parts(model)[-1]
+
+
+def distinct_names(models: Sequence[tuple[str, Model]]) -> list[str]:
+    """What tables call several systems: the name that was given, else the shortest end of a path that no other has."""
+    parts = [[name] if name else _parts(model) for name, model in models]
+    names = []
+    for own in parts:
+        others = [one for one in parts if one != own]
+        apart = (size for size in range(1, len(own)) if all(one[-size:] != own[-size:] for one in others))
+        names.append("/".join(own[-next(apart, len(own)) :]))
+    return names
+
+
+def _parts(model: Model) -> list[str]:
+    if not isinstance(model, str | Path):
+        return [str(model.describe().get("encoder", type(model).__name__))]
+    return Path(model).resolve().as_posix().split("/") if Path(model).exists() else [str(model)]
