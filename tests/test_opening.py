@@ -1,6 +1,5 @@
 """One table: every kind of thing that a user may name, and every way of using it, with equal vectors."""
 
-import json
 import logging
 import shutil
 from dataclasses import replace
@@ -55,6 +54,8 @@ def things(tiny_bert, tmp_path_factory):
     run.calibrator.save(place / "run/calibrator")
     recipe = {"model": str(tiny_bert), "pooling": "mean(1,2)", "max_length": 6, "prompt": "a ", "dtype": None}
     write_json(place / "run/run.json", {"encoder": recipe})
+    saved.save(place / "tuned/encoder")
+    write_json(place / "tuned/run.json", {"status": "done", "options": {"finetune": {}}, "encoder": recipe})
     # Made before default prompts were used: what the calibrator has recorded counts.
     bare = CalibratedEncoder.fit(TransformerEncoder(place / "st-roles", prompt="", **CPU), Center(), TEXT)
     bare.calibrator.save(place / "run-bare/calibrator")
@@ -71,6 +72,7 @@ def things(tiny_bert, tmp_path_factory):
         "calibrated": (place / "calibrated", calibrated),
         "run": (place / "run", run),
         "run-bare": (place / "run-bare", bare),
+        "tuned": (place / "tuned", saved),
         "word vectors": (place / "words.txt", WordVectorEncoder(place / "words.txt")),
     }
 
@@ -125,7 +127,8 @@ def by_store(path, tmp_path):
 
 
 WAYS = [by_load, by_recipe, by_raw_and_calibrator, by_evaluation, by_langchain, by_sklearn, by_store]
-NAMES = ["transformers", "st", "st-default", "st-roles", "saved", "saved-roles", "calibrated", "run", "run-bare"]
+SAVED = ["saved", "saved-roles", "calibrated", "run", "run-bare", "tuned"]
+NAMES = ["transformers", "st", "st-default", "st-roles", *SAVED]
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
@@ -380,12 +383,20 @@ def test_a_hub_id_of_a_calibrated_encoder_is_opened_at_its_revision(things, monk
         ("nothing", DataError, "The model folder {} does not exist. Give an existing folder, or a hub id."),
         ("no.vec", DataError, "{} is missing. Give the path of an existing file."),
         ("half", UsageError, "The run {} has no calibrator yet. Finish it with --resume auto."),
+        ("half-tuned", UsageError, "The run {} has no calibrator yet. Finish it with --resume auto."),
+        ("lost", UsageError, "The run {} has no calibrator yet. Finish it with --resume auto."),
     ],
 )
 def test_what_cannot_be_opened_is_said_in_one_line(things, path, error, message):
     place = things["calibrated"][0].parent
-    (place / "half").mkdir(exist_ok=True)
-    (place / "half/run.json").write_text(json.dumps({"encoder": {}}))
+    # Both trainings have written encoder/ before they are done; of the last, the calibrator was deleted.
+    for name, status, kind in (
+        ("half", "running", "flow"),
+        ("half-tuned", "running", "finetune"),
+        ("lost", "done", "flow"),
+    ):
+        (place / name / "encoder").mkdir(parents=True, exist_ok=True)
+        write_json(place / name / "run.json", {"status": status, "options": {kind: {}}, "encoder": {}})
     with pytest.raises(error) as refused:
         load(place / path, **CPU)
     assert str(refused.value) == message.format(place / path)

@@ -77,6 +77,13 @@ class EncoderRecord(TypedDict):
     sha256: NotRequired[Checksums]
 
 
+class EndOfRun(TypedDict, total=False):
+    """What the record of a run tells of its end; ``options`` has a group for the kind of training."""
+
+    status: str
+    options: dict[str, Any]
+
+
 def recorded_prompts(description: Mapping[str, Any]) -> Prompts:
     """The prompts in the ``describe()`` of an encoder; without roles, one is for all."""
     return {"document": description["prompt"], "query": description.get("query_prompt", description["prompt"])}
@@ -278,14 +285,14 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         path, length = st_transformer(place, dict(modules))
         return ModelFolder(path, name, modules=modules, settings=settings, length=length)
     if not (place / "config.json").exists():
-        inside = place / "encoder"  # as `fix` and `finetune` write it
+        inside = place / "encoder"  # as `fix` writes it
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
         raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
 
 
 def locate(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model; one on the hub is downloaded.
+    """The folder of a model: in a run of `finetune` that is done its encoder; one on the hub is downloaded.
 
     Raises:
         DataError: If a folder is missing.
@@ -297,7 +304,7 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
     if given.is_dir():
         if revision is not None:
             raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
-        return given
+        return given / "encoder" if _is_fine_tuned(given) else given
     # A hub id is "name" or "owner/name": what begins or nests as a path, or whose parent is here, cannot be one.
     nested = str(model).count("/") > 1 or (given.parent != Path() and given.parent.is_dir())
     if nested or given.is_absolute() or str(model).startswith((".", "~")):
@@ -315,6 +322,14 @@ def locate(model: str | Path, revision: str | None = None) -> Path:
             "Check the name and the network, or give the folder of a downloaded model."
         ) from error
     return folder
+
+
+def _is_fine_tuned(folder: Path) -> bool:
+    """Whether this is a run of `finetune` that is done, without a flow beside the encoder."""
+    if not os.path.lexists(folder / "run.json") or os.path.lexists(folder / "bertflow.json"):
+        return False
+    run = read_record(folder / "run.json", EndOfRun, "training run", "Train again.")
+    return run.get("status") == "done" and "finetune" in run.get("options", {})
 
 
 def write_facts(folder: Path, description: Mapping[str, Any]) -> None:

@@ -66,6 +66,14 @@ def test_a_run_leaves_a_model_folder_and_says_how_it_was_made(arguments, tmp_pat
     assert capsys.readouterr().out.splitlines()[-1] == f"next: bertflow inspect {run / 'encoder'}"
 
 
+def test_a_run_is_evaluated_as_its_encoder(arguments, tmp_path, capsys):
+    assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
+    (tmp_path / "binary.tsv").write_text("a\tb\tlabel\nthe dog\ta cat\t1\na bird\tthe man\t0\n")
+    options = [f"--binary={tmp_path / 'binary.tsv'}", "--device=cpu"]
+    assert bertflow(["evaluate", str(tmp_path / "run"), *options]) == 0
+    assert "raw: encoder run, pooling mean(2), max length 64, " in capsys.readouterr().out
+
+
 def test_fine_tune_then_fit_a_flow_is_two_commands(arguments, pairs, tmp_path):
     assert bertflow([*arguments, "--trainer.max_steps=2"]) == 0
     flow = [
