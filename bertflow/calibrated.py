@@ -22,6 +22,7 @@ from bertflow.calibration.maps import mapped_on
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
 from bertflow.encoder.device import gpu_of
+from bertflow.encoder.folders import ENCODER
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
@@ -156,9 +157,13 @@ class CalibratedEncoder(AbstractEncoder):
 
     def write(self, folder: Path) -> None:
         """Write encoder and calibrator into an existing folder."""
-        for part in ("encoder", "calibrator"):
-            (folder / part).mkdir()
-        self.encoder.write(folder / "encoder")
+        (folder / ENCODER).mkdir()
+        self.encoder.write(folder / ENCODER)
+        self.write_calibrator(folder)
+
+    def write_calibrator(self, folder: Path) -> None:
+        """Write what stands beside the folder of the encoder."""
+        (folder / "calibrator").mkdir()
         self.calibrator.write(folder / "calibrator")
         write_record(folder / RECORD, {"format": 1, "describe": self.describe()})
 
@@ -177,7 +182,7 @@ class CalibratedEncoder(AbstractEncoder):
         """
         folder = Path(folder)
         read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
-        encoder = TransformerEncoder(folder / "encoder", device=device, **options)
+        encoder = TransformerEncoder(folder / ENCODER, device=device, **options)
         calibrator = load_calibrator(folder / "calibrator")
         known = calibrator.provenance is not None or bool(options)  # what was saved together was compared then
         calibrated = cls(encoder, calibrator, force or not known)

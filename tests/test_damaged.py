@@ -29,6 +29,7 @@ from bertflow import records
 from bertflow.errors import BertflowError
 from bertflow.export.golden import Golden
 from bertflow.export.onnx_encoder import OnnxEncoder, read_export
+from bertflow.export.targets import write_export
 from bertflow.opening import load
 from bertflow.records import read_record, write_export_record, write_record
 from bertflow.runs import read_run
@@ -134,6 +135,10 @@ def rewrite(source, target):
     write_record(target / "run.json", read_record(target / "run.json", dict))
 
 
+def export(source, target):
+    write_export(load(source, device="cpu"), target, "sentence-transformers")
+
+
 def reexport(source, target):
     shutil.copytree(source, target)
     write_export_record(target, read_export(target))
@@ -156,6 +161,7 @@ ARTEFACTS = {
     "sentence-transformers": Artefact("exports/cls-prompted", encoder, reexport, exact=False),
     "modules of ours": Artefact("exports/flow", exported, reexport, False, SLOW),
     "modules of theirs": Artefact("exports/dense-modern", exported, reexport, False, SLOW),
+    "export": Artefact("calibrated/whitening", encoder, export),
     "onnx": Artefact("exports/onnx", onnx, reexport),
     "golden": Artefact("exports/flow", golden, partial(only, "golden.json"), True, MANY),
     "scores": Artefact("calibrated/whitening", scores, partial(only, "scores.json"), True, MANY),

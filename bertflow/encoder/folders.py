@@ -35,6 +35,7 @@ from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_mod
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256, require_files
 from bertflow.records import (
+    EXPORT,
     Checksums,
     Size,
     checksums,
@@ -47,6 +48,8 @@ from bertflow.records import (
 logger = logging.getLogger("bertflow")
 
 RECORD_FILE = "bertflow_encoder.json"
+ENCODER = "encoder"
+"""The folder of a saved encoder in a calibrated encoder, a run or an export."""
 WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
 """Patterns of weight files; the first that matches is what transformers loads."""
 
@@ -75,6 +78,7 @@ class EncoderRecord(TypedDict):
     labels: NotRequired[list[str]]
     tuned: NotRequired[dict[str, Any]]
     sha256: NotRequired[Checksums]
+    weights_above: NotRequired[Checksums]
 
 
 class EndOfRun(TypedDict, total=False):
@@ -230,9 +234,12 @@ class ModelFolder:
                     "%s: its Normalize is left out; embeddings keep their length, cosines are the same.", self.name
                 )
             elif kind != ST_PACKAGE + "Transformer":
+                do = f"Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
+                if os.path.lexists(self.path / EXPORT):
+                    do = "An earlier bertflow exported it: export it again, and bertflow opens the export."
                 raise DataError(
                     f"{self.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
-                    f"Normalize. Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
+                    f"Normalize. {do}"
                 )
         return pooling
 
@@ -250,6 +257,11 @@ class ModelFolder:
             raise DataError(f"{self.path} holds no weights ({' or '.join(WEIGHTS)}). Is it a complete model folder?")
         require_files(*files, parts=True)
         return file_sha256(*files)
+
+    @property
+    def weights(self) -> Path:
+        """The folder with the weights: that above for a saved encoder in an export."""
+        return self.path.parent if "weights_above" in self.record else self.path
 
     def again(self) -> "ModelFolder":
         """The same with a tokenizer of its own, which is used in another way; config and weights are the same."""
@@ -273,9 +285,13 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
     name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
     if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
-        _require_whole(place, record.get("sha256"))
+        _require_whole(place, record.get("sha256"), record.get("weights_above"))
         return ModelFolder(place, record["encoder"], dict(record))
     if os.path.lexists(place / "modules.json"):
+        if os.path.lexists(place / ENCODER / RECORD_FILE):  # an export, whose weights are its saved encoder's, too
+            if os.path.lexists(place / "calibrator"):
+                raise DataError(f"{place} is a calibrated encoder, not a raw one. Open it with bertflow.load.")
+            return open_model(place / ENCODER)
         require_export(place)
         # The classes of sentence-transformers have moved, so theirs are known by package and name.
         moved = re.compile(r"^sentence_transformers\..*\.")
@@ -285,7 +301,7 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         path, length = st_transformer(place, dict(modules))
         return ModelFolder(path, name, modules=modules, settings=settings, length=length)
     if not (place / "config.json").exists():
-        inside = place / "encoder"  # as `fix` writes it
+        inside = place / ENCODER  # as `fix` and `finetune` write it
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
         raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
@@ -338,8 +354,10 @@ def write_facts(folder: Path, description: Mapping[str, Any]) -> None:
     write_record(folder / RECORD_FILE, {"format": 1, **description, "sha256": checksums(folder)})
 
 
-def _require_whole(folder: Path, listed: Checksums | None) -> None:
+def _require_whole(folder: Path, listed: Checksums | None, above: Checksums | None) -> None:
     """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
+    if above is not None:
+        require_whole(folder / RECORD_FILE, above, above, "export", folder.parent)
     if listed is None:
         logger.info("%s was saved by an earlier bertflow, without checksums, so its files are not checked.", folder)
         return

@@ -77,7 +77,7 @@ class BlockStack:
                 f"The pooling pooler needs BERT's pooling layer, and {config.model_type} has none. Use cls."
             )
         options = {"add_pooling_layer": pooler} if takes_pooler else {}
-        model = _load_exactly(kind, folder.path, config=config, dtype=lookup("dtype", PRECISIONS, dtype), **options)
+        model = _load_exactly(kind, folder.weights, config=config, dtype=lookup("dtype", PRECISIONS, dtype), **options)
         if depth < folder.blocks and (norm := FAMILIES[config.model_type].final_norm):
             switch_off(model, norm)
         use_onednn(model)

@@ -20,7 +20,7 @@ from bertflow.affine import NULL_SHARE, AffineMap
 from bertflow.bands import of_unit_rows, unit
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.calibrators import AbstractLinearCalibrator
+from bertflow.calibration.stand_in import LinearStandIn
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs
@@ -43,22 +43,6 @@ INT8_SENTENCES = 200
 """Docstring sentences on which int8 is compared."""
 RETRIEVAL_PAIRS = 300
 """Docstring pairs on which int8 is scored where there is no other data."""
-
-
-class LinearStandIn(AbstractLinearCalibrator):
-    """An affine map that replaces another calibrator; made by ``linearize``.
-
-    Args:
-        of: The calibrator that it replaces.
-        r2: Share of the variance of z, over all directions, that it explains on held-out text.
-    """
-
-    def __init__(self, of: str = "", r2: float = 0.0) -> None:
-        self.of = of
-        self.r2 = r2
-
-    def _affine(self) -> AffineMap:
-        raise UsageError("A stand-in is made from a flow with linearize(system), and is not fitted to rows.")
 
 
 def require_flow(calibrator: AbstractCalibrator | None) -> AbstractCalibrator:

@@ -208,7 +208,7 @@ def embed_locally(folder: Path, sentences: list[str]) -> Float32:
     from bertflow.export.st_folder import load_sentence_transformer
 
     ours, theirs = partial(load, device="cpu"), partial(load_sentence_transformer, device="cpu")
-    kinds: dict[str, Any] = {str(GRAPH): OnnxEncoder, RECORD: ours, RECORD_FILE: ours, "modules.json": theirs}
+    kinds: dict[str, Any] = {str(GRAPH): OnnxEncoder, "modules.json": theirs, RECORD: ours, RECORD_FILE: ours}
     for name, opened in kinds.items():
         if (folder / name).is_file():
             return np.asarray(opened(folder).encode(sentences), np.float32)

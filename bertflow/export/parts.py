@@ -112,6 +112,7 @@ class Parts:
     Args:
         system: The encoder, raw or calibrated.
         files: Folder to which its config, weights and tokenizer are written, and read again.
+        given: The encoder as it was given, if it splits long texts, which an export does not; else ``system``.
 
     Attributes:
         checkpoint: Those files, read.
@@ -128,7 +129,7 @@ class Parts:
         UsageError: If the encoder must not be padded.
     """
 
-    def __init__(self, system: SentenceEncoder, files: Path) -> None:
+    def __init__(self, system: SentenceEncoder, files: Path, given: SentenceEncoder | None = None) -> None:
         if not isinstance(system.raw, TransformerEncoder):
             raise DataError(
                 f"Only a TransformerEncoder can be exported, this one is a {type(system.raw).__name__}. "
@@ -140,7 +141,7 @@ class Parts:
                 "Use bertflow itself, as `bertflow serve`, or another model."
             )
         system.raw.write(files)
-        self.system, self.encoder, self.files = system, system.raw, files
+        self.system, self.encoder, self.files, self.given = system, system.raw, files, given or system
         self.description = system.describe()
         self.max_length, self.dtype = int(self.description["max_length"]), str(self.description["dtype"])
         if self.dtype == TF32:  # what a GPU may round: the weights are float32

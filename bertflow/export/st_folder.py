@@ -4,6 +4,7 @@
     modules.json  1_Pooling/  2_Dense/                    the modules after it
     sentence_bert_config.json                             longest sentence
     config_sentence_transformers.json                     prompts, and which bertflow our own modules need
+    bertflow.json  encoder/  calibrator/                  what ``bertflow.load`` opens: all but the weights again
 
 Built-in modules load anywhere and need no flag. They are used wherever they are exact:
 
@@ -38,14 +39,14 @@ from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
 from bertflow.bands import of_unit_rows
-from bertflow.encoder.folders import RECORD_FILE, recorded_prompts
+from bertflow.calibrated import CalibratedEncoder
+from bertflow.encoder.folders import ENCODER, recorded_prompts, write_facts
 from bertflow.encoder.foreign import OneLine
-from bertflow.encoder.learned import COUNTS_FILE
 from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, ST_POOLINGS, StConfig, read_modules
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.parts import FORMAT, Parts
 from bertflow.files import to_json
-from bertflow.records import read_record, require_export
+from bertflow.records import checksums, read_record, require_export
 from bertflow.registry import lookup
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ WIDTHS = {"legacy": "word_embedding_dimension", "modern": "embedding_dimension"}
 """A layout -> the key of the width that a pooling reads."""
 
 
+WEIGHT_FILES = "model*.safetensors*"
+"""Files of the transformer's weights; a saved encoder has other safetensors beside them."""
 StModule = tuple[str, Mapping[str, Any], Mapping[str, Tensor] | None]
 """One module after the transformer: its class, its config.json, and its model.safetensors. The last is None where the
 class has none; ours always have one, even if it is empty."""
@@ -101,10 +104,8 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
     types = lookup("layout", TYPES, layout)
     modules = [*_pooling(parts, layout), *_calibration(parts, layout)]
     names = [name for name, *_ in modules]
-    # With bertflow's files the folder would be opened as its raw encoder, without the calibrator.
-    for path in parts.files.iterdir():  # copytree would collect errors, and forget what they were
-        if path.name not in (RECORD_FILE, COUNTS_FILE):
-            shutil.copy2(path, folder)
+    _write_saved(parts, folder)
+    shutil.copy2(parts.files / "config.json", folder)
     rows = [{"idx": 0, "name": "0", "path": "", "type": types["Transformer"]}]
     for index, (name, config, tensors) in enumerate(modules, start=1):
         path = folder / f"{index}_{name}"
@@ -121,6 +122,18 @@ def write_sentence_transformer(parts: Parts, folder: Path, layout: str = "legacy
         _write(folder / "config.json", {**model_config, "output_hidden_states": True})
     parts.save_tokenizer(folder)
     return {"layout": layout, "modules": names}
+
+
+def _write_saved(parts: Parts, folder: Path) -> None:
+    """The weights, and beside them what ``CalibratedEncoder.save`` or ``TransformerEncoder.save`` writes but them."""
+    inside = folder / ENCODER
+    inside.mkdir()
+    for path in parts.files.iterdir():  # copytree would collect errors, and forget what they were
+        shutil.copy2(path, folder if path.match(WEIGHT_FILES) else inside)
+    record = {**parts.checkpoint.record, **parts.given.raw.describe()}
+    write_facts(inside, {**record, "weights_above": checksums(folder, WEIGHT_FILES)})
+    if isinstance(parts.given, CalibratedEncoder):
+        parts.given.write_calibrator(folder)
 
 
 def _write(path: Path, value: Any) -> None:

@@ -78,14 +78,14 @@ def write_export(
     """
     write = lookup("target", TARGETS, target)
     require_earlier(folder)
-    chunks = system.describe().get("chunks") if target != "safetensors" else None
+    given, chunks = system, system.describe().get("chunks") if target != "safetensors" else None
     with atomic_folder(folder) as aside, TemporaryDirectory() as scratch, TemporaryDirectory() as whole:
         if chunks:  # other tools embed a chunk, and split nothing
             system.raw.write(Path(whole))
             raw = TransformerEncoder(whole, device="cpu", chunks="")
             system = CalibratedEncoder(raw, system.calibrator, force=True) if system.calibrator else raw
         describe = system.describe()
-        parts = Parts(system, Path(scratch))
+        parts = Parts(system, Path(scratch), given)
         golden = make_golden(parts)
         facts = write(parts, aside, layout)
         if chunks:

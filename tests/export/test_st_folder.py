@@ -255,8 +255,10 @@ def test_special_tokens_are_known_by_their_place(tiny_bert):
 
 
 def test_the_folder_is_not_taken_for_the_raw_encoder(exported):
-    with pytest.raises(DataError, match=r"has a module sentence_transformers\.Dense"):
-        bertflow.TransformerEncoder(exported("mean", "whitening")[1])
+    folder = exported("mean", "whitening")[1]
+    with pytest.raises(DataError) as error:
+        bertflow.TransformerEncoder(folder)
+    assert str(error.value) == f"{folder} is a calibrated encoder, not a raw one. Open it with bertflow.load."
 
 
 def test_a_stranger_s_class_is_refused(exported, tmp_path):
