@@ -13,6 +13,7 @@ _.mteb_model  # docs/evaluate.md
 
 # pydantic: keys of schemas that are read by ``get``.
 _.pooling_mode
+_.weights_above
 
 # LangChain.
 _.embed_documents

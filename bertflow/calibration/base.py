@@ -324,7 +324,8 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     from bertflow.calibration.spelling import CALIBRATORS
     from bertflow.calibration.stand_in import LinearStandIn
 
-    by_class = {kind.__name__: kind for kind in (LinearStandIn, *(kind.make for kind in CALIBRATORS.values()))}
+    kinds: list[type[AbstractCalibrator]] = [LinearStandIn, *(kind.make for kind in CALIBRATORS.values())]
+    by_class = {kind.__name__: kind for kind in kinds}
     hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
         calibrator = lookup("calibrator class", by_class, record["class"]).from_record(record["parameters"])
