@@ -214,7 +214,7 @@ def find(name: str, revision: str | None = None) -> tuple[Path, Kind]:
         UsageError: If the hub does not give it.
         DataError: If it is missing, or nothing that is known.
     """
-    from bertflow.encoder.folders import locate
+    from bertflow.encoder.locating import locate
 
     place = Path(name).expanduser()
     restore(place)

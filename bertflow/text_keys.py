@@ -10,9 +10,11 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 NO_LETTERS = re.compile(r"[\W_]+")
 """What is neither letter nor digit, as ``str.isalnum`` says of each character."""
@@ -38,17 +40,23 @@ def hash_text(sentence: str) -> int:
     return int.from_bytes(hashlib.blake2b(text_key(sentence).encode(), digest_size=8).digest(), "little")
 
 
-def hash_texts(sentences: Iterable[str]) -> NDArray[np.uint64]:
+def hash_texts(sentences: Iterable[str]) -> "NDArray[np.uint64]":
     """The distinct hashes of some sentences, sorted."""
+    import numpy as np
+
     return np.unique(np.fromiter((hash_text(sentence) for sentence in sentences), dtype=np.uint64))
 
 
-def digest(hashes: NDArray[np.uint64]) -> str:
+def digest(hashes: "NDArray[np.uint64]") -> str:
     """One fingerprint for a set of text hashes, whatever the order the text came in."""
+    import numpy as np
+
     return hashlib.sha256(np.unique(hashes).astype("<u8").tobytes()).hexdigest()
 
 
-def seen_share(sentences: Sequence[str], hashes: NDArray[np.uint64]) -> float:
+def seen_share(sentences: Sequence[str], hashes: "NDArray[np.uint64]") -> float:
     """Share of the distinct ``sentences``, by key, that are among ``hashes``; in [0, 1]."""
+    import numpy as np
+
     evaluated = hash_texts(sentences)
     return float(np.isin(evaluated, hashes).mean()) if len(evaluated) else 0.0

@@ -365,7 +365,7 @@ def test_a_hub_id_of_a_calibrated_encoder_is_opened_at_its_revision(things, monk
         asked.append((model, revision))
         return things["calibrated"][0]
 
-    monkeypatch.setattr("bertflow.encoder.folders.snapshot_download", snapshot_download)
+    monkeypatch.setattr("bertflow.encoder.locating.snapshot_download", snapshot_download)
     encoder = load("me/calibrated", revision="v1", **CPU)
     assert asked == [("me/calibrated", "v1")]
     assert encoder.recipe == {"model": "me/calibrated", "device": "cpu", "revision": "v1"}

@@ -1,7 +1,6 @@
-"""Where a model lies, what its folder says about how to use it, its config and its tokenizer: all but its weights.
+"""What the folder of a model says about how to use it, its config and its tokenizer: all but its weights.
 
-A model is a local folder or a hub id; a hub id becomes a local folder first (the hub's cache), so that all that follows
-reads files. Three kinds of folder are known by the file they hold:
+Three kinds of folder are known by the file they hold:
 
     bertflow_encoder.json   written by ``TransformerEncoder.save``: pooling, max_length, prompt, identity
     modules.json            a sentence-transformers folder: it names its pooling
@@ -22,14 +21,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NotRequired
 
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from typing_extensions import TypedDict
 
 from bertflow.encoder.abstract import Role
 from bertflow.encoder.architecture import model_class
 from bertflow.encoder.foreign import OneLine
+from bertflow.encoder.locating import WEIGHTS, locate
 from bertflow.encoder.pooling import Pooling
 from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_modules, st_pooling, st_transformer
 from bertflow.errors import DataError, UsageError
@@ -50,8 +48,6 @@ logger = logging.getLogger("bertflow")
 RECORD_FILE = "bertflow_encoder.json"
 ENCODER = "encoder"
 """The folder of a saved encoder in a calibrated encoder, a run or an export."""
-WEIGHTS = ("*.safetensors", "pytorch_model*.bin")
-"""Patterns of weight files; the first that matches is what transformers loads."""
 
 DEFAULTS: Mapping[str, Any] = {"max_length": 128, "dtype": "float32"}
 """What holds where neither the caller nor the folder says anything."""
@@ -81,13 +77,6 @@ class EncoderRecord(TypedDict):
     weights_above: NotRequired[Checksums]
 
 
-class EndOfRun(TypedDict, total=False):
-    """What the record of a run tells of its end; ``options`` has a group for the kind of training."""
-
-    status: str
-    options: dict[str, Any]
-
-
 def recorded_prompts(description: Mapping[str, Any]) -> Prompts:
     """The prompts in the ``describe()`` of an encoder; without roles, one is for all."""
     return {"document": description["prompt"], "query": description.get("query_prompt", description["prompt"])}
@@ -98,8 +87,6 @@ def shown_prompts(prompts: Prompts) -> str:
     return " and ".join(f"{text!r} before each {role}" for role, text in prompts.items() if text) or "none"
 
 
-LONGEST_NAME = 255
-"""Characters that the name of a folder may have."""
 MOST = 2**20
 """Blocks, width and tokens that a model may have: beyond that its config is damaged."""
 LOCALLY: Mapping[str, Any] = {"local_files_only": True, "trust_remote_code": False}
@@ -305,47 +292,6 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
         do = f"Give the folder in it, {inside}." if inside.is_dir() else "Give the folder with the weights."
         raise DataError(f"{place} is not a model folder: it holds no config.json. {do}")
     return ModelFolder(place, name)
-
-
-def locate(model: str | Path, revision: str | None = None) -> Path:
-    """The folder of a model: in a run of `finetune` that is done its encoder; one on the hub is downloaded.
-
-    Raises:
-        DataError: If a folder is missing.
-        UsageError: If the hub does not give the model, or a folder was given together with a revision.
-    """
-    given = Path(model).expanduser()
-    if max(map(len, given.parts), default=0) > LONGEST_NAME:
-        raise UsageError(f"The name of a model should be short, got {str(model)[:40]!r}... Give a folder, or a hub id.")
-    if given.is_dir():
-        if revision is not None:
-            raise UsageError(f"A revision ({revision!r}) is for hub ids, but {model} is a folder. Leave it out.")
-        return given / "encoder" if _is_fine_tuned(given) else given
-    # A hub id is "name" or "owner/name": what begins or nests as a path, or whose parent is here, cannot be one.
-    nested = str(model).count("/") > 1 or (given.parent != Path() and given.parent.is_dir())
-    if nested or given.is_absolute() or str(model).startswith((".", "~")):
-        raise DataError(f"The model folder {model} does not exist. Give an existing folder, or a hub id.")
-    wanted = ["*.json", "*.txt", "*.model", "*.jinja", "README.md"]
-    try:
-        folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[0]]))
-        if not list(folder.rglob(WEIGHTS[0])):
-            folder = Path(snapshot_download(str(model), revision=revision, allow_patterns=[*wanted, WEIGHTS[1]]))
-    except (HFValidationError, HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
-        at = f" at revision {revision!r}" if revision else ""
-        reason = " ".join(str(error).split()).split(". ")[0].rstrip(".")
-        raise UsageError(
-            f"The model {str(model)!r}{at} is not a folder here, and cannot be loaded from the hub: {reason}. "
-            "Check the name and the network, or give the folder of a downloaded model."
-        ) from error
-    return folder
-
-
-def _is_fine_tuned(folder: Path) -> bool:
-    """Whether this is a run of `finetune` that is done, without a flow beside the encoder."""
-    if not os.path.lexists(folder / "run.json") or os.path.lexists(folder / "bertflow.json"):
-        return False
-    run = read_record(folder / "run.json", EndOfRun, "training run", "Train again.")
-    return run.get("status") == "done" and "finetune" in run.get("options", {})
 
 
 def write_facts(folder: Path, description: Mapping[str, Any]) -> None:

@@ -61,7 +61,7 @@ def call(place, tiny_bert, capsys):
 def made(place, tiny_bert, tmp_path_factory):
     """The tables of one call, and their folder."""
     folder = tmp_path_factory.mktemp("made")
-    options = {"tasks": "stsb", "seeds": 2, "resamples": 50, "max_sentences": 64, "device": "cpu"}
+    options = {"tasks": "stsb", "seeds": 2, "resamples": 400, "max_sentences": 64, "device": "cpu"}
     return bertflow.paper_tables(str(tiny_bert), str(place), folder, str(place / "nli.txt"), **options), folder
 
 
@@ -103,7 +103,7 @@ def test_intervals_are_those_of_an_evaluation_of_pairs_and_seeds(made, place):
     flows = {f"seed {at}": bertflow.load(folder / f"lines/tiny-bert-flow-NLI-seed-{at}/flow") for at in (0, 1)}
     several = SeveralSeeds("seed 0", (0, 1), tuple(flows))
     systems = {"raw": flows["seed 0"].raw, **flows}
-    report = score_sets(systems, [load_sts("stsb", place)], resamples=50, seeds=several)
+    report = score_sets(systems, [load_sts("stsb", place)], resamples=400, seeds=several)
     mean = next(row for row in report.rows if row.system == several.name and row.metric == "cosine_spearman")
     (less,) = [one for one in report.compared(several.name, "raw") if one.aggregation == "wmean"]
     score = next(row for row in tables.rows if row.name.endswith("flow (NLI)")).scores[0]
