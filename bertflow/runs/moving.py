@@ -194,10 +194,8 @@ class Job:
 
     def _write_encoder(self, encoder: SentenceEncoder | None, fitted: AbstractCalibrator) -> None:
         if encoder is not None and not (self.folder / QUERY_ENCODER).is_dir():
-            # sentence-transformers reads one half of the folder, bertflow.load the other.
             whole, aside = CalibratedEncoder(encoder, fitted), self.folder / f".{QUERY_ENCODER}"
             export_encoder(whole, aside, "sentence-transformers", progress=self.progress)
-            whole.write(aside)
             aside.rename(self.folder / QUERY_ENCODER)
 
     def move(self, fitted: AbstractCalibrator) -> int:

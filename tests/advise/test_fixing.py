@@ -526,7 +526,8 @@ def test_one_candidate_that_was_named_is_what_is_likely(encoder):
 
 
 def test_a_sentence_transformers_folder_with_its_own_pooling_is_left_alone(encoder, tmp_path):
-    write_export(encoder, tmp_path / "st", "sentence-transformers")
+    write_export(encoder, tmp_path / "exported", "sentence-transformers")
+    SentenceTransformer(str(tmp_path / "exported"), device="cpu").save(str(tmp_path / "st"))  # without our own records
     kept = bertflow.fix(str(tmp_path / "st"), plain_lines(300), resamples=100, device="cpu")
     assert (kept.system, kept.standing) == ("raw", "")
     assert "the pooling that it was made for" in " ".join(kept.reasons)

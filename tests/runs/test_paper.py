@@ -21,7 +21,7 @@ from bertflow.runs.training import FlowRun
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 SPLITS = ("stsb", "stsb-train", "stsb-dev")
-OPTIONS = ["--tasks", "stsb", "--seeds", "2", "--resamples", "50", "--max_sentences", "64", "--device", "cpu"]
+OPTIONS = ["--tasks", "stsb", "--seeds", "2", "--resamples", "400", "--max_sentences", "64", "--device", "cpu"]
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
