@@ -1,0 +1,76 @@
+"""The page of the harm suite: which cells each method breaches, what it gains, and every cell."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Cell = Mapping[str, Any]
+
+
+def to_markdown(cells: Sequence[Cell], uses: Mapping[str, Sequence[str]], bar: float, worth: float) -> str:
+    """A line a method, then a table a use with a line a cell.
+
+    Args:
+        cells: What ``harm.py`` measured.
+        uses: By method, the uses that it is held to; all of them where it has no row.
+        bar: Points that the lower end of a gain has to be above.
+        worth: Gain from which a cell is worth having.
+    """
+    lines = []
+    for half in dict.fromkeys(cell["half"] for cell in cells):
+        some = [cell for cell in cells if cell["half"] == half]
+        methods = list(dict.fromkeys(name for cell in some for name in cell["scores"] if name != "raw"))
+        lines += [f"## The {half} half", "", *_methods(some, methods, uses, bar, worth)]
+        for use in dict.fromkeys(cell["use"] for cell in some):
+            lines += [
+                "",
+                f"### {use.capitalize()}",
+                "",
+                *_cells([cell for cell in some if cell["use"] == use], methods),
+            ]
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _methods(
+    cells: Sequence[Cell], methods: Sequence[str], uses: Mapping[str, Sequence[str]], bar: float, worth: float
+) -> list[str]:
+    """How often each method is below the bar, and how often it changes nothing where there is something to gain."""
+    lines = [
+        f"| method | cells | below the bar ({bar:g}) | smallest lower end | mean gain | unchanged, of those in which "
+        f"some method gains {worth:g} |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for name in methods:
+        held = [cell for cell in cells if name in cell["scores"] and cell["use"] in uses.get(name, (cell["use"],))]
+        if not held:
+            continue
+        lows = [cell["scores"][name]["low"] for cell in held]
+        gains = [cell["scores"][name]["gain"] for cell in held]
+        worthwhile = [cell for cell in held if max(one["gain"] for one in cell["scores"].values()) >= worth]
+        same = sum(cell["scores"][name]["gain"] == 0 == cell["scores"][name]["low"] for cell in worthwhile)
+        lines.append(
+            f"| {name} | {len(held)} | {sum(low <= bar for low in lows)} | {min(lows):+.1f} | "
+            f"{sum(gains) / len(gains):+.2f} | {same} of {len(worthwhile)} |"
+        )
+    return lines
+
+
+def _cells(cells: Sequence[Cell], methods: Sequence[str]) -> list[str]:
+    """Each cell: raw, and the gains of all methods with the half-widths of their intervals."""
+    lines = [
+        f"| fitted on -> used on | encoder | words, novelty | n | raw | {' | '.join(methods)} |",
+        "|---|---|---|---:|---:|" + "---:|" * len(methods),
+    ]
+    for cell in cells:
+        scores = cell["scores"]
+        where = cell["fitted"] if cell["fitted"] == cell["used"] else f"{cell['fitted']} -> {cell['used']}"
+        shown = [
+            f"{one['gain']:+.1f} ± {one['gain'] - one['low']:.1f}" if (one := scores.get(name)) else "-"
+            for name in methods
+        ]
+        raw = scores["raw"]
+        broad = f"{cell['words']:.0f}, {cell['novelty']:.1f}"
+        lines.append(
+            f"| {where} | {cell['encoder']} | {broad} | {raw['n']:,} | {raw['value']:.1f} | {' | '.join(shown)} |"
+        )
+    return lines

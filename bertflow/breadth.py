@@ -1,0 +1,174 @@
+"""Is a text broad enough to fit a map to, and is other text of its kind?
+
+Whitening divides by the deviations that a text shows. Text of one narrow kind, such as a catalogue made from templates,
+varies in few directions. Whatever is new in a query, or in a text on another topic, lies in the other directions, where
+the division makes it large at random: search is ruined, and nothing in the text shows it. So some topics (clusters of
+the text) are left out of a fit, and compared with rows that were left out at random:
+
+    d(y)     = mean over directions of (coordinate of y after whitening)^2          1 on average for the rows of the fit
+    novelty  = median d of rows whose topic was left out  /  median d of rows that were left out at random
+
+Near 1, a new topic is no surprise, and the text is broad. Other text, such as queries, is compared in the same way with
+the whole text:
+
+    strangeness  = median d of the other rows  /  median d of rows that were left out at random
+
+Where the text is at hand, its words are a second sign, since templates whose parts come together in all ways have no
+novelty: they have few different words.
+
+Rows are scaled to unit length first, as in the domain check. Labels are not needed, and vectors without text will do.
+"""
+
+import logging
+import re
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+
+from bertflow.affine import AffineMap, whitening_map
+from bertflow.errors import NullDirectionWarning
+from bertflow.moments import Float64, Moments
+from bertflow.similarity import unit_rows
+
+logger = logging.getLogger("bertflow")
+Block = TypeVar("Block", bound=NDArray[Any])
+RUNNING, RICH = 5000, 600.0
+"""Running words, and the different ones among them below which a text is narrow: 1,300 to 2,200 in broad text, 850 in
+captions, 130 to 470 in text made from templates (benchmarks/harm.md)."""
+NARROW = 3.0
+"""Novelty above which a text is narrow: 1.0 to 1.2 on broad text, 1.2 to 2 on captions and descriptions, 7 or more on
+lists of words, copies and templates (benchmarks/harm.md)."""
+FOREIGN = 20.0
+"""Strangeness above which other text is of another kind: 1 to 6 where a map that was fitted to the text helped."""
+TOPICS, FOLDS = 20, 5
+"""Number of clusters, and of parts that are left out in turn."""
+MOST = 3000
+"""Rows that are looked at, drawn at random."""
+FEWEST = 5 * TOPICS
+"""Fewest rows that anything can be said of."""
+
+
+@dataclass(frozen=True)
+class Breadth:
+    """How well a text stands for text that it does not hold; made by ``breadth_of``.
+
+    Attributes:
+        n: Number of rows that were looked at.
+        novelty: Distance of topics that were left out, in that of rows left out at random; about 1 is broad.
+        at_random: Median distance of rows left out at random.
+        density: Whitening of all rows of unit length.
+        words: Richness of the text: different words in ``RUNNING``; None where the text is not at hand.
+    """
+
+    n: int
+    novelty: float
+    at_random: float
+    density: AffineMap
+    words: float | None = None
+
+    @property
+    def signs(self) -> tuple[str, ...]:
+        """What says that the text is narrow, each in a few words."""
+        few = self.words is not None and self.words < RICH
+        return (
+            *([f"it has {self.words:.0f} different words in {RUNNING:,}"] if few else []),
+            *([f"topics left out are {self.novelty:.1f} times as far away"] if self.novelty > NARROW else []),
+        )
+
+    @property
+    def narrow(self) -> bool:
+        """Whether a map that is fitted to the text may ruin a search."""
+        return bool(self.signs)
+
+    def strangeness(self, rows: NDArray[np.floating]) -> float:
+        """Distance of other embeddings (n, dim), in that of rows left out at random; 1 is text of the same kind."""
+        return float(np.median(_distances(self.density, unit_rows(rows)))) / self.at_random
+
+    def __str__(self) -> str:
+        """One line."""
+        if not self.narrow:
+            return f"The text is broad (topics left out are {self.novelty:.1f} times as far away as its own)."
+        return (
+            "The text is narrow, so a map that is fitted to it may make search and other text worse: "
+            f"{', '.join(self.signs)}."
+        )
+
+
+def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None, seed: int = 0) -> Breadth | None:
+    """Judge the breadth of a text by its raw embeddings, and by its words.
+
+    Args:
+        x: Raw embeddings (n, dim), finite and not zero.
+        texts: The texts, if they are at hand.
+        seed: Random seed for the rows and words that are looked at, the clusters and the parts.
+
+    Returns:
+        None for fewer than ``FEWEST`` rows, of which nothing can be said.
+
+    Raises:
+        DataError: If all rows are equal.
+    """
+    rng = np.random.default_rng(seed)
+    rows = unit_rows(x[rng.permutation(len(x))[:MOST]])
+    if len(rows) < FEWEST:
+        return None
+    topics = KMeans(TOPICS, n_init=1, random_state=seed).fit_predict(rows)
+    parts = {"topics": rng.permutation(TOPICS)[topics] % FOLDS, "rows": np.arange(len(rows)) % FOLDS}
+    far = {name: float(np.mean([_left_out(rows, of == part) for part in range(FOLDS)])) for name, of in parts.items()}
+    words = None if texts is None else richness(texts, seed)
+    return Breadth(len(rows), far["topics"] / far["rows"], far["rows"], _density(rows), words)
+
+
+def richness(texts: Sequence[str], seed: int = 0) -> float:
+    """Number of different words in ``RUNNING`` running words of a text; of a shorter one what it would be (Heaps).
+
+    Source: Heaps 1978, section 7.5: the number of different words grows as a power of the length, here 1/2.
+    """
+    order = np.random.default_rng(seed).permutation(len(texts))
+    running = chain.from_iterable(re.findall(r"[^\W\d_]+", texts[at].lower()) for at in order)
+    words = list(islice(running, RUNNING))
+    return len(set(words)) * float(np.sqrt(RUNNING / max(1, len(words))))
+
+
+def watch_breadth(blocks: Iterable[Block], n: int) -> Iterator[Block]:
+    """Pass on blocks of raw embeddings, and warn in one line in the end if their text is narrow.
+
+    Args:
+        blocks: Arrays (rows, dim).
+        n: Number of rows in all; every k-th is kept, so that there are ``MOST`` or up to twice as many.
+    """
+    step, kept, row = max(1, n // MOST), [], 0
+    for block in blocks:
+        kept.append(np.array(block[-row % step :: step]))
+        row += len(block)
+        yield block
+    if kept:
+        warn_if_narrow(np.concatenate(kept))
+
+
+def warn_if_narrow(x: NDArray[np.floating], texts: Sequence[str] | None = None) -> None:
+    """Warn in one line if raw embeddings (n, dim), or the words of their texts, are of a narrow text."""
+    if (breadth := breadth_of(x, texts)) and breadth.narrow:
+        logger.warning("%s `bertflow fix` says whether to use it.", breadth)
+
+
+def _left_out(rows: Float64, left: NDArray[np.bool_]) -> float:
+    """Median distance of some rows in a fit of the others."""
+    return float(np.median(_distances(_density(rows[~left]), rows[left])))
+
+
+def _density(rows: Float64) -> AffineMap:
+    with warnings.catch_warnings(action="ignore", category=NullDirectionWarning):
+        return whitening_map(Moments.of(rows))
+
+
+def _distances(density: AffineMap, rows: Float64) -> Float64:
+    with torch.inference_mode():
+        return density(torch.from_numpy(rows)).square().mean(1).numpy()

@@ -1,0 +1,68 @@
+"""The harm suite: what its figures mean, in small, and that what it looks at was fixed."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+BENCHMARKS = str(Path(__file__).parents[2] / "benchmarks")
+
+
+@pytest.fixture(scope="module")
+def harm():
+    sys.path.insert(0, BENCHMARKS)
+    try:
+        import harm as module
+    finally:
+        sys.path.remove(BENCHMARKS)
+    return module
+
+
+def test_what_is_looked_at_is_what_was_fixed(harm):
+    assert harm.digest_of_cells() == harm.FROZEN
+
+
+def test_precision_counts_the_right_ones_among_the_best(harm):
+    scores = np.array([[0.9, 0.8, 0.1, 0.0], [0.0, 0.1, 0.2, 0.3]])
+    right = np.array([[True, False, True, False], [False, False, True, True]])
+    assert harm.precision(scores, right, 2).tolist() == [50, 100]
+    assert harm.precision(scores, right, 1).tolist() == [100, 100]
+
+
+def test_a_gain_is_paired(harm):
+    raw = np.random.default_rng(0).normal(size=400)
+    found = harm.compared(raw + 1, raw)
+    assert (found["gain"], found["low"], found["high"]) == (1, 1, 1)
+    assert harm.compared(raw[::-1] + 1, raw)["low"] < 1
+
+
+def test_words_in_common_find_a_text(harm):
+    texts = ("a dog runs", "a cat sleeps", "the bird sings")
+    assert harm.bm25().matrix(["cat"], texts, "query").argmax() == 1
+
+
+def test_a_system_is_scored_by_use(harm):
+    text = harm.Text(
+        documents=("a dog runs", "a dog sleeps", "a cat runs", "a cat eats") * 5,
+        kinds=("dog", "dog", "cat", "cat") * 5,
+        queries=("dog", "cat"),
+        right=("dog", "cat"),
+        pairs=tuple(
+            (f"a {one}", f"a {other}", float(one == other)) for one in ("dog", "cat") for other in ("dog", "cat")
+        ),
+    )
+    values = harm.values_of(harm.bm25(), text)
+    assert values["search"].tolist() == [100, 100]
+    assert len(values["topic"]) == 20
+    assert values["topic"].max() == 90  # nine others are of its kind
+    assert "pairs" not in values
+
+
+def test_a_catalogue_is_left_as_it_is(harm, minilm):
+    text = harm.TEXTS["catalogue"]("choosing", 0)
+    few = harm.Text(documents=text.documents[:600], kinds=text.kinds[:600])
+    systems, broad = harm.fitted_systems(str(minilm), "mean(1,2)", few, ["whitening(96)", "fix"])
+    topic = {name: harm.values_of(system, few)["topic"].mean() for name, system in systems.items()}
+    assert topic["fix"] == topic["raw"] != topic["whitening(96)"]
+    assert broad["words"] < 600

@@ -1,0 +1,139 @@
+"""The texts of the harm suite: the same for a seed, two halves with nothing in common, queries in other words."""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "benchmarks"
+HALVES = ("choosing", "reporting")
+GENERATED = sorted(path.stem for path in (FOLDER / "harm_words").glob("*.toml"))
+ROWS = sorted([*GENERATED, "catalogue-table"])
+FUNCTION_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """
+    about above across after again against ago all along although always amid among and another any anyone are
+    around away back because been before behind below beneath beside between beyond both but came can cannot
+    come comes could did does doing done down due during each every everything far few first five for four
+    free from get gets give given gives goes going good had half has have her here his how inside into its
+    itself keep keeps later let long made make many may moment more most much must near need needs never next
+    nobody none not nothing now off old once one only other our out over own per please put said same see
+    seven she should since six some somebody someone something such take taken takes taking ten than that the
+    their them then there these they thing this those though three through thus time times today together too
+    took twelve two under until upon use used was were what when where which while who why will with within
+    without would yet you your new eight nine eleven like find look show shows start stop side part der die
+    das den dem des ein eine einen einer eines und oder auf auch aus bei bis für gegen ins ist mit nach nicht
+    sich sind über unter von vor wird werden wie wir zum zur sein hat haben zwei sieben unsere ihre wurde
+    """,
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def harm_texts():
+    sys.path.insert(0, str(FOLDER))
+    try:
+        spec = importlib.util.spec_from_file_location("harm_texts", FOLDER / "harm_texts.py")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["harm_texts"] = module  # dataclasses look there for their module
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(FOLDER))
+    yield module
+    del sys.modules["harm_texts"]
+
+
+@pytest.fixture(scope="module")
+def drawn(harm_texts):
+    return {(name, half): harm_texts.TEXTS[name](half, 0) for name in ROWS for half in HALVES}
+
+
+def test_every_text_of_the_suite_is_there(harm_texts):
+    real = {"broad", "docstrings", "packages", "commands", "messages"}
+    assert set(harm_texts.TEXTS) == real | set(ROWS)
+    assert harm_texts.HALVES == HALVES
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("half", HALVES)
+def test_a_seed_gives_one_text(harm_texts, drawn, name, half):
+    assert harm_texts.TEXTS[name](half, 0) == drawn[name, half]
+    assert harm_texts.TEXTS[name](half, 1) != drawn[name, half]
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("half", HALVES)
+def test_a_text_has_its_sizes_and_every_query_its_answer(drawn, name, half):
+    text = drawn[name, half]
+    assert 1_500 <= len(text.documents) <= 3_000
+    assert len(set(text.documents)) == len(text.documents)
+    assert len(text.right) == len(text.queries) == len(set(text.queries))
+    assert len(text.queries) == (0 if name in {"captions", "words"} else 700)
+    assert len(text.pairs) == (800 if name in {"captions", "tickets"} else 0)
+    assert [score for _, _, score in text.pairs] == [1.0, 0.0] * (len(text.pairs) // 2)
+    assert len(text.columns) == (len(text.documents) if name == "catalogue-table" else 0)
+    if name == "questions":
+        assert set(text.right) <= set(range(len(text.documents)))
+    else:
+        assert set(text.right) <= set(text.kinds)
+        assert len(text.kinds) == len(text.documents)
+        assert len(set(text.kinds)) >= (10 if name == "words" else 12)
+
+
+@pytest.mark.parametrize("name", sorted(set(ROWS) - {"captions", "words"}))
+@pytest.mark.parametrize("half", HALVES)
+def test_queries_are_short_and_in_other_words(drawn, name, half):
+    text = drawn[name, half]
+    assert 2 <= median(len(query.split()) for query in text.queries) <= 7
+    assert median(text.overlaps) <= 0.2
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_halves_share_no_content_words(drawn, name):
+    of_half = []
+    for half in HALVES:
+        text = drawn[name, half]
+        said = [*text.documents, *text.queries, *text.columns, *(side for pair in text.pairs for side in pair[:2])]
+        plain = (
+            re.sub(r"host-\w+|\b(req=|snap-|pi_|0x|cert |key |Ref |Class \d+)[0-9a-f]+", "", line) for line in said
+        )
+        of_half.append({word for line in plain for word in re.findall(r"[^\W\d_]{3,}", line.lower())})
+    assert len(of_half[0]) > 150
+    assert of_half[0] & of_half[1] <= FUNCTION_WORDS
+
+
+@pytest.mark.parametrize("name", GENERATED)
+def test_the_halves_share_no_template(harm_texts, name):
+    def templates(half):
+        found = harm_texts.grammar(name, half)
+        lists = [
+            tables.get(what, ()) for tables in found.kinds.values() for what in ("document", "description", "answer")
+        ]
+        return {re.sub(r"\{[^{}]*\}", "{}", template) for templates in lists for template in templates}
+
+    assert templates("choosing")
+    assert not (templates("choosing") & templates("reporting")) - {"{}"}  # a word alone
+
+
+def test_a_long_text_has_sixty_to_a_hundred_and_twenty_words(drawn):
+    for half in HALVES:
+        lengths = [len(document.split()) for document in drawn["long-and-short", half].documents]
+        long = [length for length in lengths if length > 12]
+        assert 0.25 < len(long) / len(lengths) < 0.75
+        assert 60 <= min(long) <= max(long) <= 120
+
+
+@pytest.mark.parametrize("name", ["packages", "commands", "messages"])
+def test_what_the_machine_has_is_halved(harm_texts, name):
+    texts = [harm_texts.TEXTS[name](half, 0) for half in HALVES]
+    if None in texts:
+        pytest.skip(f"too few {name} on this machine")
+    assert not set(texts[0].documents) & set(texts[1].documents)
+    for text in texts:
+        assert len(text.kinds) == len(set(text.documents)) == len(text.documents) <= 3_000
+        assert text.right == tuple(range(len(text.documents) if name == "packages" else 0))

@@ -1,0 +1,68 @@
+"""Broad and narrow text, by rows that are made to be so."""
+
+import numpy as np
+import pytest
+
+from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, breadth_of, richness
+
+
+def cloud(n, dim=16, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, dim)) + 1
+
+
+def templates(n, dim=16, kinds=12, seed=0):
+    """Few kinds, each at a place of its own, and hardly any spread within a kind."""
+    rng = np.random.default_rng(seed)
+    places = rng.normal(size=(kinds, dim))
+    return places[rng.integers(kinds, size=n)] + 0.01 * rng.normal(size=(n, dim)) + 1
+
+
+def test_a_cloud_is_broad_and_templates_are_narrow():
+    assert breadth_of(cloud(1000)).novelty == pytest.approx(1, abs=0.4)
+    assert not breadth_of(cloud(1000)).narrow
+    assert breadth_of(templates(1000)).novelty > 3 * NARROW
+    assert breadth_of(templates(1000)).narrow
+
+
+def test_the_distance_of_rows_left_out_at_random_is_one_where_there_are_many():
+    assert breadth_of(cloud(3000)).at_random == pytest.approx(1, abs=0.1)
+
+
+def test_other_rows_of_the_same_kind_are_as_near_and_those_of_another_are_far():
+    broad, narrow = breadth_of(cloud(1000)), breadth_of(templates(1000))
+    assert broad.strangeness(cloud(200, seed=1)) == pytest.approx(1, abs=0.2)
+    assert narrow.strangeness(cloud(200, seed=1)) > FOREIGN
+
+
+def test_the_length_of_rows_does_not_count():
+    x, lengths = cloud(500), np.random.default_rng(1).uniform(0.1, 10, size=(500, 1))
+    assert breadth_of(x * lengths).novelty == pytest.approx(breadth_of(x).novelty, rel=1e-6)
+
+
+def test_one_line_says_which():
+    assert str(breadth_of(templates(1000))).startswith(
+        "The text is narrow, so a map that is fitted to it may make search and other text worse: topics left out are "
+    )
+    assert str(breadth_of(cloud(1000))).startswith("The text is broad (")
+
+
+def test_of_few_rows_nothing_is_said():
+    assert breadth_of(cloud(FEWEST - 1)) is None
+    assert breadth_of(cloud(FEWEST)) is not None
+
+
+def words(different, texts=1000, seed=0):
+    """Texts of ten words, of so many different ones."""
+    rng = np.random.default_rng(seed)
+    names = ["".join(chr(97 + int(digit)) for digit in f"{number:05d}") for number in range(different)]
+    return [" ".join(names[at] for at in rng.integers(different, size=10)) for _ in range(texts)]
+
+
+def test_few_different_words_are_a_sign():
+    x = cloud(1000)
+    assert richness(words(300)) == pytest.approx(300)
+    assert richness(words(300, texts=300)) > richness(words(300, texts=1000))
+    narrow = breadth_of(x, words(300))
+    assert narrow.signs == ("it has 300 different words in 5,000",)
+    assert richness(words(5000)) > 2 * RICH
+    assert not breadth_of(x, words(5000)).narrow
