@@ -42,6 +42,7 @@ class CalibratedRecord:
 
     format: Literal[1]
     describe: dict[str, Any]
+    before: str | None = None
 
 
 class CalibratedEncoder(AbstractEncoder):
@@ -51,6 +52,9 @@ class CalibratedEncoder(AbstractEncoder):
         encoder: Makes the raw embeddings.
         calibrator: Fitted on embeddings of this encoder.
         force: Accept a calibrator that was fitted on embeddings of another encoder of the same width.
+
+    Attributes:
+        before: Pooling that the user came with, if ``bertflow.fix`` chose another one of the same weights; else None.
 
     Raises:
         UsageError: If the arguments are something else.
@@ -62,6 +66,7 @@ class CalibratedEncoder(AbstractEncoder):
     """
 
     calibrator: AbstractCalibrator
+    before: str | None = None
 
     def __init__(self, encoder: SentenceEncoder, calibrator: AbstractCalibrator, force: bool = False) -> None:
         _require_order(encoder, calibrator)
@@ -165,7 +170,8 @@ class CalibratedEncoder(AbstractEncoder):
         """Write what stands beside the folder of the encoder."""
         (folder / "calibrator").mkdir()
         self.calibrator.write(folder / "calibrator")
-        write_record(folder / RECORD, {"format": 1, "describe": self.describe()})
+        before = {} if self.before is None else {"before": self.before}
+        write_record(folder / RECORD, {"format": 1, "describe": self.describe(), **before})
 
     @classmethod
     def load(cls, folder: str | Path, device: str = "auto", force: bool = False, **options: Any) -> Self:
@@ -181,11 +187,12 @@ class CalibratedEncoder(AbstractEncoder):
             DataError: If the folder is missing, incomplete or damaged, or an option makes other embeddings.
         """
         folder = Path(folder)
-        read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
+        record = read_record(folder / RECORD, CalibratedRecord, "calibrated encoder", "Save the encoder again.")
         encoder = TransformerEncoder(folder / ENCODER, device=device, **options)
         calibrator = load_calibrator(folder / "calibrator")
         known = calibrator.provenance is not None or bool(options)  # what was saved together was compared then
         calibrated = cls(encoder, calibrator, force or not known)
+        calibrated.before = record.before
         calibrated.recipe = {"model": str(folder), "device": device, **options}
         return calibrated
 

@@ -213,7 +213,7 @@ def test_an_encoder_with_it_embeds_as_the_database_is(systems, text, kind, tmp_p
 def test_a_server_with_it_embeds_as_the_database_is(systems, text, tmp_path):
     system, documents = systems["whitening"]
     system.save(tmp_path / "saved")
-    ((found, _),) = ServedModel(str(tmp_path / "saved"), "cpu").embed("query", [text[:5]], lambda role, raw: None)
+    ((found, *_),) = ServedModel(str(tmp_path / "saved"), "cpu").embed("query", [text[:5]], lambda role, raw: None)
     np.testing.assert_allclose(found, documents[:5], atol=1e-4)
 
 

@@ -125,6 +125,13 @@ class PooledEncoder(AbstractEncoder):
         return self._encoder.fitted_hashes()
 
 
+def remembering(encoder: SentenceEncoder) -> SentenceEncoder:
+    """The same encoder; a transformer remembers what it embedded, for both its raw and its calibrated embeddings."""
+    shared = SharedPass(encoder)
+    raw = shared.pooled(shared.own_pooling)
+    return raw if encoder.calibrator is None else CalibratedEncoder(raw, encoder.calibrator, force=True)
+
+
 def takes_options(model: Model, revision: str | None = None) -> bool:
     """Whether options open a system: what is calibrated and word vectors only take the device."""
     if not isinstance(model, str | Path):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.scoring.domain import DomainCheck, DomainReport
+    from bertflow.scoring.drift import Outside
     from bertflow.scoring.labelled import LabelledThreshold
     from bertflow.scoring.random_pairs import Threshold
     from bertflow.scoring.scores import ScoreCalibrator
@@ -49,6 +50,8 @@ class ScoredPairs(AbstractResult):
         percentiles: Percent of random pairs with a lower cosine, (n,).
         probabilities: Probability of a match, (n,); None without labels.
         matches: Whether the cosine reaches the threshold, (n,).
+        outside: How many of the texts of the pairs are out of domain of the text of the random pairs; of query-text
+            pairs only the texts are looked at. None without a domain check.
         domain: How ordinary the sentences of a text are; None if that was not asked.
         fail_on_drift: Whether text that has drifted misses what was required.
         output: The file with the whole result; None if none was asked for.
@@ -61,6 +64,7 @@ class ScoredPairs(AbstractResult):
     percentiles: "NDArray[np.float64] | Sequence[float]" = ()
     probabilities: "NDArray[np.float64] | None" = None
     matches: "NDArray[np.bool_] | Sequence[bool]" = ()
+    outside: "Outside | None" = None
     domain: "DomainReport | None" = None
     fail_on_drift: bool = False
     output: str | Path | None = None
@@ -73,6 +77,7 @@ class ScoredPairs(AbstractResult):
         "percentiles",
         "probabilities",
         "matches",
+        "outside",
         "fail_on_drift",
     )
 
@@ -94,12 +99,14 @@ class ScoredPairs(AbstractResult):
     def parts(self) -> Iterator[Table | str]:
         """The threshold, the first pairs, and the strangest sentences."""
         if self.scores is not None:
-            yield f"Match: {self.threshold}; {self.scores.pairs_:,} random pairs of {self.scores.n_:,} sentences."
+            yield f"Match: {self.threshold}; {self.scores.pairs_:,} {self.scores.drawn}."
         if self.pairs is not None:
             yield Table(self.header, tuple(tuple(map(_cell, row)) for row in self.rows()[:SHOWN]))
             shown = f" The first {SHOWN} stand above." if len(self.pairs) > SHOWN else ""
             rest = " --output FILE gets all." if shown and not self.output else ""
             yield f"{sum(self.matches):,} of {len(self.pairs):,} pairs match.{shown}{rest}"
+        if self.outside and self.outside.clear:
+            yield str(self.outside)
         yield from self._by_labels()
         if self.domain is not None:
             yield from self.domain.parts()
@@ -127,7 +134,8 @@ class ScoredPairs(AbstractResult):
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
-        return {**super().as_dict(), "pairs": [dict(zip(self.header, row, strict=True)) for row in self.rows()]}
+        pairs = [dict(zip(self.header, row, strict=True)) for row in self.rows()]
+        return {**super().as_dict(), "pairs": pairs, "out_of_domain": self.outside and self.outside.share}
 
 
 def score(
@@ -142,6 +150,7 @@ def score(
     domain: "str | Path | Sequence[str] | None" = None,
     fail_on_drift: bool = False,
     fit_on: "str | Path | Sequence[str] | None" = None,
+    queries: "str | Path | Sequence[str] | None" = None,
     labels: str | Path | None = None,
     method: str = "auto",
     density: str | None = None,
@@ -170,6 +179,8 @@ def score(
             so that you should refit.
         fail_on_drift: With domain: end with exit code 4 if the answer is yes (docs/fix.md says when it is).
         fit_on: Text to fit the scores to, which no calibrator was fitted on.
+        queries: With fit_on: queries to draw the random pairs with, for pairs of a query and a text: each random pair
+            is then one of a query and a text of fit_on.
         labels: With fit_on: a table a, b, label (0 or 1) to learn probabilities from.
         method: How probabilities are fitted: isotonic, logistic or auto.
         density: With fit_on and domain: gaussian (default) or flow.
@@ -193,7 +204,7 @@ def score(
     require_between(1e-9, 1 - 1e-9, false_match_rate=false_match_rate)
     require_between(2, max_sentences=max_sentences)
     require_seed(seed)
-    for name, value in {"labels": labels, "save": save, "density": density}.items():
+    for name, value in {"queries": queries, "labels": labels, "save": save, "density": density}.items():
         if value is not None and fit_on is None:
             raise UsageError(f"--{name} goes with --fit_on TEXT, which is missing. Add it, or leave --{name} out.")
     if fail_on_drift and not domain:
@@ -208,11 +219,12 @@ def score(
     by_rate = name == "false_match_rate"
     if not (pairs or domain or save):
         raise UsageError("There is nothing to score. Give a table of PAIRS, or a text with --domain.")
-    require_files(pairs, domain, fit_on, labels)
+    require_files(pairs, domain, fit_on, queries, labels)
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.data.pairs import load_pairs
-    from bertflow.evaluation.systems import pair_cosines
+    from bertflow.evaluation.systems import pair_cosines, remembering
     from bertflow.scoring.domain import DOMAIN, DomainCheck
+    from bertflow.scoring.drift import Outside
     from bertflow.scoring.labelled import require_target
     from bertflow.scoring.probability import CURVES
     from bertflow.scoring.random_pairs import unseen_sample
@@ -229,29 +241,35 @@ def score(
         if asked_for is not None:
             _kept(home, kept)
     labelled = load_pairs(labels, "binary") if labels else None
-    asked, text, strange = _pairs(pairs, columns), _sentences(fit_on), _sentences(domain)
+    asked, text, strange, wondered = _pairs(pairs, columns), *map(_sentences, (fit_on, domain, queries))
     if isinstance(encoder, str | Path):
         encoder = load(encoder, **options)
     if text is not None:
-        called = str(fit_on) if isinstance(fit_on, str | Path) else "The text"
-        text = unseen_sample(text, encoder.fitted_hashes(), max_sentences, seed, called)
-    found, check = ScoredPairs(), None
-    if text is not None and (strange is not None or save):
-        check = _domain_of(encoder.raw, text, density, needed=strange is not None)
+        seen = encoder.fitted_hashes()
+        text = unseen_sample(text, seen, max_sentences, seed, _named(fit_on, "The text"))
+        wondered = wondered and unseen_sample(wondered, seen, max_sentences, seed, _named(queries, "The queries"))
+    found, check, system = ScoredPairs(), None, remembering(encoder)
+    if text is not None:
+        check = _domain_of(system.raw, text, density, strange is not None, bool(save))
+    elif home and (asked is not None or strange is not None):
+        check = DomainCheck.find(home, encoder.raw)
     if asked is not None or save:
         if text is not None:
-            scores = ScoreCalibrator(method, seed).fit_sentences(encoder, text, progress=progress)
+            scores = ScoreCalibrator(method, seed).fit_sentences(system, text, wondered, progress)
         else:
             scores = ScoreCalibrator.load(_kept(home, SCORES), encoder)
         if labelled is not None:
-            scores.fit_labels(pair_cosines(encoder, labelled, progress), labelled.target)
+            scores.fit_labels(pair_cosines(system, scores.asked(labelled), progress), labelled.target)
         threshold = scores.threshold(target) if by_rate else _by_label(scores, name, target)
         found = ScoredPairs(scores, threshold)
         if asked is not None:
-            cosines = pair_cosines(encoder, asked, progress)
+            cosines = pair_cosines(system, scores.asked(asked), progress)
             chances = scores.probability(cosines) if scores.probability_ else None
             matches = cosines >= threshold.value
             found = ScoredPairs(scores, threshold, asked, cosines, scores.percentile(cosines), chances, matches)
+            if check:
+                outside = check.is_outside(system.raw.encode(list(scores.judged(asked)), progress=progress))
+                found = replace(found, outside=Outside(int(outside.sum()), len(outside)))
         if save:
             with atomic_folder(save) as aside:
                 (encoder.forget_text() if without_text_hashes else encoder).write(aside)
@@ -259,7 +277,7 @@ def score(
                 if check:
                     check.save(aside)
     if strange is not None:
-        check = check or DomainCheck.load(_kept(home, DOMAIN), encoder.raw)
+        assert check, "it was fitted, or is in the folder"
         found = replace(found, domain=check.report(encoder.raw, strange, progress), fail_on_drift=fail_on_drift)
     if output:
         table = found if found.domain is None else found.domain
@@ -271,8 +289,14 @@ def _sentences(given: "str | Path | Sequence[str] | None") -> list[str] | None:
     return load_sentences(str(given)) if isinstance(given, str | Path) else given if given is None else list(given)
 
 
-def _domain_of(raw: "SentenceEncoder", text: list[str], density: str | None, needed: bool) -> "DomainCheck | None":
-    """What ordinary text is; where that is not ``needed`` and there is too little text, that is said."""
+def _named(given: object, otherwise: str) -> str:
+    return str(given) if isinstance(given, str | Path) else otherwise
+
+
+def _domain_of(
+    raw: "SentenceEncoder", text: list[str], density: str | None, needed: bool, saved: bool
+) -> "DomainCheck | None":
+    """What ordinary text is; where that is not ``needed``, but ``saved``, too little text is said."""
     from bertflow.scoring.domain import DomainCheck
 
     try:
@@ -280,7 +304,8 @@ def _domain_of(raw: "SentenceEncoder", text: list[str], density: str | None, nee
     except DataError as error:
         if needed:
             raise
-        logger.warning("No domain check is saved: %s", error)
+        if saved:
+            logger.warning("No domain check is saved: %s", error)
         return None
 
 

@@ -203,6 +203,10 @@ class DomainCheck:
         at_most = np.searchsorted(self.held_out_, finite(log_likelihoods, "Log-likelihoods"), side="right")
         return 100 * (1 + at_most) / (1 + len(self.held_out_))
 
+    def is_outside(self, X: ArrayLike) -> NDArray[np.bool_]:
+        """Whether raw embeddings (n, dim) are out of domain: stranger than all but ``STRANGE`` % of held-out text."""
+        return self.percentile(self.log_likelihood(X)) <= STRANGE
+
     def drift(self, log_likelihoods: ArrayLike, X: ArrayLike | None = None) -> Drift:
         """Compare a new batch with the held-out text.
 
@@ -248,6 +252,11 @@ class DomainCheck:
             (aside / DENSITY).mkdir()
             self.density.write(aside / DENSITY)
             write_record(aside / RECORD, asdict(record))
+
+    @classmethod
+    def find(cls, folder: str | Path, encoder: SentenceEncoder) -> Self | None:
+        """What ``load`` reads, for a raw encoder; None where the folder holds no domain check."""
+        return cls.load(folder, encoder) if (Path(folder) / DOMAIN).exists() else None
 
     @classmethod
     def load(cls, folder: str | Path, encoder: SentenceEncoder | None, force: bool = False) -> Self:

@@ -16,6 +16,7 @@ from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 LEVEL = 0.01
 """The likelihoods differ by more than chance if their p-value is below this."""
@@ -27,6 +28,35 @@ LARGE_DISTANCE = 2.5
 """A batch is other text if its mean is so many standard deviations away."""
 STRANGE = 1.0
 """Percentile up to which a sentence is called out of domain, as is one in a hundred ordinary ones."""
+FEWEST, MORE = 5, 5
+"""Texts from which their share out of domain is judged, and how many times that of ordinary text is worth a line."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """How many of ``n`` scored texts are out of domain of the text that percentiles and thresholds were made of."""
+
+    out: int
+    n: int
+
+    @property
+    def share(self) -> float:
+        """Their share, in [0, 1]."""
+        return self.out / self.n
+
+    @property
+    def clear(self) -> bool:
+        """Whether there are many more of them than of ordinary text, and more than chance gives."""
+        usual = STRANGE / 100
+        many = self.n >= FEWEST and self.share > MORE * usual
+        return many and binomtest(self.out, self.n, usual, alternative="greater").pvalue < LEVEL
+
+    def __str__(self) -> str:
+        """One line."""
+        return (
+            f"{self.out:,} of {self.n:,} texts are out of domain of the text that the percentiles were made of: the "
+            "threshold does not hold for them. Fit it on text of this kind: --fit_on FILE."
+        )
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,11 @@ a threshold, v its variance, and c the covariance of two pairs that share a sent
     variance = (v + 2 (2k - 1) c) / N,     so N pairs are worth  N / (1 + 2 (2k - 1) c / v)  independent ones,
 
 which is never less than n / 2, since c <= v / 2 (Hoeffding 1948).
+
+With queries, pairs are of a query and a text. Of the n of one kind each is in k pairs, of the m <= n of the other in
+d = n k / m, and with a covariance for each kind (c and c', c + c' <= v)
+
+    variance = (v + (k - 1) c + (d - 1) c') / N,     so the pairs are worth m independent ones or more.
 """
 
 import logging
@@ -37,28 +42,35 @@ class RandomPairs:
 
     Attributes:
         cosines: (k, n): row s holds those of each embedding of the circle with the one ``shifts[s]`` places further on.
-        shifts: (k,), distinct, from 1 to (n - 1) // 2.
+        shifts: (k,), distinct, from 1 to (n - 1) // 2; with queries from 0 to m - 1.
+        others: With queries, the m embeddings of the smaller kind, a circle of its own; 0 without.
     """
 
     cosines: Float64
     shifts: NDArray[np.intp]
+    others: int = 0
 
     @classmethod
-    def of(cls, x: NDArray[np.floating], seed: int = 0) -> "RandomPairs":
-        """Random pairs of the rows of ``x`` (n, dim).
+    def of(cls, x: NDArray[np.floating], seed: int = 0, queries: NDArray[np.floating] | None = None) -> "RandomPairs":
+        """Random pairs of the rows of ``x`` (n, dim), or of one of them and one of ``queries``.
 
         Raises:
             DataError: If there are fewer than ``FEWEST`` rows, or one is all zeros.
         """
-        n = len(x)
-        if n < FEWEST:
-            raise DataError(f"Random pairs need at least {FEWEST} embeddings, got {n}. Give more text.")
+        for rows, what, more in ((x, "embeddings", "text"), (queries, "queries", "queries")):
+            if rows is not None and len(rows) < FEWEST:
+                raise DataError(f"Random pairs need at least {FEWEST} {what}, got {len(rows)}. Give more {more}.")
         rng = np.random.default_rng(seed)
-        circle = unit_rows(x)[rng.permutation(n)]
-        most = (n - 1) // 2
-        shifts = 1 + rng.permutation(most)[: min(most, -(-PAIRS // n))]
-        cosines = np.stack([np.einsum("nd,nd->n", circle, np.roll(circle, -shift, axis=0)) for shift in shifts])
-        return cls(cosines, shifts)
+        circle = other = unit_rows(x)[rng.permutation(len(x))]
+        first, most = 1, (len(x) - 1) // 2
+        if queries is not None:
+            other, circle = sorted((circle, unit_rows(queries)[rng.permutation(len(queries))]), key=len)
+            first, most = 0, len(other)
+        n = len(circle)
+        shifts = first + rng.permutation(most)[: min(most, -(-PAIRS // n))]
+        partners = ((np.arange(n) + shift) % len(other) for shift in shifts)
+        cosines = np.stack([np.einsum("nd,nd->n", circle, other[rows]) for rows in partners])
+        return cls(cosines, shifts, 0 if queries is None else len(other))
 
     def __len__(self) -> int:
         """The number of pairs."""
@@ -68,19 +80,32 @@ class RandomPairs:
         """How many independent pairs these are worth for the share ``rate`` of the highest cosines.
 
         Returns:
-            From n / 2 to N.
+            From n / 2 to N; with queries, from m.
         """
         k, n = self.cosines.shape
+        fewest = self.others or n / 2
         above = (self.cosines >= np.quantile(self.cosines, 1 - rate)).astype(np.int8)
         variance = above.mean() * (1 - above.mean())
         if not variance:
-            return n / 2
+            return fewest
+        if self.others:
+            partners = (np.arange(n) + self.shifts[:, None]) % self.others
+            sums, counts = (np.bincount(partners.ravel(), weights) for weights in (above.ravel(), None))
+            covariance = min(_covariance(above.mean(0), k, variance), variance)
+            other = min(_covariance(sums / counts, len(self) / self.others, variance), variance - covariance)
+            shared = (k - 1) * covariance + (len(self) / self.others - 1) * other
+            return max(fewest, len(self) / (1 + shared / variance))
         both = above + np.stack([np.roll(row, shift) for row, shift in zip(above, self.shifts, strict=True)])
-        share = both.sum(0) / (2 * k)
-        # The variance of a sentence's share is c + (v - c) / 2k.
-        covariance = (share.var(ddof=1) - variance / (2 * k)) / (1 - 1 / (2 * k))
-        covariance = min(max(covariance, 0.0), variance / 2)
-        return max(n / 2, len(self) / (1 + 2 * (2 * k - 1) * covariance / variance))
+        covariance = min(_covariance(both.sum(0) / (2 * k), 2 * k, variance), variance / 2)
+        return max(fewest, len(self) / (1 + 2 * (2 * k - 1) * covariance / variance))
+
+
+def _covariance(shares: Float64, each: float, variance: float) -> float:
+    """Of two pairs with a common sentence: the variance of sentences' shares, of ``each`` pairs, is c + (v - c) / each.
+
+    Sentences in one pair alone show nothing of it, and need not.
+    """
+    return 0.0 if each <= 1 else max(0.0, float((shares.var(ddof=1) - variance / each) / (1 - 1 / each)))
 
 
 @dataclass(frozen=True)

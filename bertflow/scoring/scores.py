@@ -7,11 +7,12 @@ Whether 0.8 is high depends on what two unrelated sentences get. So a cosine s i
     threshold(a)   = the cosine of share a: of random pairs, a share a passes      its interval: order statistics
     probability(s) = isotonic or logistic in s                                     with labels
 
-All rise with s, so no ranking changes: an encoder that ranks well may need nothing else. The highest cosines are kept
-one by one, since thresholds lie there; of the others every thousandth part.
+Where queries are given, a random pair is one of a query and a text. All rise with s, so no ranking changes: an encoder
+that ranks well may need nothing else. The highest cosines are kept one by one, since thresholds lie there; of the
+others every thousandth part.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal, Self
@@ -20,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.stats import beta, binom
 
+from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, UsageError
@@ -62,11 +64,14 @@ class ScoresRecord:
     made_by: MadeBy
     probability: Probability | None
     labelled: Labelled | None = None
+    kind: Literal["text-text", "query-text"] = "text-text"
+    queries: int = 0
 
     def __post_init__(self) -> None:
         rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)
         fits = self.at_least[:1] == [self.pairs] and len(self.cosines) == len(self.at_least)
         rates = [0 < rate < 1 for rate, _ in self.independent]
+        fits = fits and (self.kind == "query-text") == (self.queries > 0)
         if not (rises and fits and rates and all(rates)):
             raise DataError("its cosines and their counts do not belong together. Fit the scores again.")
 
@@ -82,6 +87,7 @@ class ScoreCalibrator:
         probability_: The fitted ``Probability``; None without labels.
         labelled_: The cosines that it was fitted to, by label; None without labels.
         n_: Number of embeddings that the random pairs are made of.
+        queries_: Number of queries, if the random pairs are of a query and a text; else 0.
         pairs_: Number of random pairs.
         made_by_: Identity of the encoder.
     """
@@ -92,21 +98,26 @@ class ScoreCalibrator:
         self.method, self.random_state = method, random_state
         self.probability_: Probability | None = None
         self.labelled_: Labelled | None = None
-        self.made_by_, self.n_, self.pairs_ = Identity(), 0, 0
+        self.made_by_, self.n_, self.pairs_, self.queries_ = Identity(), 0, 0, 0
 
-    def fit(self, X: ArrayLike, y: None = None) -> Self:
+    def fit(self, X: ArrayLike, y: None = None, queries: ArrayLike | None = None) -> Self:
         """Fit to embeddings (n, dim) of the text, calibrated as they will be when they are scored; n >= 50.
 
-        The text should hold no sentence twice, and none that a calibrator was fitted on.
+        The text should hold no sentence twice, and none that a calibrator was fitted on. With embeddings of
+        ``queries``, at least 50 as well, a random pair is one of a query and a text.
 
         Raises:
             DataError: For too few embeddings, one that is not finite, or one that is all zeros.
         """
-        x = np.asarray(X)
-        if x.ndim != 2:
-            raise DataError(f"Scores need embeddings (n, dim), got shape {x.shape}. Give a row for each sentence.")
-        require_finite(x)
-        pairs = RandomPairs.of(x, self.random_state)
+        x, asked = np.asarray(X), None if queries is None else np.asarray(queries)
+        for rows in (x,) if asked is None else (x, asked):
+            if rows.ndim != 2 or rows.shape[1:] != x.shape[1:]:
+                width = "dim" if rows is x else x.shape[1]
+                raise DataError(
+                    f"Scores need embeddings (n, {width}), got shape {rows.shape}. Give a row for each sentence."
+                )
+            require_finite(rows)
+        pairs = RandomPairs.of(x, self.random_state, asked)
         cosines, at_least = _knots(pairs.cosines.ravel())
         self._hold(
             ScoresRecord(
@@ -121,20 +132,53 @@ class ScoreCalibrator:
                 made_by=Identity().as_dict(),
                 probability=self.probability_,
                 labelled=self.labelled_,
+                kind="text-text" if asked is None else "query-text",
+                queries=0 if asked is None else len(asked),
             )
         )
         return self
 
     def _hold(self, record: ScoresRecord) -> None:
-        self._held, self.n_, self.pairs_ = record, record.n, record.pairs
+        self._held, self.n_, self.pairs_, self.queries_ = record, record.n, record.pairs, record.queries
         self.made_by_, self.probability_ = Identity.from_record(record.made_by), record.probability
         self.labelled_ = record.labelled
 
-    def fit_sentences(self, encoder: SentenceEncoder, sentences: Sequence[str], progress: bool | None = None) -> Self:
-        """Fit to the distinct ``sentences`` as ``encoder``, raw or calibrated, embeds them; it is remembered."""
-        self.fit(encoder.encode(list(dict.fromkeys(sentences)), progress=progress))
+    def fit_sentences(
+        self,
+        encoder: SentenceEncoder,
+        sentences: Sequence[str],
+        queries: Sequence[str] | None = None,
+        progress: bool | None = None,
+    ) -> Self:
+        """Fit to distinct ``sentences``, and ``queries``, as ``encoder``, raw or calibrated, embeds them; it is kept.
+
+        Without ``queries`` a random pair is one of two sentences, with them one of a query and a sentence.
+        """
+        x = encoder.encode(list(dict.fromkeys(sentences)), progress=progress)
+        asked = None if queries is None else encoder.encode_query(list(dict.fromkeys(queries)), progress=progress)
+        self.fit(x, queries=asked)
         self.made_by_ = encoder.identity
         return self
+
+    def asked(self, pairs: Pairs) -> Pairs:
+        """Pairs to score: their first texts are queries where those of the random pairs are."""
+        return replace(pairs, kind="retrieval") if self.queries_ else pairs
+
+    def judged(self, pairs: Pairs) -> Iterable[str]:
+        """The distinct texts of pairs that are of the text of the random pairs, and no queries."""
+        return dict.fromkeys(pairs.second if self.queries_ else (*pairs.first, *pairs.second))
+
+    @property
+    def kind(self) -> str:
+        """What a random pair is: "text-text", or "query-text"."""
+        return self._held.kind
+
+    @property
+    def drawn(self) -> str:
+        """What the random pairs are, in words."""
+        if self.queries_:
+            return f"random query-text pairs of {self.queries_:,} queries and {self.n_:,} sentences"
+        return f"random pairs of {self.n_:,} sentences"
 
     def fit_labels(self, cosines: ArrayLike, labels: ArrayLike) -> Self:
         """Learn probabilities from pairs: their cosines (n,), and 1 where a pair is a match, else 0.
@@ -202,7 +246,7 @@ class ScoreCalibrator:
         if not fewest:
             raise UsageError(
                 f"A false-match rate of {rate:g} needs some {_needed(level) / rate:,.0f} independent pairs, and the "
-                f"random pairs of {self.n_:,} sentences are worth {m:,}. Ask for {self._smallest(level):.2g} or more, "
+                f"{self.drawn} are worth {m:,}. Ask for {self._smallest(level):.2g} or more, "
                 "or give more text."
             )
         value = self._cosine_at(rate)

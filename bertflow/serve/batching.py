@@ -147,9 +147,9 @@ class Batcher:
             if isinstance(one, RequestError):
                 job.give(one)
                 continue
-            x, raw = one
+            x, raw, before = one
             self._metrics.read(len(x), job.size)
-            job.give(Found(x, job.size.tokens, raw))
+            job.give(Found(x, job.size.tokens, raw, before))
 
     def _next(self) -> _Job | None:
         with self._lock:

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import numpy as np
 
+from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Ridge, Whitening
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError
 from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
-from bertflow.scoring.domain import DOMAIN, DomainCheck
+from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
 from bertflow.serve.protocol import RequestError, Size
 
@@ -26,6 +27,7 @@ class ServedModel:
         truncate: Truncate a text that is too long, instead of refusing it.
 
     Attributes:
+        before: The pooling that the user came with, if `fix` chose another one; else None.
         domain: What ordinary text is for the raw encoder; None where the folder holds no domain check.
         scores: Percentiles of cosines among random pairs; None where the folder holds no ``scores.json``.
 
@@ -45,7 +47,8 @@ class ServedModel:
         self.encoder, self._raw, self._truncate = encoder, raw, truncate
         self.max_tokens = int(raw.describe()["max_length"])
         self.scores = ScoreCalibrator.load(model, encoder) if (Path(model) / SCORES).exists() else None
-        self.domain = DomainCheck.load(model, raw) if (Path(model) / DOMAIN).exists() else None
+        self.domain = DomainCheck.find(model, raw)
+        self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else None
 
     def count(self, role: Role, texts: Sequence[str]) -> Size | RequestError:
         """How large a request is, or why it is refused."""
@@ -66,14 +69,18 @@ class ServedModel:
 
     def embed(
         self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
-    ) -> list[tuple[Float32, Float32] | RequestError]:
-        """The embeddings of each request, and the raw ones, which ``watch`` gets as well.
+    ) -> list[tuple[Float32, Float32, Float32] | RequestError]:
+        """The embeddings of each request, the raw ones, which ``watch`` gets as well, and those before `fix`.
 
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
+        texts, own = [text for request in requests for text in request], self._raw.recipe["pooling"]
         encode = self._raw.encode_query if role == "query" else self._raw.encode
         try:
-            raw = encode([text for request in requests for text in request], progress=False)
+            if self.before is None:
+                raw = before = encode(texts, progress=False)
+            else:
+                raw, before = self._raw.encode_poolings(texts, [own, self.before], False, role).values()
             x = self.encoder.calibrate(raw)
         except BertflowError as error:
             if len(requests) == 1:
@@ -81,7 +88,7 @@ class ServedModel:
             return [self.embed(role, [one], watch)[0] for one in requests]
         watch(role, raw)
         bounds = accumulate(map(len, requests), initial=0)
-        return [(x[start:stop], raw[start:stop]) for start, stop in pairwise(bounds)]
+        return [(x[start:stop], raw[start:stop], before[start:stop]) for start, stop in pairwise(bounds)]
 
 
 def no_prefix(encoder: SentenceEncoder) -> str:

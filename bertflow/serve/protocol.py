@@ -138,11 +138,13 @@ class Found(NamedTuple):
         x: Embeddings (n, dim), in the order of its texts.
         tokens: Number of tokens that were read, special tokens included.
         raw: Embeddings before the calibrator (n, dim_in); ``x`` itself where there is none.
+        before: Embeddings by the encoder that the user came with; ``raw`` itself where nothing else is known.
     """
 
     x: Float32
     tokens: int
     raw: Float32
+    before: Float32
 
 
 ENCODINGS: Mapping[str, Callable[[Float32], str | list[float]]] = {

@@ -147,8 +147,7 @@ class EmbeddingServer:
         except RequestError as error:
             raise as_query(error) from None
         texts = await self._answer(request, "document", wanted.texts)
-        calibrated = self._model.encoder.calibrator is not None
-        return _json(comparison_body(self._served, query, texts, self._model.scores, calibrated))
+        return _json(comparison_body(self._served, query, texts, self._model))
 
     async def page(self, request: Request) -> Response:
         """``GET /`` and ``GET /docs``; they hold nothing of the model, so they need no key."""

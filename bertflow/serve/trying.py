@@ -1,7 +1,8 @@
 """Similarities of a text with others, before calibration and after; and the pages that show them and explain the API.
 
 {"query": "text", "input": "text" | ["text", ...], "model": name, "input_type": "document" | "query"}
-{"data": [{"index": 0, "before": cosine, "after": cosine, "percentile": percent or null}, ...], "model": name, ...}
+{"data": [{"index": 0, "before": cosine, "after": cosine, "percentile": percent or null, "out_of_domain": true, false
+or null}, ...], "query_out_of_domain": true, false or null, "model": name, ...}
 """
 
 import json
@@ -12,7 +13,7 @@ from importlib.resources import files
 
 from bertflow.encoder.abstract import Role
 from bertflow.policy import served_policy
-from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.serve.model import ServedModel
 from bertflow.serve.protocol import ROLES, Found, RequestError, Served, parse_choice, parse_input, parse_object
 from bertflow.similarity import SIMILARITIES
 
@@ -22,7 +23,7 @@ PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class SimilarityRequest:
     """What a request asks for.
 
     Attributes:
@@ -36,7 +37,7 @@ class Comparison:
     role: Role = "document"
 
 
-def parse_comparison(body: bytes, served: Served) -> Comparison:
+def parse_comparison(body: bytes, served: Served) -> SimilarityRequest:
     """Read a request.
 
     Raises:
@@ -51,7 +52,7 @@ def parse_comparison(body: bytes, served: Served) -> Comparison:
     except RequestError as error:
         raise as_query(error) from None
     texts = parse_input(request.get("input"), served.limits)
-    return Comparison(query, texts, ROLES[parse_choice(request, "input_type", ROLES)])
+    return SimilarityRequest(query, texts, ROLES[parse_choice(request, "input_type", ROLES)])
 
 
 def as_query(error: RequestError) -> RequestError:
@@ -59,33 +60,36 @@ def as_query(error: RequestError) -> RequestError:
     return replace(error, message=error.message.replace("input[0]", "query", 1), param="query")
 
 
-def comparison_body(
-    served: Served, query: Found, texts: Found, scores: ScoreCalibrator | None, calibrated: bool
-) -> bytes:
+def comparison_body(served: Served, query: Found, texts: Found, model: ServedModel) -> bytes:
     """The answer to a request.
 
     Args:
         served: What is served.
         query: The query, embedded.
         texts: The texts, embedded.
-        scores: Percentiles of cosines after calibration; None where the folder holds none.
-        calibrated: Whether the encoder has a calibrator.
+        model: What embedded them; has the percentiles of cosines after calibration, and the domain check, if any.
 
     Raises:
         DataError: If an embedding is all zeros.
     """
-    cosine = SIMILARITIES["cosine"].matrix
-    before, after = cosine(query.raw, texts.raw)[0], cosine(query.x, texts.x)[0]
+    cosine, scores, domain = SIMILARITIES["cosine"].matrix, model.scores, model.domain
+    before, after = cosine(query.before, texts.before)[0], cosine(query.x, texts.x)[0]
     percentiles = [None] * len(after) if scores is None else scores.percentile(after).tolist()
-    rows = enumerate(zip(before.tolist(), after.tolist(), percentiles, strict=True))
-    data = [{"index": at, "before": old, "after": new, "percentile": share} for at, (old, new, share) in rows]
+    outside = [None] * len(after) if domain is None else domain.is_outside(texts.raw).tolist()
+    names = ("index", "before", "after", "percentile", "out_of_domain")
+    columns = (range(len(after)), before.tolist(), after.tolist(), percentiles, outside)
+    data = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    of_query = scores is not None and scores.queries_
+    strange = None if domain is None or of_query else bool(domain.is_outside(query.raw)[0])
     tokens = query.tokens + texts.tokens
     answer = {
         "object": "list",
         "data": data,
         "model": served.name,
-        "calibrated": calibrated,
+        "query_out_of_domain": strange,
+        "calibrated": model.encoder.calibrator is not None,
         "random_pairs": scores.pairs_ if scores else 0,
+        "random_pairs_of": scores.kind if scores else None,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
     return json.dumps(answer).encode()

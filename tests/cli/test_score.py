@@ -1,11 +1,13 @@
 import csv
 import json
+import shutil
 import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import run
@@ -13,6 +15,7 @@ from bertflow.cli.score import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.records import write_record
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.similarity import unit_rows
 
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -91,6 +94,81 @@ def test_it_prints_the_threshold_and_how_many_match(saved, files, capsys):
     assert printed.startswith("Match: cosine ")
     assert "for a false-match rate of 0.02 (at this cosine" in printed
     assert " of 31 pairs match. The first 20 stand above. --output FILE gets all." in printed
+
+
+STRANGE = [(" ".join(["man"] * n), " ".join(["eats"] * n)) for n in range(2, 10)]
+OUT = (
+    "16 of 16 texts are out of domain of the text that the percentiles were made of: the threshold does not hold for "
+    "them. Fit it on text of this kind: --fit_on FILE."
+)
+
+
+def test_pairs_out_of_domain_of_the_fitted_text_are_said(saved, files, tiny_bert, tmp_path, capsys):
+    (tmp_path / "strange.tsv").write_text("a\tb\n" + "".join(f"{a}\t{b}\n" for a, b in STRANGE))
+    rate = ["--false_match_rate", "0.1", "--device", "cpu"]
+    for encoder, more in ((saved, []), (tiny_bert, ["--fit_on", str(files / "text.txt")])):
+        assert run(main, [str(encoder), str(tmp_path / "strange.tsv"), *more, *rate]) == 0
+        assert capsys.readouterr().out.count(OUT + "\n") == 1
+        assert run(main, [str(encoder), str(files / "pairs.tsv"), *more, *rate]) == 0
+        assert "out of domain" not in capsys.readouterr().out
+    shutil.copytree(saved, tmp_path / "unchecked", ignore=shutil.ignore_patterns("domain"))
+    assert run(main, [str(tmp_path / "unchecked"), str(tmp_path / "strange.tsv"), *rate]) == 0
+    assert "out of domain" not in capsys.readouterr().out, "there is nothing to tell it by"
+
+
+def test_the_share_out_of_domain_is_in_json(saved):
+    mixed = [*STRANGE[:2], *zip(sentences(18, 2), sentences(18, 3), strict=True)]
+    shares = [
+        json.loads(bertflow.score(saved, pairs, false_match_rate=0.1, device="cpu").to_json())["out_of_domain"]
+        for pairs in (STRANGE, mixed)
+    ]
+    texts = list(dict.fromkeys(text for pair in mixed for text in pair))
+    asked = bertflow.score(saved, domain=texts, device="cpu").domain
+    assert shares == [1, np.mean([row[-1] == "no" for row in asked.rows()])]
+    assert 4 / 40 <= shares[1] < 0.5
+    assert not bertflow.score(saved, STRANGE[:2], false_match_rate=0.1, device="cpu").outside.clear, (
+        "four say too little"
+    )
+
+
+def test_percentiles_can_be_those_of_queries_and_texts(tiny_bert, files, tmp_path, capsys):
+    queries, text = sentences(80, 11), list(dict.fromkeys(sentences(400, 0)))
+    (tmp_path / "queries.txt").write_text("\n".join(queries))
+    files = ["--fit_on", files / "text.txt", "--queries", tmp_path / "queries.txt"]
+    pairs = [(strange, text) for (strange, _), text in zip(STRANGE, sentences(8, 4), strict=True)]
+    encoder = TransformerEncoder(tiny_bert, device="cpu", prompt={"query": "the red ", "document": ""})
+    encoder.save(tmp_path / "prompted")
+    (tmp_path / "pairs.tsv").write_text("query\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in pairs))
+    rate = ["--device", "cpu", "--false_match_rate", "0.1"]
+    argv = [tmp_path / "prompted", tmp_path / "pairs.tsv", *files, *rate, "--save", tmp_path / "kept"]
+    assert run(main, [*map(str, argv), "--output", str(tmp_path / "o.csv")]) == 0
+    printed = capsys.readouterr().out
+    assert f"{80 * len(text):,} random query-text pairs of 80 queries and {len(text)} sentences." in printed
+    assert "out of domain" not in printed, "queries are not of the text"
+    record = json.loads((tmp_path / "kept" / "scores.json").read_text())
+    assert (record["kind"], record["queries"]) == ("query-text", 80)
+    random = cosines_of(encoder.encode_query(queries), encoder.encode(text))
+    rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
+    expected = np.diag(cosines_of(encoder.encode_query([a for a, _ in pairs]), encoder.encode([b for _, b in pairs])))
+    np.testing.assert_allclose([float(row["cosine"]) for row in rows], expected, atol=2e-6)
+    percentiles = [100 * (random < cosine).mean() for cosine in expected]
+    np.testing.assert_allclose([float(row["percentile"]) for row in rows], percentiles, atol=0.2)
+    kept = [tmp_path / "kept", tmp_path / "pairs.tsv", *rate, "--output", tmp_path / "again.csv"]
+    assert run(main, [*map(str, kept)]) == 0
+    assert (tmp_path / "again.csv").read_text() == (tmp_path / "o.csv").read_text()
+
+
+def test_few_queries_and_queries_without_a_text_are_refused(tiny_bert, saved, files, tmp_path, capsys):
+    (tmp_path / "queries.txt").write_text("\n".join(sentences(49, 11)))
+    argv = [str(tiny_bert), str(files / "pairs.tsv"), "--queries", str(tmp_path / "queries.txt"), "--device", "cpu"]
+    assert run(main, argv) == 2
+    assert "error: --queries goes with --fit_on TEXT, which is missing." in capsys.readouterr().err
+    assert run(main, [*argv, "--fit_on", str(files / "text.txt")]) == 3
+    assert f"{tmp_path / 'queries.txt'} should hold at least 50 sentences" in capsys.readouterr().err
+
+
+def cosines_of(a, b):
+    return unit_rows(a) @ unit_rows(b).T
 
 
 def test_columns_without_a_header_are_numbered(saved, files, tmp_path, capsys):

@@ -55,6 +55,27 @@ def refused(capsys, code, *arguments):
     return capsys.readouterr().err
 
 
+def test_a_question_out_of_domain_is_said(folder, tiny_bert, capsys):
+    words = ["the", "man", "dog", "cat", "bird", "garden", "runs", "sleeps", "eats", "big", "red"]
+    rng = np.random.default_rng(0)
+    (folder / "text.txt").write_text("\n".join(" ".join(rng.choice(words, rng.integers(4, 10))) for _ in range(500)))
+    TransformerEncoder(tiny_bert, device="cpu").save("raw")
+    for encoder in ("whitened", "raw"):
+        assert main(["score", encoder, "--fit_on", "text.txt", "--save", f"scored-{encoder}"]) == 0
+        build = ["build", f"{encoder}.index", "--answers", "answers.jsonl", "--model", f"scored-{encoder}"]
+        told(capsys, *build)
+        strange, ordinary = "eats " * 8, "the big man sleeps in the garden"
+        said = (
+            "The question is out of domain of the text that the encoder was fitted on: scores and percentiles do "
+            "not hold for it. Fit it on text of this kind, too.\n"
+        )
+        assert told(capsys, "ask", f"{encoder}.index", strange).endswith(said)
+        assert said not in told(capsys, "ask", f"{encoder}.index", ordinary)
+        found = json.loads(told(capsys, "ask", f"{encoder}.index", strange, "--json"))
+        assert [hit["out_of_domain"] for hit in found] == [True] * 3
+    assert said not in told(capsys, "ask", "faq.index", strange), "there is no domain check"
+
+
 def test_a_question_finds_the_answer_that_it_was_asked_for_before(folder, capsys):
     out = told(capsys, "ask", "faq.index", "A big dog sings.", "-k", "1")
     assert out == "1. 1.000  dogs  The dog runs in the garden.\n          asked before: A big dog sings.\n"

@@ -13,15 +13,16 @@ from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.scoring import random_pairs as scores_random
 from bertflow.scoring.random_pairs import RandomPairs
 from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.similarity import unit_rows
 
 CENTERS = np.random.default_rng(7).normal(size=(30, 12)) * 1.2
 WEIGHTS = np.random.default_rng(8).dirichlet(np.ones(30) * 0.5)
 
 
-def text(n, seed=0):
+def text(n, seed=0, off=0.5):
     """Embeddings of topics of different size, off the origin: some rows are like many others."""
     rng = np.random.default_rng(seed)
-    return CENTERS[rng.choice(30, n, p=WEIGHTS)] + rng.normal(size=(n, 12)) + 0.5
+    return CENTERS[rng.choice(30, n, p=WEIGHTS)] + rng.normal(size=(n, 12)) + off
 
 
 def all_cosines(x):
@@ -118,6 +119,22 @@ def test_the_intervals_hold_the_truth_about_as_often_as_they_say(n, rate, monkey
     assert np.mean([one.low <= truth <= one.high for one in found]) >= 0.85
     rates = [(everything >= one.value).mean() for one in found]
     assert np.mean([one.rate_low <= rate <= one.rate_high for one, rate in zip(found, rates, strict=True)]) >= 0.85
+
+
+@pytest.mark.parametrize(("n", "m"), [(400, 120), (120, 400)])
+def test_the_intervals_hold_where_pairs_are_of_a_query_and_a_text(n, m, monkeypatch):
+    monkeypatch.setattr(scores_random, "PAIRS", 20_000)
+    texts, queries = text(4000, seed=99), text(4000, seed=98, off=1)
+    truth = np.quantile(unit_rows(queries) @ unit_rows(texts).T, 0.95)
+    found = [
+        ScoreCalibrator(random_state=seed).fit(text(n, seed), queries=text(m, 200 + seed, off=1)) for seed in range(100)
+    ]
+    assert {(one.n_, one.queries_) for one in found} == {(n, m)}
+    thresholds = [one.threshold(0.05) for one in found]
+    assert np.mean([one.low <= truth <= one.high for one in thresholds]) >= 0.85
+    spread = np.std([one.share(truth) for one in found])  # neither wider than it must be
+    expected = np.median([(0.05 * 0.95 / one.independent) ** 0.5 for one in thresholds])
+    assert spread == pytest.approx(expected, rel=0.3)
 
 
 def test_the_interval_of_the_rate_is_the_exact_binomial_one(fitted):

@@ -51,7 +51,7 @@ def test_joined_requests_are_answered_as_the_encoder_does(folder):
 
 def test_tokens_are_those_of_the_tokenizer(folder):
     # Every word is a token; [CLS] and [SEP] come on top.
-    assert [tokens for _, tokens, _ in answer(opened(folder), documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
+    assert [tokens for _, tokens, *_ in answer(opened(folder), documents(REQUESTS))] == [5, 4 + 9, 5 + 4]
 
 
 def test_a_text_that_is_too_long_spoils_no_other_request(folder):
@@ -147,7 +147,7 @@ def test_queries_are_embedded_with_their_own_prompt(tiny_bert, tmp_path):
     asked = [("query", REQUESTS[0]), ("document", REQUESTS[1]), ("query", REQUESTS[2])]
     encoder.save(tmp_path / "model")
     found = answer(opened(tmp_path / "model"), asked)
-    for (x, tokens, _), (role, texts) in zip(found, asked, strict=True):
+    for (x, tokens, *_), (role, texts) in zip(found, asked, strict=True):
         encode = encoder.encode_query if role == "query" else encoder.encode
         np.testing.assert_allclose(x, encode(texts), atol=1e-5)
         assert tokens == encoder.tokenized(texts, role).lengths.sum()
@@ -157,6 +157,6 @@ def test_with_chunks_nothing_is_too_long(tiny_bert, tmp_path):
     encoder = TransformerEncoder(tiny_bert, max_length=16, device="cpu", chunks="tokens:14:4")
     encoder.save(tmp_path / "long")
     text = "dog cat " * 20
-    ((found, tokens, _),) = answer(opened(tmp_path / "long"), documents([["a cat", text]]))
+    ((found, tokens, *_),) = answer(opened(tmp_path / "long"), documents([["a cat", text]]))
     np.testing.assert_allclose(found, encoder.encode(["a cat", text]), atol=1e-5)
     assert tokens == 4 + 40 + 3 * 4 + 4 * 2, "those that chunks share are read twice"

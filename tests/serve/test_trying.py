@@ -1,5 +1,6 @@
 """Similarities before and after calibration, and the pages that are served: by their bytes, and in a browser."""
 
+import json
 import re
 import shutil
 import urllib.request
@@ -7,6 +8,7 @@ import urllib.request
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.policy import content_hash
@@ -14,6 +16,7 @@ from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.serve.callers import key_digest
 
 TEXTS = [f"the {noun} {verb}" for noun in ("man", "dog", "cat", "bird") for verb in ("runs", "eats", "sings")]
+WORDS = ["the", "man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "in"]
 OTHERS = [f"{a} {b} {c}" for a in ("the", "a") for b in ("man", "dog", "cat", "bird", "garden") for c in TEXTS[0:9:2]]
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -59,6 +62,48 @@ def test_without_scores_there_are_no_percentiles(serving):
     with serving() as client:
         _, answer = client.ask("/v1/similarity", {"query": "a cat", "input": "a dog"})
     assert ([row["percentile"] for row in answer["data"]], answer["random_pairs"]) == ([None], 0)
+
+
+def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_path):
+    from bertflow.serve.model import ServedModel
+
+    rng = np.random.default_rng(0)
+    text = list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 9))) for _ in range(800)))
+    strange = "eats " * 8
+    scored = bertflow.score(folder, fit_on=text[:600], queries=text[600:], save=tmp_path / "asked", device="cpu")
+    assert scored.scores.kind == "query-text"
+    bertflow.score(folder, fit_on=text, save=tmp_path / "kept", device="cpu")
+    for name, of_query, of in (("kept", True, "text-text"), ("asked", None, "query-text")):
+        model = ServedModel(str(tmp_path / name), "cpu")
+        raw = model.encoder.raw.encode([strange, *text[:40]])
+        percentiles = model.domain.percentile(model.domain.log_likelihood(raw))
+        with serving(model=model) as client:
+            _, answer = client.ask("/v1/similarity", {"query": strange, "input": [strange, *text[:40]]})
+        assert [row["out_of_domain"] for row in answer["data"]] == (percentiles <= 1).tolist()
+        assert (answer["data"][0]["out_of_domain"], answer["data"][1]["out_of_domain"]) == (True, False)
+        assert (answer["query_out_of_domain"], answer["random_pairs_of"]) == (of_query, of)
+    with serving() as client:
+        _, answer = client.ask("/v1/similarity", {"query": strange, "input": strange})
+    assert answer["data"][0]["out_of_domain"] is answer["query_out_of_domain"] is answer["random_pairs_of"] is None
+
+
+def test_before_is_the_encoder_that_fix_was_given(serving, tiny_bert, tmp_path):
+    from bertflow.serve.model import ServedModel
+
+    rng = np.random.default_rng(0)
+    text = list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 9))) for _ in range(700)))
+    given = TransformerEncoder(tiny_bert, pooling="mean(1,2)", device="cpu")
+    advice = bertflow.fix(given, text, candidates="sif+whitening", resamples=200, output=tmp_path / "out")
+    assert advice.system == "sif+whitening"
+    assert json.loads((tmp_path / "out" / "encoder" / "bertflow.json").read_text())["before"] == "mean(1,2)"
+    bertflow.score(tmp_path / "out" / "encoder", fit_on=text, save=tmp_path / "again", device="cpu")
+    for place in (tmp_path / "out" / "encoder", tmp_path / "again"):
+        with serving(model=ServedModel(str(place), "cpu")) as client:
+            _, answer = client.ask("/v1/similarity", {"query": "the dog runs", "input": TEXTS})
+        fixed = CalibratedEncoder.load(place, device="cpu")
+        for name, system in (("before", given), ("after", fixed)):
+            expected = cosine(*(system.encode(texts) for texts in ("the dog runs", TEXTS)))
+            np.testing.assert_allclose([row[name] for row in answer["data"]], expected, atol=1e-5)
 
 
 def test_an_encoder_without_calibrator_says_so(serving, tiny_bert, tmp_path):
