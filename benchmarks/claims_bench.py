@@ -33,8 +33,8 @@ from bertflow.geometry.contexts import LayerGeometry, contextuality, read_token_
 from bertflow.moments import Moments
 from bertflow.similarity import SIMILARITIES
 from bertflow.training.fitting import FittedFlow, fit_flow
-from bertflow.words.compare import StudyResult, run_study
 from bertflow.words.encoder import WordEncoder, read_static_words
+from bertflow.words.panels import StudyResult, run_study
 from bertflow.words.study import load_study
 
 Float64 = NDArray[np.float64]

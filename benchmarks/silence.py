@@ -89,6 +89,7 @@ LINES: Mapping[str, Row] = {
     "tokens": Row("tokens dog --model MODEL"),
     "tokens, vocabulary": Row("tokens --vocabulary --model MODEL"),
     "words": Row("words --study king-queen --model MODEL --output words"),
+    "compare": Row("compare MODEL fixed/encoder text.txt --queries text.txt --output compared"),
     "export": Row("export fixed/encoder --target onnx --output onnx"),
     "export, int8": Row("export fixed/encoder --target onnx --int8 --output onnx-int8"),
     "export, folder": Row("export fixed/encoder --target sentence-transformers --output exported"),

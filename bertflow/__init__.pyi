@@ -37,6 +37,7 @@ from .retrieval import recalibrate_index as recalibrate_index
 from .retrieval import remove_answers as remove_answers
 from .retrieval import update_answers as update_answers
 from .retrieval.collection_index import CollectionIndex as CollectionIndex
+from .retrieval.comparing import compare as compare
 from .retrieval.example import write_search_example as write_search_example
 from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.searching import evaluate_search as evaluate_search

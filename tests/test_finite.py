@@ -172,11 +172,15 @@ ARRAYS = {
     },
     "DomainCheck.hold": {"hold": lambda x, _: bertflow.DomainCheck(fitted("Whitening"), False).hold(x).held_out_},
     "DomainCheck.log_likelihood": {"log_likelihood": lambda x, _: domain().log_likelihood(x)},
+    "DomainCheck.is_outside": {"is_outside": lambda x, _: domain().is_outside(x)},
     "DomainCheck.percentile": {"percentile": lambda x, _: domain().percentile(x[:, 0])},
     "DomainCheck.drift": {"drift": lambda x, _: [*domain().drift(x[:, 0], x).evidence().values()]},
     "EmbeddingStore.mapped": {"mapped": mapped},
     "Moments.of": {"of": moments},
-    "ScoreCalibrator.fit": {"fit": lambda x, _: bertflow.ScoreCalibrator().fit(x).percentile(X[:, 0])},
+    "ScoreCalibrator.fit": {
+        "fit": lambda x, _: bertflow.ScoreCalibrator().fit(x).percentile(X[:, 0]),
+        "queries": lambda x, _: bertflow.ScoreCalibrator().fit(X, queries=x).percentile(X[:, 0]),
+    },
     "ScoreCalibrator.fit_labels": {
         "cosines": lambda x, _: (
             bertflow.ScoreCalibrator().fit_labels(x[:, 0] / 9, X[:, 0] + X[:, 1] > 2).probability_.curve(X[:, 0])
@@ -235,6 +239,7 @@ ENCODERS = {
         encoder, lambda: iter(TEXTS), folder / "s"
     ),
     "ScoreCalibrator.fit_sentences": lambda encoder, _: bertflow.ScoreCalibrator().fit_sentences(encoder, TEXTS),
+    "compare": lambda encoder, folder: bertflow.compare(encoder, encoder, TEXTS, text(folder)),
     "embed": lambda encoder, folder: bertflow.embed([text(folder)], store=folder / "s", model=encoder),
     "evaluate_sts": lambda encoder, folder: bertflow.evaluate_sts({"a": encoder}, str(table(folder)), resamples=0),
     "evaluate_binary": lambda encoder, _: bertflow.evaluate_binary(
@@ -255,6 +260,7 @@ OTHERS = {
     "BertFlow.nll": "the same",
     "BertFlow.training_step": "the same",
     "BertFlow.validation_step": "the same",
+    "DomainCheck.find": "compares what the encoder says of itself",
     "DomainCheck.load": "compares what the encoder says of itself",
     "EmbeddingStore.rows": "takes numbers of rows",
     "Moments": "refuses what is not finite in tests/test_moments.py; it has no rows",

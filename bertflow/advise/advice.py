@@ -1,6 +1,7 @@
 """What ``bertflow.fix`` gives back, and the folder that it writes, whole or not at all.
 
 encoder/                 the encoder, calibrated if that is advised, with scores.json and domain/
+likely/                  where something speaks against what is likely: the encoder with it
 sentence-transformers/   where a calibrator is advised: the same for other tools
 calibrator/ or scores/   instead of both, where vectors were given without their encoder
 geometry/                the report of `bertflow inspect`, before and after
@@ -20,6 +21,7 @@ from bertflow.results import AbstractResult
 from bertflow.tables import Section, Table
 
 if TYPE_CHECKING:
+    from bertflow.advise.asked_queries import AskedQueries
     from bertflow.advise.evidence import Judgement
     from bertflow.advise.keeping import Choice
     from bertflow.advise.likely import Geometry, Shape
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 EXPORTED = "sentence-transformers"
 """The folder for other tools, and what ``bertflow export`` calls it."""
 ASKED = "ask.csv"
+BESIDE = "likely"
+"""The folder of a change that something speaks against."""
 SHOWN: Mapping[str, tuple[str, str]] = {
     "dim": ("dim", "d"),
     "mean cosine": ("mean", ".3f"),
@@ -64,12 +68,15 @@ class Advice(AbstractResult):
         asked: Pairs to judge, if they were asked for; they have no score yet.
         choices: Where vectors are kept: the best map for them, and the best overall if it is known.
         scores: What a cosine of the advised encoder means.
+        queries: What queries find before and after; None where none were given.
         domain: What ordinary text is for the encoder without its calibrator; None where there is too little text.
         notes: Thresholds, and what else there is to say.
         text: The text that was fitted on, and the text that was not.
         systems: All encoders that were compared, by name: "raw", then the candidates by their spelling.
         not_tried: Spelling of a candidate -> why it was not tried.
         encoder: The encoder to use: calibrated if that is advised.
+        beside: The candidate that may help, but that something speaks against; empty for none.
+        beside_encoder: The encoder with it; the raw one for none.
         seed: Random seed for the samples and fits.
         folder: Where the advice was saved; None if it was not.
         exported: How other tools open the encoder in that folder, in one line.
@@ -88,12 +95,15 @@ class Advice(AbstractResult):
     asked: "Pairs | None"
     choices: "tuple[Choice, ...]"
     scores: "ScoreCalibrator"
+    queries: "AskedQueries | None"
     domain: "DomainCheck | None"
     notes: tuple[str, ...]
     text: "SplitText"
     systems: "Mapping[str, SentenceEncoder]"
     not_tried: Mapping[str, str]
     encoder: "SentenceEncoder"
+    beside: str
+    beside_encoder: "SentenceEncoder"
     seed: int
     folder: Path | None = None
     exported: tuple[str, ...] = ()
@@ -106,6 +116,7 @@ class Advice(AbstractResult):
         "notes",
         "systems",
         "encoder",
+        "beside_encoder",
         "folder",
         "exported",
     )
@@ -119,6 +130,14 @@ class Advice(AbstractResult):
             report = self.folder / "geometry" / "report.html"
             yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}, {report}"
         yield from self.exported
+        if self.beside:
+            from bertflow.advise.evidence import FEWEST_LABELS
+
+            where = f"{self.folder / BESIDE}: " if self.folder else ""
+            yield (
+                f"beside    {where}{self.beside} may help or harm, so it was not written over your encoder; "
+                f"{FEWEST_LABELS} labelled pairs of your use decide (--labels FILE)"
+            )
         if self.asked is not None:
             where = f"{self.folder / ASKED}: " if self.folder else ""
             yield f"asked     {where}{len(self.asked)} pairs: fill in the score, and give the table as --labels"
@@ -134,6 +153,8 @@ class Advice(AbstractResult):
         of = f"Of {rows['raw'].n:,} sentences that nothing was fitted on, one a document."
         yield Section("Geometry", Table(("system", *SHOWN), tuple(lines)), (of,))
         yield from (one.section() for one in (*self.evidence, *filter(None, [self.stand_in])))
+        if self.queries is not None:
+            yield self.queries.section()
         yield f"Fitted on {len(self.text.fitted):,} sentences without labels, seed {self.seed}."
         yield from (f"Not tried: {name} ({why})." for name, why in self.not_tried.items())
         yield from self.notes
@@ -165,7 +186,7 @@ class Advice(AbstractResult):
     def saved(self, folder: str | Path) -> "Advice":
         """Write the folder as ``save`` does; returns the advice that knows where it is."""
         from bertflow.advise.asking import write_asked
-        from bertflow.advise.reading import VectorEncoder
+        from bertflow.advise.bare_vectors import VectorEncoder
         from bertflow.geometry.inspecting import write_report
 
         folder = Path(folder)
@@ -181,6 +202,8 @@ class Advice(AbstractResult):
                 place.mkdir()
             else:
                 kept.save(place)
+            if self.beside and place.name == "encoder":
+                self.beside_encoder.save(aside / BESIDE)
             self.scores.save(place)
             if self.domain:
                 self.domain.save(place)

@@ -24,11 +24,12 @@ from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
 from bertflow.progress import unsaid, working
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
+from bertflow.scoring.random_pairs import FEWEST
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.training.purpose import Purpose
 from bertflow.training.recipe import resolve
 
-DEFAULT = "whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
+DEFAULT = "center,abtt(1),whitening,whitening(128),sif+whitening,sif+whitening(128),flow,flow(128)"
 """The best for similarity and for search in ``benchmarks/EXPLORED.md``; simple ones first."""
 SAMPLE = 32
 """Number of sentences that are timed."""
@@ -200,10 +201,11 @@ def _flow_seconds(rows: int, dim: int) -> float:
 
 
 def fit_scores(
-    system: SentenceEncoder, reference: list[str], labelled: list[Evidence], seed: int
+    system: SentenceEncoder, reference: list[str], queries: list[str], labelled: list[Evidence], seed: int
 ) -> tuple[ScoreCalibrator, list[str]]:
-    """What a cosine means, and its thresholds as lines."""
-    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference), []
+    """What a cosine means, of a query and a text if there are enough queries, and its thresholds as lines."""
+    asked = queries if len(queries) >= FEWEST else None
+    scores, lines = ScoreCalibrator(random_state=seed).fit_sentences(system, reference, asked), []
     for pairs in (one.choosing for one in labelled if one.choosing.kind == "binary"):  # nothing was judged by this half
         try:
             scores.fit_labels(pair_cosines(system, pairs), pairs.target)

@@ -1,26 +1,40 @@
 """What ``bertflow.fix`` is asked for, and what it has at hand once everything is read: encoder, text and evidence."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Self, get_args
 
+import numpy as np
+
 from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED
+from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
-from bertflow.advise.evidence import MINED, Evidence, announced, load_evidence
-from bertflow.advise.reading import SplitText, read_all, split_text
+from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, load_evidence
+from bertflow.advise.reading import Documents, SplitText, read_all, read_documents, split_text
 from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.systems import SharedPass
 from bertflow.opening import LoadOptions
 from bertflow.registry import lookup
-from bertflow.training.purpose import Purpose
+from bertflow.retrieval.comparing import load_queries
+from bertflow.similarity import unit_rows
+from bertflow.training.purpose import Use
 
 FEWEST_RESAMPLES = 100
 """Fewest resamples: with fewer, the ends of a 95 % interval are single draws."""
+MATCHED, SHUFFLES = 300, 999
+"""Pairs that are compared with shuffled rows, and how often they are shuffled."""
+MATCHED_P = 0.01
+"""Largest p-value of two columns that are pairs."""
+UNKNOWN = (
+    "the encoder does not know these words, so it cannot tell them apart. Take an encoder whose tokenizer knows the "
+    "language of the text."
+)
 VECTORS_ALONE = "no pairs can be made of vectors without their text."
 
 
@@ -32,8 +46,10 @@ class Request:
     text: str | Path | Sequence[str] | None
     columns: str | None
     labels: str | Path | Pairs | None
-    purpose: Purpose
+    queries: str | Path | Sequence[str] | None
+    purpose: Use
     vectors: str | Path | None
+    query_vectors: str | Path | None
     keep_vectors: bool
     ask: int | None
     candidates: str | None
@@ -52,12 +68,16 @@ class Request:
         Raises:
             UsageError: For the first option that cannot be used.
         """
+        if self.queries is not None and self.vectors is not None:
+            raise UsageError("queries need an encoder, and vectors have none. Give query_vectors, or the encoder.")
+        if self.query_vectors is not None and self.vectors is None:
+            raise UsageError("query_vectors belong to vectors, and an encoder was given. Give queries.")
         parse_candidates(self.candidates)
         require_between(FEWEST_RESAMPLES, MOST_RESAMPLES, resamples=self.resamples)
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
-        lookup("purpose", dict.fromkeys(get_args(Purpose)), self.purpose)
+        lookup("purpose", dict.fromkeys(get_args(Use)), self.purpose)
 
     @cached_property
     def rows(self) -> list[SystemSpec]:
@@ -80,6 +100,7 @@ class Case:
         source: The same with several poolings, which share a pass.
         text: Name of the text; empty where vectors have none.
         split: The text.
+        queries: Queries without labels, each once; they choose nothing.
         labelled: Evidence that was given.
         evidence: All evidence, the one that decides first.
     """
@@ -89,6 +110,7 @@ class Case:
     source: SharedPass
     text: str
     split: SplitText
+    queries: list[str]
     labelled: list[Evidence]
     evidence: list[Evidence]
 
@@ -103,18 +125,28 @@ class Case:
         seed, most = request.seed, request.max_sentences + 2 * request.max_pairs + 1
         labelled = [] if request.labels is None else [load_evidence(request.labels, seed)]
         name, encoder, text, documents = read_all(
-            request.encoder, request.text, request.columns, request.vectors, request.options, most, seed
+            request.encoder,
+            request.text,
+            request.columns,
+            request.vectors,
+            request.query_vectors,
+            request.options,
+            most,
+            seed,
         )
         if (labelled or request.ask) and not text:
             given = "labels are" if labelled else "ask is"
             raise UsageError(f"{given} about sentences, and vectors alone have none. Give the text of the vectors.")
+        queries = encoder.queries if isinstance(encoder, VectorEncoder) else []
+        queries = queries if request.queries is None else load_queries(request.queries, seed)
+        documents = _with_real_pairs(documents, encoder, request)
         known = [sentence for one in labelled for sentence in one.sentences]
         split = split_text(documents, text or name, known, request.max_sentences, request.max_pairs, seed)
         mined = [Evidence(MINED, split.choosing, split.judging)] if split.choosing and split.judging else []
         # For search, pairs of a query and its text come before other labels.
         search = request.purpose == "search"
         evidence = sorted([*labelled, *mined], key=lambda one: search and one.choosing.kind != "retrieval")
-        return cls(name, encoder, SharedPass(encoder), text, split, labelled, evidence)
+        return cls(name, encoder, SharedPass(encoder), text, split, queries, labelled, evidence)
 
     @cached_property
     def own(self) -> SentenceEncoder:
@@ -140,4 +172,47 @@ class Case:
             f"encoder   {self.name}, {pooling}, width {self.own.dim}",
             f"text      {len(split.fitted):,} sentences to fit on; {aside}",
             f"evidence  {announced(self.evidence, self.missing, bare)}",
+            *self.about_text,
         ]
+
+    @cached_property
+    def about_text(self) -> list[str]:
+        """Which columns are read, how the rows add up, and whether the encoder knows the words."""
+        share = unknown_share(self.encoder, self.split.fitted)
+        known = share <= UNKNOWN_WORDS
+        return [
+            *([f"columns   {self.split.columns}"] if self.split.columns else []),
+            f"rows      {self.split.counted}",
+            *([] if known else [f"unknown   {100 * share:.0f} % of the tokens of the text are [UNK]: {UNKNOWN}"]),
+        ]
+
+
+def _with_real_pairs(documents: Documents, encoder: SentenceEncoder, request: Request) -> Documents:
+    """The same, or one column alone where two that were found by their text are no pairs."""
+    columns = documents.columns
+    if columns is None or not columns.alone:
+        return documents
+    pairs = [pair for document in documents for pair in document.pairs]
+    p = matched_p(encoder, pairs, request.seed)
+    if p < MATCHED_P:
+        return documents
+    assert isinstance(request.text, str | Path), "a table"
+    alone = read_documents(request.text, columns.alone)
+    assert alone.columns is not None, "of a table"
+    which = " and ".join(columns.names)
+    note = f"; {which} are not used as pairs: their rows are not more alike than shuffled ones (p = {p:.2g})"
+    alone.columns = replace(alone.columns, note=note)
+    return alone
+
+
+def matched_p(encoder: SentenceEncoder, pairs: Sequence[tuple[str, str]], seed: int) -> float:
+    """How often shuffled rows have a mean cosine as high as that of the pairs: a permutation test's p-value."""
+    if not pairs:
+        return 1.0
+    rng = np.random.default_rng(seed)
+    some = [pairs[row] for row in rng.permutation(len(pairs))[:MATCHED]]
+    queries, texts = ([pair[side] for pair in some] for side in (0, 1))
+    cosines = unit_rows(encoder.encode_query(queries)) @ unit_rows(encoder.encode(texts)).T
+    places = np.arange(len(some))
+    shuffled = np.array([cosines[places, rng.permutation(len(some))].mean() for _ in range(SHUFFLES)])
+    return float(1 + (shuffled >= cosines.diagonal().mean()).sum()) / (1 + SHUFFLES)

@@ -12,8 +12,11 @@ the best of ten looks better than it is. Docstring pairs prove nothing on the us
 likely (``bertflow.advise.verdict``).
 """
 
+import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +27,7 @@ from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.data.docstrings import docstring_pairs
 from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.report import Report, score_sets
 from bertflow.evaluation.rows import Column
@@ -34,12 +37,15 @@ from bertflow.tables import Section
 FEWEST_LABELS = 100
 """Fewest labelled pairs: with fewer, no interval can tell systems apart."""
 FLOW = "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": "whiten", "flow": FLOW}
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW}
 """Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
 STAND_INS = 600
 """Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1
-"""Largest share of the tokens of a docstring, that of this file, that the encoder does not know."""
+"""Largest share of the tokens of a text that the encoder may not know; docstrings are that of this file."""
+FREQUENT, SAME_LANGUAGE = 100, 0.1
+"""Share of a text's words that the most frequent words of docstrings are: 0.15 for a catalogue in English, 0.3 to 0.4
+for English sentences, 0.04 or less for German, Dutch and French."""
 STAND_IN_FILES = 400
 """Source files that they are read from, drawn at random: some 700 pairs, in 2 s on one core (AMD EPYC); all files
 take ten times as long."""
@@ -92,6 +98,11 @@ class Evidence:
     asked: int = 0
 
     @property
+    def mined(self) -> bool:
+        """Whether the text gave them, and no person."""
+        return self.kind is MINED
+
+    @property
     def sentences(self) -> list[str]:
         """All distinct sentences of both halves."""
         return unique_sentences([self.choosing, self.judging])
@@ -128,20 +139,24 @@ def load_evidence(labels: str | Path | Pairs, seed: int) -> Evidence:
     return Evidence(LABELLED[pairs.kind], pairs.taken(rows[::2]), pairs.taken(rows[1::2]))
 
 
-def docstring_evidence(encoder: SentenceEncoder) -> Evidence | None:
+def docstring_evidence(encoder: SentenceEncoder, text: Sequence[str]) -> Evidence | None:
     """Pairs of the docstrings that are installed, which stand in where the user's text has none.
 
     Returns:
-        None for an encoder that does not know their words.
+        None for an encoder that does not know their words, and for text in another language.
     """
-    if isinstance(encoder, TransformerEncoder):
-        tokenizer = encoder._folder.tokenizer
-        ids = tokenizer(__doc__, add_special_tokens=False, verbose=False)["input_ids"]
-        if np.mean([token == tokenizer.unk_token_id for token in ids]) > UNKNOWN_WORDS:
-            return None
+    if unknown_share(encoder, [__doc__]) > UNKNOWN_WORDS:
+        return None
     pairs = docstring_pairs(STAND_IN_FILES).sample(STAND_INS, seed=0)
+    counts, words = (Counter(chain.from_iterable(map(_words, lines))) for lines in (pairs.second, text))
+    if sum(words[word] for word, _ in counts.most_common(FREQUENT)) < SAME_LANGUAGE * words.total():
+        return None
     choosing = np.arange(len(pairs)) % 3 == 0
     return Evidence(STAND_IN, pairs.taken(np.flatnonzero(choosing)), pairs.taken(np.flatnonzero(~choosing)))
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[^\W\d_]+", text.lower())
 
 
 def announced(evidence: Sequence[Evidence], missing: str, bare: bool = False) -> str:
@@ -224,9 +239,9 @@ class Judgement:
         """The gain of a candidate over raw, on the judging half."""
         return self._lead(self.judging, candidate, RAW)
 
-    def against(self, candidate: str) -> bool:
+    def refuses(self, candidate: str | None) -> bool:
         """Whether the judging half says that a candidate is worse than raw by more than chance."""
-        ci_high = self.lead(candidate).ci_high
+        ci_high = self.lead(candidate).ci_high if candidate else None
         return ci_high is not None and ci_high < 0
 
     def _lead(self, report: Report, first: str, second: str) -> Difference:
@@ -249,13 +264,14 @@ class Judgement:
         what = {"kind": kind.title, "metric": kind.metric, "chosen": self.chosen}
         return {**what, "gain": gain, "report": self.judging.as_dict()}
 
-    def __str__(self) -> str:
-        """What it says about the chosen candidate."""
-        kind, chosen, gain = self.evidence.kind, self.chosen, self.gain
-        if chosen is None or gain is None:
-            return f"Nothing could be fitted, so the {kind.title} have nothing to judge."
+    def said_of(self, candidate: str | None) -> str:
+        """What it says about a candidate."""
+        kind = self.evidence.kind
+        if candidate is None:
+            return f"No candidate was fitted that the {kind.title} could judge."
+        gain = self.lead(candidate)
         scores = self.judging.values(kind.metric)
-        before, after = (100 * scores[name] for name in (RAW, chosen))
+        before, after = (100 * scores[name] for name in (RAW, candidate))
         said = ""
         if gain.ci_low is not None and gain.ci_high is not None:
             word = "better" if gain.ci_low > 0 else "worse" if gain.ci_high < 0 else "not to be told apart"
@@ -264,13 +280,13 @@ class Judgement:
         on = f"On {len(self.evidence.judging):,} {kind.title} that nothing was fitted on or chosen by, "
         if self.evidence.asked:
             on = f"On {len(self.evidence.judging):,} of {self.evidence.asked:,} {kind.title}, which chose it, "
-            if proven(gain) and not self.proves:
+            if candidate == self.chosen and proven(gain) and not self.proves:
                 said += f", but no more than chance for the best of {len(self._candidates)}"
             said += (
                 ". These are the pairs on which the candidates differ most, so the difference counts: a score on "
                 "them does not hold for other pairs"
             )
-        return f"{on}{chosen} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
+        return f"{on}{candidate} has {kind.shown[kind.metric]} x 100 {after:.1f}, raw {before:.1f}{said}."
 
 
 def advice_for(candidate: str) -> str:

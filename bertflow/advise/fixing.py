@@ -14,7 +14,7 @@ from typing_extensions import Unpack
 from bertflow.advise.advice import Advice, require_new
 from bertflow.files import require_files, require_place
 from bertflow.opening import LoadOptions, require_openable
-from bertflow.training.purpose import Purpose
+from bertflow.training.purpose import Use
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
@@ -29,8 +29,10 @@ def fix(
     labels: "str | Path | Pairs | None" = None,
     *,
     columns: str | None = None,
-    purpose: Purpose = "similarity",
+    queries: str | Path | Sequence[str] | None = None,
+    purpose: Use = "all",
     vectors: str | Path | None = None,
+    query_vectors: str | Path | None = None,
     keep_vectors: bool = False,
     ask: int | None = None,
     output: str | Path | None = None,
@@ -51,7 +53,8 @@ def fix(
     it is better than the raw encoder on held-out pairs by more than chance. These pairs are labelled, or they are found
     in the structure of the text: in paragraphs and documents (blank lines between them), or in columns such as question
     and answer. If nothing is proven, but the geometry is that of raw encoders, a change is likely to help. It is then
-    written all the same, and the report says what would prove it.
+    written all the same, and the report says what would prove it. If something speaks against it, such as a text of one
+    narrow kind, the encoder is written as it is, and the change beside it.
 
     Args:
         encoder: Encoder to judge: a hub id or a folder. With ``vectors`` leave it out.
@@ -60,10 +63,15 @@ def fix(
         labels: File of labelled pairs, with the columns sentence1, sentence2, score, or a, b, label (0 or 1), or query,
             text; or the file that ``ask`` wrote, filled in.
         columns: Columns of a table that hold the text: one, or two as a,b, of which the first should find the second.
-            Found by their names by default.
-        purpose: What the encoder is used for: similarity, search, or both. For search, pairs of a query and its
-            text decide, labelled or mined, before other labels.
+            Found by their names, or else by what they hold, by default.
+        queries: File of real queries without labels, at least 20; txt, or a table with the column query, question, text
+            or sentence. The report shows what the encoder finds for them before and after, and whether they are like
+            your text. They choose nothing.
+        purpose: What the encoder is used for: similarity (pairs that mean the same), search (the one right text for a
+            query), topic (neighbors of one kind), or all of them. A change for one may harm another. For search, pairs
+            of a query and its text decide, labelled or mined, before other labels.
         vectors: Embeddings (n, dim) instead of an encoder: .npy, .parquet, or the folder of a store.
+        query_vectors: Embeddings of real queries (m, dim), beside ``vectors``; as ``queries`` is beside an encoder.
         keep_vectors: Advise only a map of the encoder's own embeddings, so that vectors that exist can be kept. The
             best candidate of all, which may need to encode again, is named beside it. Both are shown with gain and
             cost.
@@ -90,7 +98,9 @@ def fix(
         DataError: If a file is missing or damaged, or there is too little text.
     """
     # What needs no library is refused before they are loaded.
-    require_files(text, labels, None if vectors is not None and Path(vectors).is_dir() else vectors)
+    require_files(
+        text, labels, queries, query_vectors, None if vectors is not None and Path(vectors).is_dir() else vectors
+    )
     require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))
@@ -103,8 +113,10 @@ def fix(
         text=text,
         columns=columns,
         labels=labels,
+        queries=queries,
         purpose=purpose,
         vectors=vectors,
+        query_vectors=query_vectors,
         keep_vectors=keep_vectors,
         ask=ask,
         candidates=candidates,

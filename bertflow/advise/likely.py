@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.advise.reading import VectorEncoder
+from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.bands import head_of
 from bertflow.calibration.spelling import SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
@@ -28,16 +28,28 @@ from bertflow.geometry.card import CENTERED
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs
-from bertflow.training.recipe import PRESETS, PURPOSES
+from bertflow.training.recipe import PRESETS
+from bertflow.training.recipe import PURPOSES as PRESET_OF
 from bertflow.training.rows import CALIBRATED, LOOKED_AT, STEEP, effective_rank, participation_ratio
 
+PURPOSES: Mapping[str, str] = {
+    "similarity": "pairs that mean the same",
+    "search": "the one right text for a query, in the words of such texts",
+    "topic": "neighbors of one kind",
+    "all": "all of them: what helps one may not harm another",
+}
+"""What an encoder is used for."""
 TOKENS: Mapping[str, tuple[str, ...]] = {
     "similarity": ("soft-sif",),
     "search": ("sif", "soft-sif"),
-    "both": ("soft-sif",),
+    "topic": (),
+    "all": ("soft-sif",),
 }
-"""By purpose, the pooling that goes with its preset. Docstring pairs may choose between two only for search, which they
+"""By purpose, the pooling that goes with its map. Docstring pairs may choose between two only for search, which they
 measure: for similarity their choice cost up to 4 points on captions (benchmarks/likely.md)."""
+GENTLE: Mapping[str, tuple[str, str]] = {"topic": ("ridge(4)", "ridge(4)"), "all": ("ridge(1)", "")}
+"""By purpose, the map where few directions hold the variance and where many do; empty for that of similarity. Whitening
+at full width finds the one right text at the cost of its neighbors of one kind; these did not (benchmarks/harm.md)."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (
@@ -188,16 +200,20 @@ def layers_are_open(source: SharedPass, pooling: str | None) -> bool:
 
 
 def linear_form(purpose: str, dim: int, steep: bool) -> str:
-    """What the preset of a purpose is without its flow: a closed form, fitted in seconds.
+    """The closed form for a purpose, fitted in seconds: for similarity and search that of the preset without its flow.
 
     Args:
         purpose: What the encoder is used for.
         dim: Width of the embeddings.
         steep: Whether few directions hold the variance: then all are kept, or as many as an index takes.
     """
-    tail = PRESETS[PURPOSES[purpose]].tail
+    if dim > WIDEST and (steep or purpose == "topic"):
+        return f"whitening({WIDEST})"
+    if gentle := GENTLE.get(purpose, ("", ""))[not steep]:
+        return gentle
     if steep:
-        return "whitening" if dim <= WIDEST else f"whitening({WIDEST})"
+        return "whitening"
+    tail = PRESETS[PRESET_OF["similarity" if purpose == "all" else purpose]].tail
     return f"two-band({tail:g})" if tail else f"whitening({head_of(dim)})"
 
 
@@ -214,8 +230,9 @@ def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSp
     found = {}
     for steep in (True, False):
         form = linear_form(purpose, dim, steep)
-        tokens = ("sif", *TOKENS[purpose][1:]) if steep else TOKENS[purpose]
+        tokens = ("sif", *TOKENS[purpose][1:]) if steep and TOKENS[purpose] else TOKENS[purpose]
         layers = [FIRST_LAST, ""] if steep and free else [""]
-        rungs = [*([f"{one}{places}+{form}" for one in tokens] for places in layers), (form,), *SHORT]
+        pooled = ([f"{one}{places}+{form}" for one in tokens] for places in layers if tokens)
+        rungs = [*pooled, (form,), *(SHORT if tokens else [("abtt(1)",)])]
         found[steep] = [[parse_system(spelling) for spelling in rung] for rung in rungs]
     return found

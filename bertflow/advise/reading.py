@@ -4,113 +4,42 @@ Parts of a text that stand together belong together, so they make pairs without 
 
     a document               lines between blank lines                      line 1 -> line 2, line 3 -> line 4, ...
     a paragraph              a line of several sentences                    its first sentence -> the rest
-    a row of a table         question, answer; query, text; title, text     the one -> the other
+    a row of a table         question, answer; title, text; two other columns of text     the one -> the other
 
 Lines that stand alone make no pairs. The documents that pairs are mined from are put aside whole, and nothing in them
 is fitted on.
 """
 
-import hashlib
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from bertflow.calibration.base import Provenance
+from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.data.columns import LEAST_WORDS, TextColumns, choose_columns
 from bertflow.data.corpus import load_sentences, require_columns
 from bertflow.data.docstrings import sentences as complete_sentences
+from bertflow.data.hub import load_hub_table
 from bertflow.data.pairs import Pairs, unique_pairs
-from bertflow.data.tables import COLUMNS, is_plain_text, open_table, read_lines, table_suffix, usable_lines
-from bertflow.data.vectors import Vectors, open_vectors
-from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder
+from bertflow.data.skipping import usable
+from bertflow.data.tables import TextTable, is_plain_text, open_table, read_lines, table_suffix, usable_lines
+from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.opening import LoadOptions, load
-from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import text_key
 
-LEAST_WORDS = 3
-"""Fewest words of each text of a pair."""
 HELD_OUT = 1 / 3
 """Largest share of the documents that is put aside."""
 FEWEST_PAIRS = 100
 """Fewest held-out pairs that are used: with fewer, no interval can tell systems apart."""
 FEWEST = 200
 """Fewest different sentences that anything is fitted on."""
-
-
-class VectorEncoder(AbstractEncoder):
-    """Vectors that another encoder made, by their sentences.
-
-    Args:
-        path: A .npy or .parquet file (n, dim), or the folder of a store.
-        sentences: The sentences of the vectors, in their order; None numbers them.
-        most: Without sentences, so many of the rows are read, at random.
-        seed: Random seed for that.
-
-    Attributes:
-        provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
-
-    Raises:
-        DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
-    """
-
-    def __init__(self, path: Path, sentences: Sequence[str] | None, most: int, seed: int) -> None:
-        self._path = path
-        source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
-        self.provenance: Provenance | None = None
-        places = np.arange(source.n)
-        if isinstance(source, EmbeddingStore):
-            self.provenance = Provenance.of(source.recipe, source.text_hashes)
-            places = source.row_ids if sentences is not None else places
-        if sentences is not None and len(sentences) != len(places):
-            raise DataError(
-                f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
-                "Give the text that was embedded, one line a vector."
-            )
-        if sentences is None:
-            places = np.sort(np.random.default_rng(seed).permutation(source.n)[:most])
-            sentences = [f"row {row}" for row in places]
-        self.sentences = list(sentences)
-        self._x = _rows_of(source, places)
-        self._row_of = {sentence: row for row, sentence in enumerate(self.sentences)}
-        self.dim = self._x.shape[1]
-
-    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
-        missing = [sentence for sentence in sentences if sentence not in self._row_of]
-        if missing:
-            raise DataError(
-                f"{self._path} has no vector for {missing[0]!r} (nor for {len(missing) - 1} others). Embed all "
-                "sentences of the labels, and give them with the text."
-            )
-        return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
-
-    def describe(self) -> dict[str, Any]:
-        """The file and a checksum of what was read of it; of a store, its encoder."""
-        if self.provenance is not None:
-            return dict(self.provenance.encoder)
-        return {"encoder": self._path.name, "weights": self._digest, "pooling": "as given"}
-
-    @cached_property
-    def _digest(self) -> str:
-        return hashlib.sha256(self._x.tobytes()).hexdigest()
-
-
-def _rows_of(source: EmbeddingStore | Vectors, places: NDArray[np.integer[Any]]) -> Float32:
-    """Rows by their numbers, which may repeat, in that order; a file is read a block at a time."""
-    if isinstance(source, EmbeddingStore):
-        return np.asarray(source.rows(places), dtype=np.float32)
-    found, first = [], 0
-    wanted, back = np.unique(places, return_inverse=True)
-    for block in source.blocks():
-        inside = wanted[slice(*np.searchsorted(wanted, (first, first + len(block))))]
-        found.append(block[inside - first].astype(np.float32))
-        first += len(block)
-    return np.concatenate(found)[back]
+ALWAYS = ("used", "put aside", "duplicates")
+"""What is said of the rows even where it is 0."""
 
 
 @dataclass(frozen=True)
@@ -120,16 +49,40 @@ class Document:
     Attributes:
         sentences: The sentences.
         pairs: Queries, each with the text that should be found.
+        lines: How many lines, or rows, of the text it is.
     """
 
     sentences: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...] = ()
+    lines: int = 1
 
     @classmethod
-    def of(cls, sentences: Iterable[str], pairs: Iterable[tuple[str, str]]) -> "Document":
+    def of(cls, sentences: Iterable[str], pairs: Iterable[tuple[str, str]], lines: int = 1) -> "Document":
         """A document with those of the pairs that have enough words."""
-        usable = (pair for pair in pairs if all(len(side.split()) >= LEAST_WORDS for side in pair))
-        return cls(tuple(sentences), tuple(usable))
+        enough = (pair for pair in pairs if all(len(side.split()) >= LEAST_WORDS for side in pair))
+        return cls(tuple(sentences), tuple(enough), lines)
+
+
+class Documents(list[Document]):
+    """The documents of a text, in its order.
+
+    Args:
+        documents: The documents.
+        lines: Number of lines of the text, those included that are empty; None counts those of the documents.
+        unit: What is counted: lines, rows, or the cells of rows.
+        columns: Where a table holds them; None for plain text.
+    """
+
+    def __init__(
+        self,
+        documents: Iterable[Document],
+        lines: int | None = None,
+        unit: str = "lines",
+        columns: TextColumns | None = None,
+    ) -> None:
+        super().__init__(documents)
+        self.lines = sum(one.lines for one in self) if lines is None else lines
+        self.unit, self.columns = unit, columns
 
 
 def read_all(
@@ -137,10 +90,11 @@ def read_all(
     text: Any,
     columns: str | None,
     vectors: Any,
+    query_vectors: Any,
     options: LoadOptions,
     most: int,
     seed: int,
-) -> tuple[str, SentenceEncoder, str, list[Document]]:
+) -> tuple[str, SentenceEncoder, str, Documents]:
     """Open and read everything before anything is computed; of vectors without text, ``most`` at random.
 
     Returns:
@@ -154,12 +108,15 @@ def read_all(
         raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
     if vectors is None and (encoder is None or text is None):
         raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
-    documents = [] if text is None else read_documents(text, columns, whole_lines=vectors is not None)
+    documents = Documents([]) if text is None else read_documents(text, columns, whole_lines=vectors is not None)
     opened: SentenceEncoder
     if vectors is not None:
         lines = None if text is None else [line for document in documents for line in document.sentences]
-        name, opened = str(vectors), (rows := VectorEncoder(Path(vectors), lines, most, seed))
-        documents = documents or [Document((sentence,)) for sentence in rows.sentences]
+        name, opened = (
+            str(vectors),
+            (rows := VectorEncoder(Path(vectors), lines, most, seed, query_vectors and Path(query_vectors))),
+        )
+        documents = documents or Documents(Document((sentence,)) for sentence in rows.sentences)
     elif isinstance(encoder, str | Path):
         name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
         opened = load(encoder, **options)
@@ -174,7 +131,7 @@ def read_all(
 
 def read_documents(
     source: str | Path | Sequence[str], columns: str | None = None, whole_lines: bool = False
-) -> list[Document]:
+) -> Documents:
     """The documents of a text or a table, in its order.
 
     Args:
@@ -187,36 +144,63 @@ def read_documents(
         DataError: If the file is missing, damaged, or holds no text.
     """
     if not isinstance(source, str | Path):
-        return list(_documents_of_lines(source, whole_lines))
+        return _documents_of_lines(source, whole_lines)
     source, path = str(source), Path(source).expanduser()
     named = columns.split(",") if columns else None
     require_columns([source], named)
     if is_plain_text(path):
         lines = (read_lines if whole_lines else usable_lines)(path)  # without a line, those after it have wrong vectors
-        return list(_documents_of_lines((line for _, line in lines), whole_lines))
+        return _documents_of_lines((line for _, line in lines), whole_lines)
     if whole_lines:
         raise UsageError(f"The text of vectors is a .txt file, one line a vector, got {source}. Convert it.")
-    if not source.startswith("hub:") and table_suffix(path):
-        table = open_table(path, header=not all(map(str.isdecimal, named or [""])))
-        pair = table.known(COLUMNS["documents"]) if named is None else table.find(named)
-        if pair and len(pair) == 2:
-            rows = ([" ".join(str(cell or "").split()) for cell in cells] for _, cells in table.read(pair))
-            return [Document.of(filter(None, (query, text)), [(query, text)]) for query, text in rows if query or text]
-    return [Document((sentence,)) for sentence in load_sentences(source, named)]
+    if source.startswith("hub:"):
+        return _documents_of_rows(load_hub_table(source.removeprefix("hub:")), named)
+    if table_suffix(path) is None:
+        return Documents(Document((sentence,)) for sentence in load_sentences(source, named))
+    return _documents_of_rows(open_table(path, header=not all(map(str.isdecimal, named or [""]))), named)
 
 
-def _documents_of_lines(lines: Iterable[str], whole: bool) -> Iterable[Document]:
-    cleaned = [" ".join(line.split()) for line in lines]
+def _documents_of_lines(given: Iterable[str], whole: bool) -> Documents:
+    cleaned = [" ".join(line.split()) for line in given]
     blocks = [list(block) for filled, block in groupby(cleaned, key=bool) if filled]
     # Lines without a blank line between them are a list, not one document.
-    for block in blocks if len(blocks) > 1 else [[line] for line in cleaned if line]:
-        parts = [] if whole else complete_sentences(block[0])
-        if len(block) > 1:
-            yield Document.of(block, zip(block[::2], block[1::2], strict=False))
-        elif len(parts) > 1 and block[0].startswith(parts[0]):
-            yield Document.of(parts, [(parts[0], block[0][len(parts[0]) :].strip())])
-        else:
-            yield Document(tuple(block))
+    blocks = blocks if len(blocks) > 1 else [[line] for line in cleaned if line]
+    return Documents((_document_of_block(block, whole) for block in blocks), len(cleaned))
+
+
+def _document_of_block(block: list[str], whole: bool) -> Document:
+    parts = [] if whole else complete_sentences(block[0])
+    if len(block) > 1:
+        return Document.of(block, zip(block[::2], block[1::2], strict=False), len(block))
+    if len(parts) > 1 and block[0].startswith(parts[0]):
+        return Document.of(parts, [(parts[0], block[0][len(parts[0]) :].strip())])
+    return Document(tuple(block))
+
+
+def _documents_of_rows(table: TextTable, named: Sequence[str] | None) -> Documents:
+    columns = choose_columns(table, named)
+    rows = list(usable(partial(_texts_of_row, table, columns), table.read(columns.names)))
+    if columns.paired:
+        found = [Document.of(filter(None, row), [(row[0], row[1])]) for row in rows if any(row)]
+        return _refused_if_empty(Documents(found, len(rows), "rows", columns), table)
+    alone = (Document((text,)) for row in rows for text in row if text)
+    unit = "rows" if len(columns.names) == 1 else "cells"
+    return _refused_if_empty(Documents(alone, len(rows) * len(columns.names), unit, columns), table)
+
+
+def _refused_if_empty(documents: Documents, table: TextTable) -> Documents:
+    if documents:
+        return documents
+    raise DataError(f"{table.name} should hold sentences, but holds none. Give text.")
+
+
+def _texts_of_row(table: TextTable, columns: TextColumns, row: tuple[int, tuple[Any, ...]]) -> list[str]:
+    """The cells of a row as clean text; an empty one is empty."""
+    do = "Rename the columns that hold text, or name them with the option columns."
+    number, cells = row
+    filled = (cell.strip() if isinstance(cell, str) else cell is not None for cell in cells)
+    named = zip(columns.names, cells, filled, strict=True)
+    return [" ".join(table.text(number, name, cell, do).split()) if there else "" for name, cell, there in named]
 
 
 @dataclass(frozen=True)
@@ -229,6 +213,9 @@ class SplitText:
         choosing: Mined pairs to choose by; None where there are too few.
         judging: Other mined pairs to judge by.
         mined: Number of pairs in the whole text.
+        rows: What became of each line of the text, or row of a table; the numbers add up to all.
+        unit: What they count.
+        columns: Where a table holds the text; None for plain text.
     """
 
     fitted: list[str]
@@ -236,10 +223,21 @@ class SplitText:
     choosing: Pairs | None
     judging: Pairs | None
     mined: int
+    rows: Mapping[str, int]
+    unit: str = "lines"
+    columns: TextColumns | None = None
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, Any]:
         """The sizes, ready for JSON."""
-        return {"fitted": len(self.fitted), "reference": len(self.reference), "pairs_in_the_text": self.mined}
+        sizes = {"fitted": len(self.fitted), "reference": len(self.reference), "pairs_in_the_text": self.mined}
+        counted = {"unit": self.unit, "rows": {"all": sum(self.rows.values()), **self.rows}}
+        return {**sizes, **counted, "columns": asdict(self.columns) if self.columns else None}
+
+    @property
+    def counted(self) -> str:
+        """How the rows add up."""
+        parts = [f"{n:,} {what}" for what, n in self.rows.items() if n or what in ALWAYS]
+        return f"{sum(self.rows.values()):,} {self.unit} = {' + '.join(parts)}"
 
     @property
     def without_pairs(self) -> str:
@@ -251,7 +249,7 @@ class SplitText:
 
 
 def split_text(
-    documents: Sequence[Document], source: str, labelled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
+    documents: Documents, source: str, labelled: Sequence[str], max_sentences: int, max_pairs: int, seed: int
 ) -> SplitText:
     """Put some documents aside: documents with pairs, if there are enough, else any. One that is repeated counts once.
 
@@ -267,13 +265,15 @@ def split_text(
         DataError: If too few sentences are left to fit on; the message says how many are needed.
     """
     # Copies of what is put aside could not be fitted on, so there would be little left.
-    first_copies = {tuple(map(text_key, document.sentences)): document for document in reversed(documents)}
-    documents = list(reversed(first_copies.values()))
-    distinct = len({text_key(sentence) for document in documents for sentence in document.sentences})
+    first_copies: dict[tuple[str, ...], Document] = {}
+    for document in documents:
+        first_copies.setdefault(tuple(map(text_key, document.sentences)), document)
+    distinct = len({key for keys in first_copies for key in keys})
     if distinct < FEWEST:
         raise _too_small(distinct, "")
     rng = np.random.default_rng(seed)
-    shuffled = [documents[row] for row in rng.permutation(len(documents))]
+    copies = list(first_copies.values())
+    shuffled = [copies[row] for row in rng.permutation(len(copies))]
     paired = [document for document in shuffled if document.pairs]
     # Whether a third of the documents with pairs has enough pairs.
     of_pairs = sum(len(document.pairs) for document in paired) * HELD_OUT >= FEWEST_PAIRS
@@ -288,28 +288,53 @@ def split_text(
         aside += others[: round(len(others) * len(aside) / len(paired))]
     pairs = unique_pairs(pair for document in aside for pair in document.pairs) if of_pairs else []
     texts = (text for document in aside for text in chain(document.sentences, *document.pairs))
-    taken, left_out = set(map(text_key, chain(texts, labelled))), set(map(id, aside))
-    rest = (sentence for document in shuffled if id(document) not in left_out for sentence in document.sentences)
-    fitted = _distinct(rest, taken)
+    known, left_out = set(map(text_key, labelled)), set(map(id, aside))
+    rest = [document for document in shuffled if id(document) not in left_out]
+    fitted, rows = _fitted(rest, known | set(map(text_key, texts)), known, max_sentences)
+    rows["put aside"] = sum(document.lines for document in aside)
+    rows["empty"] = documents.lines - sum(document.lines for document in documents)
+    rows["duplicates"] += documents.lines - sum(rows.values())
     if len(fitted) < FEWEST // 2:
         raise _too_small(len(fitted), " that are neither put aside nor labelled")
     first, second = zip(*pairs, strict=True) if len(pairs) >= FEWEST_PAIRS else ((), ())
     usable = Pairs("mined pairs", first, second, kind="retrieval", source=source) if first else None
     return SplitText(
         fitted=fitted[:max_sentences],
-        reference=_distinct((document.sentences[rng.integers(len(document.sentences))] for document in aside), set()),
+        reference=_distinct(document.sentences[rng.integers(len(document.sentences))] for document in aside),
         choosing=usable and usable.taken(range(0, len(pairs), 2)),
         judging=usable and usable.taken(range(1, len(pairs), 2)),
-        mined=sum(len(document.pairs) for document in documents),
+        mined=sum(len(document.pairs) for document in copies),
+        rows=rows,
+        unit=documents.unit,
+        columns=documents.columns,
     )
 
 
-def _distinct(sentences: Iterable[str], taken: set[str]) -> list[str]:
-    """The sentences whose text key is not taken, each key once."""
+def _fitted(
+    documents: Sequence[Document], taken: set[str], labelled: set[str], most: int
+) -> tuple[list[str], dict[str, int]]:
+    """The sentences that are not taken, each once, and what became of the lines of their documents."""
+    found: list[str] = []
+    rows = dict.fromkeys((*ALWAYS, "in the labels", "above max_sentences", "empty"), 0)
+    for document in documents:
+        new = {key: sentence for sentence in document.sentences if (key := text_key(sentence)) not in taken}
+        taken |= new.keys()
+        kept, left = min(len(new), max(0, most - len(found))), document.lines
+        asked = sum(text_key(sentence) in labelled for sentence in document.sentences)
+        for what, n in {"used": kept, "above max_sentences": len(new) - kept, "in the labels": asked}.items():
+            rows[what] += (counted := min(left, n))
+            left -= counted
+        rows["duplicates"] += left
+        found += new.values()
+    return found, rows
+
+
+def _distinct(sentences: Iterable[str]) -> list[str]:
+    """The sentences, each text key once."""
     kept: dict[str, str] = {}
     for sentence in sentences:
         kept.setdefault(text_key(sentence), sentence)
-    return [sentence for key, sentence in kept.items() if key not in taken]
+    return list(kept.values())
 
 
 def _too_small(found: int, which: str) -> DataError:

@@ -14,16 +14,21 @@ from typing import Self
 
 from bertflow.advise import candidates as trying
 from bertflow.advise.advice import Advice
+from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import choose_pairs
 from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
 from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
 from bertflow.advise.verdict import Decision, decide, looks_raw
+from bertflow.advise.vetoes import find_vetoes
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.spelling import RAW, SystemSpec
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
+from bertflow.encoder.pooling import parse_pooling
+from bertflow.scoring.domain import DomainCheck
+from bertflow.training.purpose import Purpose, Use
 
 
 @dataclass(frozen=True)
@@ -34,28 +39,33 @@ class FitPlan:
         tried: Candidate -> its pooling.
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: By whether few directions hold the variance, what is used without proof, the first one by default.
+        search: The same for search alone, where pairs can say what naming that purpose would gain.
         usable: Spellings of the candidates that may be advised.
     """
 
     tried: Mapping[SystemSpec, str]
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
+    search: Mapping[bool, Sequence[str]]
     usable: AbstractSet[str]
 
     @classmethod
     def of(cls, request: Request, case: Case) -> Self:
-        """All candidates that can be fitted; without pairs nothing can be chosen, so only what is likely."""
+        """All candidates that can be fitted; where no pairs can choose, only what is likely."""
         source, dim, n = case.source, case.own.dim, len(case.split.fitted)
-        chosen = request.rows if case.evidence or request.candidates or request.ask else []
+        choose = case.labelled or (case.evidence and request.purpose == "search")
+        chosen = request.rows if choose or request.candidates or request.ask else []
         tried, not_tried = trying.select_candidates(chosen, source, dim, n)
-        ladders = {steep: [[row] for row in request.rows] for steep in (True, False)}
+        ladders, searching = {steep: [[row] for row in request.rows] for steep in (True, False)}, {}
         if request.candidates is None:
             named = isinstance(request.encoder, str | Path)
             free = named and layers_are_open(source, request.options.get("pooling"))
             ladders = recipes(request.purpose, dim, free)
+            searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
+        search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
-        return cls(tried, not_tried, likely, usable)
+        return cls(tried, not_tried, likely, search, usable)
 
     @property
     def flows(self) -> int:
@@ -81,6 +91,7 @@ class Findings:
         judged: What each kind of evidence measured.
         likely: The candidates to use without proof, where the geometry is that of raw encoders.
         stand_in: What pairs of docstrings say of them; None where they were not asked.
+        vetoes: Candidate -> what speaks against it without labels.
     """
 
     raw: Geometry
@@ -91,6 +102,7 @@ class Findings:
     judged: tuple[Judgement, ...]
     likely: Sequence[str]
     stand_in: Judgement | None
+    vetoes: Mapping[str, Sequence[str]]
 
     @classmethod
     def of(cls, request: Request, case: Case, plan: FitPlan) -> Self:
@@ -106,27 +118,31 @@ class Findings:
         encoding = (time.perf_counter() - begin) / len(case.sentences) * 1000
         request.say(f"geometry  {raw}")
         shape = Shape.of(case.source, fitted)
-        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, request.purpose)
+        systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, _flow_purpose(request.purpose))
         judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
         likely = plan.likely.get(shape.steep, []) if looks_raw(raw, shape) else []
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
-        doubted = likely and not proven and not shape.bare
+        doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in)
+        against = find_vetoes(systems, fitted, case.queries or case.split.reference, bool(case.queries), seed)
+        return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
         """The verdict, where only some candidates may be advised."""
         given = self.raw, self.judged, case.missing, request.purpose, self.shape, self.likely, self.stand_in
-        return decide(*given, among)
+        return decide(*given, among, self.vetoes)
+
+
+def _flow_purpose(use: Use) -> Purpose:
+    """Whose preset the flow has that is spelled flow(auto)."""
+    return "similarity" if use == "topic" else use
 
 
 def _ask_docstrings(request: Request, case: Case, systems: Mapping[str, SentenceEncoder]) -> Judgement | None:
-    """What pairs of docstrings say of some systems; None where the encoder does not know their words."""
-    if (evidence := docstring_evidence(case.encoder)) is None:
+    """What pairs of docstrings say of some systems; None where they are in another language."""
+    if (evidence := docstring_evidence(case.encoder, case.split.fitted)) is None:
         return None
-    request.say(
-        "evidence  the geometry is that of raw encoders, so pairs of docstrings are asked what they say against it"
-    )
+    request.say("evidence  the geometry is that of raw encoders, so it is checked against pairs of docstrings")
     return evidence.judge(systems, request.resamples, request.seed)
 
 
@@ -141,20 +157,20 @@ def advise(request: Request) -> Advice:
     choices = _choices(request, case, plan, found, decision)
     split, seed, advised, own = case.split, request.seed, found.systems[decision.system], case.own
     asked = choose_pairs(found.systems, [*split.reference, *split.fitted], request.ask, seed) if request.ask else None
-    scores, thresholds = trying.fit_scores(advised, split.reference, case.labelled, seed)
+    scores, thresholds = trying.fit_scores(advised, split.reference, case.queries, case.labelled, seed)
     domain, note = trying.fit_domain(advised.raw, split)
     geometry = {
         "fitted_raw": found.raw,
         "reference_raw": Geometry.of(own.encode(split.reference), seed),
         "reference_advised": Geometry.of(advised.encode(split.reference), seed),
     }
-    best = _best(case, plan, decision.system, advised)
+    best, beside = (_best(case, plan, name, found.systems[name]) for name in (decision.system, decision.beside or RAW))
     return Advice(
         of=case.name,
         verdict=decision.verdict,
         system=decision.system,
         standing=decision.standing,
-        reasons=decision.reasons,
+        reasons=(*decision.reasons, *_naming(plan, found, decision)),
         shape=found.shape,
         cut=found.cut,
         geometry=geometry,
@@ -164,13 +180,38 @@ def advise(request: Request) -> Advice:
         asked=asked,
         scores=scores,
         domain=domain,
-        notes=(*thresholds, *note),
+        queries=_look_at_queries(case, found, decision.system, domain, seed) if case.queries else None,
+        notes=(*case.about_text, *thresholds, *note),
         text=split,
         systems=found.systems,
         not_tried=plan.not_tried,
         encoder=best.forget_text() if request.without_text_hashes else best,
+        beside=decision.beside,
+        beside_encoder=beside.forget_text() if request.without_text_hashes else beside,
         seed=seed,
     )
+
+
+def _naming(plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, ...]:
+    """What it would gain to name search as the only purpose, where pairs measured it."""
+    names = set(plan.search.get(found.shape.steep, ())) & plan.usable
+    best = found.judged[0].limited(names).chosen if found.judged else None
+    if best in (None, decision.system) or found.vetoes[best]:
+        return ()
+    return (f"For search alone (--purpose search): {found.judged[0].said_of(best)}",)
+
+
+def _look_at_queries(case: Case, found: Findings, system: str, domain: DomainCheck | None, seed: int) -> AskedQueries:
+    """What the queries find before and after; where nothing is changed, after with the best of what was tried."""
+    best = [one.chosen for one in (*found.judged, found.stand_in) if one] + [*found.likely, *found.systems]
+    after = next((name for name in (system, *best) if name not in (None, RAW)), RAW)
+    named = [(RAW, found.systems[RAW]), (after if after == system else f"{after}, not used", found.systems[after])]
+    texts = list(dict.fromkeys([*case.split.fitted, *case.split.reference]))
+    percentiles = None
+    if domain is not None:
+        asked = found.systems[system].raw.encode_query(case.queries)
+        percentiles = domain.percentile(domain.log_likelihood(asked))
+    return AskedQueries.of(case.queries, texts, named, percentiles, seed)
 
 
 def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decision: Decision) -> tuple[Choice, ...]:
@@ -189,5 +230,12 @@ def _choices(request: Request, case: Case, plan: FitPlan, found: Findings, decis
 
 def _best(case: Case, plan: FitPlan, system: str, advised: SentenceEncoder) -> SentenceEncoder:
     """The encoder to use, which remembers no sentences."""
-    encoder = case.source.encoders[plan.poolings.get(system, case.source.own_pooling)]
-    return encoder if advised.calibrator is None else CalibratedEncoder(encoder, advised.calibrator)
+    own = case.source.own_pooling
+    pooling = plan.poolings.get(system, own)
+    encoder = case.source.encoders[pooling]
+    if advised.calibrator is None:
+        return encoder
+    best = CalibratedEncoder(encoder, advised.calibrator)
+    if pooling != own and {*parse_pooling(own).layers} <= {*parse_pooling(pooling).layers}:
+        best.before = own  # whose blocks are kept
+    return best

@@ -3,23 +3,25 @@
 ``decide`` reads figures and computes nothing else, so each of its rules can be checked with a few numbers:
 
     a change      the candidate that the choosing half prefers, if the 95 % interval of its gain over raw lies above 0
-                  on the judging half; a flow is preferred only if it beats the best closed form in the same way
-    no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely.
-                  Pairs of docstrings must not speak against it
+                  on the judging half; a flow is preferred only if it beats the best closed form in the same way.
+                  Mined pairs measure search: for another use they prove a change only of a raw encoder
+    no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
+    a veto        without labels, either stands beside the encoder and not in its place where something speaks against
+                  it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
 Rescaling changes no ranking, so it is never wrong, and ``scores.json`` is written whatever the verdict.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from bertflow.advise.evidence import FEWEST_LABELS, FLOW, MINED, Judgement, advice_for
-from bertflow.advise.likely import Geometry, Shape
+from bertflow.advise.evidence import FEWEST_LABELS, Judgement, advice_for
+from bertflow.advise.likely import Geometry, Shape, linear_form
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
-from bertflow.training.recipe import PURPOSES
+from bertflow.training.recipe import PURPOSES as PRESET_OF
 
 RESCALE = "rescale the scores"
 MINED_ONLY = (
@@ -63,6 +65,7 @@ class Decision(NamedTuple):
         standing: ``PROVEN``, ``LIKELY``, or empty where nothing is changed.
         reasons: Plain sentences with the numbers behind the advice.
         gain: Of the system over raw, on the pairs that judged it; None where there were none.
+        beside: The candidate that may help and may harm: it stands beside the encoder; empty for none.
     """
 
     verdict: str
@@ -70,6 +73,7 @@ class Decision(NamedTuple):
     standing: str
     reasons: tuple[str, ...]
     gain: Difference | None = None
+    beside: str = ""
 
 
 def looks_raw(raw: Geometry, shape: Shape | None) -> bool:
@@ -86,6 +90,7 @@ def decide(
     likely: Sequence[str] = (),
     stand_in: Judgement | None = None,
     among: Collection[str] | None = None,
+    vetoes: Mapping[str, Sequence[str]] | None = None,
 ) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.
 
@@ -93,24 +98,23 @@ def decide(
         raw: Geometry of the raw embeddings.
         evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
-        purpose: What the encoder is used for: similarity, search or both.
+        purpose: What the encoder is used for: a row of ``bertflow.advise.purposes.PURPOSES``.
         shape: What the geometry of the plain mean says; None where that is unknown.
         likely: The candidates to use where the geometry is that of raw encoders, the first one by default.
         stand_in: What pairs of other text say of ``likely``; None where they were not asked.
         among: Which candidates may be advised; None for all.
+        vetoes: Candidate -> what speaks against it, where no labels prove it.
     """
     if among is not None:
         evidence, likely = [one.limited(among) for one in evidence], [name for name in likely if name in among]
         stand_in = stand_in.limited(among) if stand_in and likely else None
-    gain = evidence[0].gain if evidence else None
-    recipe = stand_in.chosen if stand_in else next(iter(likely), None)
-    agreed = stand_in is None or (stand_in.gain is not None and stand_in.gain.difference > 0)
-    system, standing = RAW, ""
-    if gain and evidence[0].proves:
-        system, standing = gain.first, PROVEN
-    elif recipe and looks_raw(raw, shape) and agreed and not (evidence and evidence[0].against(recipe)):
-        system, standing = recipe, LIKELY
-        gain = evidence[0].lead(recipe) if evidence else stand_in.gain if stand_in else None
+    if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
+        evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
+    wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in)
+    labelled = standing == PROVEN and not evidence[0].evidence.mined
+    against = () if labelled or wanted == RAW else tuple((vetoes or {}).get(wanted, ()))
+    system = RAW if against else wanted
+    gain = evidence[0].lead(wanted) if evidence and wanted != RAW else stand_in.gain if stand_in else None
     if system != RAW:
         verdict = advice_for(system)
     elif raw.centered:
@@ -121,23 +125,53 @@ def decide(
     cosines = (
         f"Two random texts have a cosine of {raw.median:.2f} (90 % of them {raw.p5:.2f} to {raw.p95:.2f}): {read}."
     )
-    reasons = [cosines, *map(str, evidence)]
+    judged = ((one, one.chosen if wanted == RAW else wanted) for one in evidence)
+    reasons = [cosines, *(one.said_of(name) for one, name in judged if name or not one.evidence.mined)]
     if not evidence:
         reasons.append(f"Whether a change ranks better cannot be proven on this text: {missing}")
     if shape is not None and (standing == LIKELY or not evidence):
         reasons.append(f"{shape} {_history(raw, shape)}")
     if stand_in is not None:
-        reasons.append(f"{stand_in} {STOOD_IN if agreed else NOT_AGREED}")
+        reasons.append(
+            f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
+        )
+    reasons += against
     if verdict == RESCALE:
         reasons.append(RESCALED)
-    if standing == LIKELY and shape is not None and not shape.steep and advice_for(system) != FLOW:
+    if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
         pooling = parse_system(system).pooling
-        reasons.append(WITH_FLOW.format(PURPOSES[purpose], f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
-    if standing == LIKELY or not evidence:
+        reasons.append(WITH_FLOW.format(preset, f"{pooling}+flow(auto)" if pooling else "flow(auto)"))
+    if standing == LIKELY or not evidence or against:
         reasons.append(PROOF)
-    if standing == PROVEN and evidence[0].evidence.kind is MINED and purpose != "search":
+    if standing == PROVEN and evidence[0].evidence.mined and purpose != "search":
         reasons.append(MINED_ONLY)
-    return Decision(verdict, system, standing, tuple(reasons), gain if system != RAW else None)
+    used = standing if system != RAW else ""
+    return Decision(verdict, system, used, tuple(reasons), gain if used else None, wanted if against else "")
+
+
+def _wanted(
+    raw: Geometry,
+    evidence: Sequence[Judgement],
+    purpose: str,
+    shape: Shape | None,
+    likely: Sequence[str],
+    stand_in: Judgement | None,
+) -> tuple[str, str]:
+    """The candidate that evidence or geometry asks for, and its standing; raw for none."""
+    untuned, first = looks_raw(raw, shape), evidence[0] if evidence else None
+    if first and first.gain and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
+        return first.gain.first, PROVEN
+    recipe = stand_in.chosen if stand_in else next(iter(likely), None)
+    against = any(one.refuses(recipe) for one in (first, stand_in) if one)
+    return (recipe, LIKELY) if recipe and untuned and not against else (RAW, "")
+
+
+def _without_flow(system: str, purpose: str, shape: Shape) -> str:
+    """The preset that a candidate is without its flow; empty for none."""
+    if shape.steep or purpose not in ("similarity", "search"):
+        return ""
+    same = parse_system(system).spelling.endswith(linear_form(purpose, shape.dim, shape.steep))
+    return PRESET_OF[purpose] if same else ""
 
 
 def _history(raw: Geometry, shape: Shape) -> str:

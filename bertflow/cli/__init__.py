@@ -42,6 +42,7 @@ COMMANDS: Mapping[str, str] = {
     "inspect": "report the geometry of an encoder, before and after calibration",
     "tokens": "show how text is split into tokens, and what their input embeddings are made of",
     "words": "compare static and contextual vectors of words",
+    "compare": "show what two encoders find for the same queries, side by side",
     "export": "write a sentence-transformers folder, an ONNX graph or a safetensors folder",
     "score": "score pairs of sentences by percentiles and probabilities, and detect text out of domain",
     "search": "keep known answers in an index, and rank them for a question",

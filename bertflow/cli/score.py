@@ -14,7 +14,7 @@ main = Command(
     score,
     positionals=["encoder", "pairs"],
     metavars={
-        **{"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "fit_on": "TEXT"},
+        **{"encoder": "FOLDER", "columns": "A,B", "output": "FILE", "fit_on": "TEXT", "queries": "FILE"},
         **{"false_match_rate": "X", "precision": "P", "recall": "R"},
     },
     skips=True,

@@ -164,6 +164,10 @@ def _words(given: Given, study: Any) -> list[Words]:
     return [["inspect", *_listed(given["model"])]] if given["output"] else []
 
 
+def _compare(given: Given, comparison: Any) -> list[Words]:
+    return _look(given["second"], given) if given["output"] else []
+
+
 def _export(given: Given, exported: Any) -> list[Words]:
     folder = exported.folder
     if exported.target == "sentence-transformers" and not find_spec("sentence_transformers"):
@@ -209,6 +213,7 @@ THEN: Mapping[str, Callable[[Given, Any], Iterable[Words]]] = {
     "paper-tables": _paper_tables,
     "inspect": _inspect,
     "words": _words,
+    "compare": _compare,
     "export": _export,
     "score": _score,
     **{f"search {action}": _ask for action in ("build", "add", "update", "remove", "recalibrate")},

@@ -60,6 +60,7 @@ COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "texts": TEXTS,
     # One text, perhaps with something beside it.
     "sentences": (("query", "text"), ("text",), ("sentence",), *TEXTS[1:]),
+    "queries": tuple((name,) for name in ("query", "question", "text", "sentence")),
     "labelled": (("text", "label"), ("sentence", "label"), ("word", "label")),
     "answers": (
         *(("id", "text", "questions"), ("id", "text")),

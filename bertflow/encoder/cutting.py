@@ -1,4 +1,4 @@
-"""How many sentences are longer than an encoder reads, and what that does to their embeddings."""
+"""What an encoder does not read of a text: sentences longer than it takes, and words that it does not know."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -49,6 +49,15 @@ class Cut:
         if self.others is not None:
             compared += f" (median; two different ones have {self.others:.2f})"
         return f"{said}; {compared}. To read them longer: --max_length {self.longer}"
+
+
+def unknown_share(encoder: SentenceEncoder, sentences: Sequence[str]) -> float:
+    """Share of the tokens that stand for words which the tokenizer does not know, in [0, 1]; 0 where it has none."""
+    if not isinstance(encoder, TransformerEncoder):
+        return 0.0
+    tokenizer = encoder._folder.tokenizer
+    text = tokenize(sentences, tokenizer, None)
+    return float((text.ids[~text.special] == tokenizer.unk_token_id).mean()) if text.ids[~text.special].size else 0.0
 
 
 def measure_cut(encoder: SentenceEncoder, sentences: Sequence[str], seed: int = 0) -> Cut | None:

@@ -138,6 +138,8 @@ class Hit:
         chunk: Number of that chunk, from 0; None if it is none.
         start, stop: Where the chunk stands in the text: ``text[start:stop]``.
         percentile: Percent of random pairs of rows with a lower cosine; None for an index that is a file.
+        out_of_domain: Whether the question is out of domain of the text that the encoder was fitted on, so that neither
+            scores nor percentiles hold for it; None where the encoder's folder has no domain check.
     """
 
     id: str
@@ -148,6 +150,7 @@ class Hit:
     start: int | None = None
     stop: int | None = None
     percentile: float | None = None
+    out_of_domain: bool | None = None
 
 
 def rank(storage: Storage, question: Float64, candidates: Sequence[int], k: int) -> list[Hit]:

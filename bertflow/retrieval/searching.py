@@ -1,7 +1,7 @@
 """Ask an index of known answers: the best answers for a question, and how often they are right."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from bertflow.tables import Table
 
 if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.evaluation.significance import Figure
     from bertflow.retrieval.ranking import Hit
 
@@ -41,6 +42,11 @@ class Hits(AbstractResult):
             yield f"{place}. {hit.score:.3f}{percent}  {hit.id}  {where}{text}"
             if hit.chunk is None and hit.matched != hit.text:
                 yield f"          asked before: {hit.matched}"
+        if any(hit.out_of_domain for hit in self.hits):
+            yield (
+                "The question is out of domain of the text that the encoder was fitted on: scores and percentiles do "
+                "not hold for it. Fit it on text of this kind, too."
+            )
         if not self.hits:
             yield "The index is empty."
 
@@ -120,7 +126,20 @@ def search(
     require_questions([question])
     require_index(index, options, engine, text)
     with open_index(index, options, engine, text) as opened:
-        return Hits(opened.search(question, k))
+        hits, outside = opened.search(question, k), _is_outside(opened.encoder.raw, question)
+    return Hits([replace(hit, out_of_domain=outside) for hit in hits])
+
+
+def _is_outside(raw: "SentenceEncoder", question: str) -> bool | None:
+    """Whether a question is out of domain; None where the folder that the encoder is from has no domain check."""
+    from bertflow.calibrated import RECORD
+    from bertflow.scoring.domain import DomainCheck
+
+    if not (recipe := getattr(raw, "recipe", None)):
+        return None
+    home = Path(recipe["model"])
+    check = DomainCheck.find(home.parent if (home.parent / RECORD).exists() else home, raw)
+    return None if check is None else bool(check.is_outside(raw.encode_query([question]))[0])
 
 
 def evaluate_search(

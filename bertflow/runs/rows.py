@@ -12,6 +12,7 @@ import numpy as np
 import torch.distributed as dist
 from numpy.typing import NDArray
 
+from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
 from bertflow.calibration.calibrators import AbstractClosedForm
 from bertflow.calibration.likeness import require_alike, require_lengths
@@ -101,10 +102,11 @@ def ranks() -> Iterator[tuple[int, int]]:
         dist.destroy_process_group()
 
 
-def moments_over_ranks(source: Source, rank: int, world: int, advance: Advance) -> Moments:
-    """The moments of all rows, on every rank; each reads its share, which may be empty."""
+def moments_over_ranks(source: Source, rank: int, world: int, advance: Advance, warn: bool = False) -> Moments:
+    """The moments of all rows, on every rank; each reads its share, which may be empty; the first one may ``warn``."""
     start, stop = (source.n * share // world for share in (rank, rank + 1))
     blocks = counted(source.blocks(start=start, stop=stop), advance)
+    blocks = watch_breadth(blocks, stop - start) if warn and not rank else blocks
     mine = [Moments.merged(map(Moments.of, blocks))] if start < stop else []
     parts = [mine] * world
     if world > 1:

@@ -154,7 +154,7 @@ def train(
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         options: All options as a tree, for config.yaml; made from the arguments by default.
         say: Called with each line that is worth reading before the training is done.
-        purpose: What the embeddings are for, instead of a preset: similarity, search or both (default: similarity).
+        purpose: What the embeddings are for, instead of a preset: similarity, search or all (default: similarity).
 
     Returns:
         The run: ``.encoder`` is the calibrated encoder. None in all processes but the first, where there are several.
@@ -166,10 +166,11 @@ def train(
     """
     import pytorch_lightning as pl
 
+    from bertflow.breadth import MOST, warn_if_narrow
     from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.runs.folder import RunFolder, require_same_inputs
-    from bertflow.store.embeddings import embedded
+    from bertflow.store.embeddings import embedded, some_rows
     from bertflow.store.text import exact_hashes, text_digest
     from bertflow.training.fitting import FlowFit, trainer_options
     from bertflow.training.module import require_precision
@@ -210,6 +211,7 @@ def train(
             require_same_inputs(run.begun, facts, opened)
         run.say(f"text      {len(sentences):,} sentences")
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
+        warn_if_narrow(some_rows(x, MOST), sentences)
         fit = FlowFit(x, recipe, seed, sentences, opened)
         provenance = Provenance.of(opened.describe(), None if without_text_hashes else hashes)
         finish = partial(_write_result, run.path, fit, opened, provenance)

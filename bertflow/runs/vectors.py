@@ -231,7 +231,7 @@ def fit(
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
         preset: Preset of a flow: default, default-1, paper-tf, ...
-        purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or both.
+        purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
         seed: Random seed for a flow; 0 by default.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
@@ -244,7 +244,7 @@ def fit(
         DataError: If the rows cannot be used; the message names file and row.
     """
     from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
-    from bertflow.calibration.spelling import parse_calibrator
+    from bertflow.calibration.spelling import divides, parse_calibrator
     from bertflow.runs import rows
 
     made, output = parse_calibrator(calibrator), Path(output)
@@ -261,7 +261,7 @@ def fit(
     require_directions(getattr(made, "n_components", None), source.dim)
     begin = time.monotonic()
     with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
-        moments = rows.moments_over_ranks(source, rank, world, advance)
+        moments = rows.moments_over_ranks(source, rank, world, advance, divides(made))
         if isinstance(made, AbstractClosedForm):
             made.fit_moments(moments, provenance)
         else:

@@ -2,4 +2,7 @@
 
 from typing import Literal
 
-Purpose = Literal["similarity", "search", "both"]
+Purpose = Literal["similarity", "search", "all"]
+"""What the recipe of a flow is for."""
+Use = Literal["similarity", "search", "topic", "all"]
+"""What an encoder is used for."""

@@ -42,7 +42,7 @@ LEAST: Mapping[str, float] = {
 
 DEFAULT, FIRST = "default", "default-1"
 """What stands for the present recipe for similarity, and the recipe that earlier versions recorded by that name."""
-PURPOSES: Mapping[str, str] = {"similarity": "similarity-2", "search": "search-2", "both": "both-2"}
+PURPOSES: Mapping[str, str] = {"similarity": "similarity-2", "search": "search-2", "all": "both-2"}
 """What embeddings are for -> the preset for that."""
 
 

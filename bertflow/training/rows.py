@@ -253,7 +253,7 @@ def reason_to_leave(recipe: Recipe, spread: float) -> str | None:
     return (
         f"left alone: the variance is spread over {spread:.0f} directions (participation ratio, above {CALIBRATED:g}), "
         "as in layers that were tuned for sentences already, where calibration costs similarity. To calibrate in any "
-        "case, which can help search, give purpose: search or both, or n_components: all, or a number"
+        "case, which can help search, give purpose: search or all, or n_components: all, or a number"
     )
 
 

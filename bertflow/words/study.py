@@ -27,8 +27,8 @@ from bertflow.opening import require_openable
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-    from bertflow.words.compare import StudyResult
     from bertflow.words.encoder import Tokens
+    from bertflow.words.panels import StudyResult
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
 """Names of the studies in ``studies/``."""
@@ -242,8 +242,8 @@ def compare_words(
         import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
     for one in pooling or (None,):
         require_openable(model, revision=revision, pooling=one)
-    from bertflow.words.compare import run_study
     from bertflow.words.encoder import WordEncoder
+    from bertflow.words.panels import run_study
 
     result = run_study(WordEncoder(model or embedded_encoder(), revision), chosen, pooling or ())
     if output is None:

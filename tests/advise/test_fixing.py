@@ -12,6 +12,7 @@ from bertflow.advise import candidates as fix_candidates
 from bertflow.advise.evidence import LABELLED, load_evidence
 from bertflow.advise.reading import read_documents, split_text
 from bertflow.advise.verdict import LIKELY
+from bertflow.breadth import RICH
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import load_calibrator
 from bertflow.cli import run
@@ -126,7 +127,7 @@ def test_the_command_and_the_function_agree(advice, tiny_bert, tmp_path, capsys)
 def test_lines_are_said_before_the_result(encoder):
     said = []
     bertflow.fix(encoder, lines_of(neighbors(350)), candidates="whitening(8)", resamples=100, say=said.append)
-    assert [line.split()[0] for line in said] == ["encoder", "text", "evidence", "cut", "time", "geometry"]
+    assert [line.split()[0] for line in said] == ["encoder", "text", "evidence", "rows", "cut", "time", "geometry"]
 
 
 @pytest.mark.parametrize("header", [SICK, "sentence1\tsentence2\tscore"], ids=["SICK", "STS-B"])
@@ -162,7 +163,7 @@ def test_what_cannot_be_judged_is_refused_in_one_line(encoder, advice):
     text = lines_of(neighbors(300))
     with pytest.raises(UsageError, match=r"is already calibrated by Whitening\(.*\)\. Give the encoder without its"):
         bertflow.fix(advice.encoder, text)
-    with pytest.raises(UnknownNameError, match=r"Unknown purpose 'poetry'\. Known: similarity, search, both\."):
+    with pytest.raises(UnknownNameError, match=r"Unknown purpose 'poetry'\. Known: similarity, search, topic, all\."):
         bertflow.fix(encoder, text, purpose="poetry")
     with pytest.raises(UsageError, match=r"An encoder and a text are needed"):
         bertflow.fix(encoder)
@@ -495,7 +496,7 @@ def plain(encoder, tmp_path_factory):
 
 def test_plain_lines_and_a_raw_encoder_give_what_is_likely(plain, encoder):
     advice, said = plain
-    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "sif+whitening", LIKELY)
+    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "sif+ridge(1)", LIKELY)
     assert advice.geometry["reference_advised"].median == pytest.approx(0, abs=0.1)
     opened = bertflow.load(str(advice.folder / "encoder"), device="cpu")
     lines = plain_lines(5)
@@ -507,7 +508,7 @@ def test_plain_lines_and_a_raw_encoder_give_what_is_likely(plain, encoder):
 def test_what_to_do_is_printed_first(plain):
     advice, _ = plain
     lines = [part for part in advice.parts() if isinstance(part, str)]
-    assert lines[0] == "VERDICT: whiten (sif+whitening)"
+    assert lines[0] == "VERDICT: whiten (sif+ridge(1))"
     assert lines[1] == f"STANDING: {LIKELY}"
     assert [line.split()[0] for line in lines[2:4]] == ["written", "elsewhere"]
     assert "--labels FILE" in "".join(lines)
@@ -516,9 +517,9 @@ def test_what_to_do_is_printed_first(plain):
 
 def test_without_a_named_pooling_the_layers_are_open(tiny_bert):
     opened = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu")
-    assert (opened.system, opened.encoder.raw.describe()["pooling"]) == ("sif(1,-1)+whitening", "sif(1,-1)")
+    assert (opened.system, opened.encoder.raw.describe()["pooling"]) == ("sif(1,-1)+ridge(1)", "sif(1,-1)")
     named = bertflow.fix(str(tiny_bert), plain_lines(300), resamples=100, device="cpu", pooling="mean")
-    assert named.system == "sif+whitening"
+    assert named.system == "sif+ridge(1)"
 
 
 def test_one_candidate_that_was_named_is_what_is_likely(encoder):
@@ -692,3 +693,44 @@ def test_flow_auto_is_the_preset_of_the_purpose(encoder, monkeypatch):
     (flow,) = (one for name, one in bertflow.fix(encoder, plain_lines(400), **how).systems.items() if name != "raw")
     assert flow.calibrator.recorded()["preset"] == "search-2"
     assert flow.describe()["pooling"].startswith("sif")
+
+
+def catalogue(n, seed=0):
+    """Texts of one narrow kind: a thing, two of its features, and a number."""
+    rng = np.random.default_rng(seed)
+    things = {
+        "kettle": ["steel", "fast", "quiet"],
+        "lamp": ["bright", "small", "warm"],
+        "tent": ["dry", "light", "tall"],
+    }
+    rows = dict.fromkeys(range(n))
+    for row in rows:
+        thing = str(rng.choice(list(things)))
+        one, other = rng.permutation(things[thing])[:2]
+        rows[row] = f"{thing.capitalize()} {rng.integers(100, 999)}-{row}. {one} and {other}."
+    return list(rows.values())
+
+
+def test_a_catalogue_leaves_the_encoder_as_it_is_and_puts_the_change_beside_it(minilm, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("bertflow.breadth.RICH", RICH)
+    text = tmp_path / "products.txt"
+    text.write_text("\n".join(catalogue(900)), encoding="utf-8")
+    named = [
+        "--pooling",
+        "mean(1,2)",
+        "--purpose",
+        "search",
+        "--candidates",
+        "abtt(1)",
+        "--output",
+        str(tmp_path / "fixed"),
+    ]
+    main([str(minilm), str(text), *named])
+    advice = json.loads((tmp_path / "fixed" / "fix.json").read_text())
+    assert (advice["system"], advice["beside"]) == ("raw", "abtt(1)")
+    printed = capsys.readouterr().out
+    assert "beside    " in printed
+    assert "100 labelled pairs of your use decide" in printed
+    assert "The text is narrow" in printed
+    assert bertflow.load(str(tmp_path / "fixed" / "encoder"), device="cpu").calibrator is None
+    assert bertflow.load(str(tmp_path / "fixed" / "likely"), device="cpu").calibrator is not None

@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import bertflow
+from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.keeping import AGAIN, KEEP
 from bertflow.advise.likely import WIDEST
-from bertflow.advise.reading import VectorEncoder
 from bertflow.advise.verdict import LIKELY, PROVEN, UNKNOWN
 from bertflow.calibration.base import load_calibrator
 from bertflow.calibration.spelling import parse_calibrator, parse_system
@@ -88,10 +88,10 @@ def test_vectors_alone_get_the_likely_map_and_what_would_prove_it(kind, tmp_path
         np.save(tmp_path / "x.npy", x)
         bertflow.EmbeddingStore.build(VectorEncoder(tmp_path / "x.npy", names, 900, 0), names, path)
     advice = bertflow.fix(vectors=path, resamples=100)
-    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "whitening", LIKELY)
+    assert (advice.verdict, advice.system, advice.standing) == ("whiten", "ridge(1)", LIKELY)
     assert UNKNOWN in " ".join(advice.reasons)
     assert any("needs the encoder" in part.to_markdown() for part in advice.parts() if isinstance(part, Section))
-    fitted = parse_calibrator("whitening").fit(x[[int(name.split()[1]) for name in advice.text.fitted]])
+    fitted = parse_calibrator("ridge(1)").fit(x[[int(name.split()[1]) for name in advice.text.fitted]])
     np.testing.assert_allclose(advice.encoder.calibrator.transform(x), fitted.transform(x), atol=1e-4)
     if kind == "parquet":
         return

@@ -1,20 +1,23 @@
 """The decision as a table: geometry and figures in, verdict out."""
 
 from dataclasses import dataclass
+from typing import get_args
 
 import numpy as np
 import pytest
 import torch
 
 from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgement, announced
-from bertflow.advise.likely import CENTERED, WIDEST, Geometry, Shape, linear_form, recipes
-from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALED, UNKNOWN, decide
+from bertflow.advise.likely import CENTERED, PURPOSES, WIDEST, Geometry, Shape, linear_form, recipes
+from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALE, RESCALED, UNKNOWN, decide
 from bertflow.affine import whitening_map
 from bertflow.bands import BandMap, two_bands
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
 from bertflow.moments import Moments
-from bertflow.training.recipe import PRESETS, PURPOSES
+from bertflow.training.purpose import Use
+from bertflow.training.recipe import PRESETS
+from bertflow.training.recipe import PURPOSES as PRESET_OF
 from bertflow.training.rows import kept_directions
 
 CANDIDATES = ("whitening", "whitening(8)", "flow", "flow(8)")
@@ -118,7 +121,6 @@ ROWS = {
         "rescale the scores",
         "raw",
     ),
-    "mined pairs alone": (CONE, [figures(MINED, gains=BETTER)], "whiten", "whitening"),
     "labels say no, mined pairs yes": (
         CONE,
         [figures(), figures(MINED, gains=BETTER)],
@@ -173,10 +175,57 @@ def test_without_a_recipe_nothing_is_likely():
     assert decide(geometry(CONE), [], "there are no pairs.", shape=RAW_SHAPE).system == "raw"
 
 
+MINED_ALONE = {
+    "a raw encoder, search": (RAW_SHAPE, "search", "whitening", PROVEN),
+    "a tuned encoder, search": (TUNED_SHAPE, "search", "whitening", PROVEN),
+    "a raw encoder, similarity: they judge what is likely": (RAW_SHAPE, "similarity", "whitening(8)", PROVEN),
+    "a tuned encoder, similarity: they prove nothing": (TUNED_SHAPE, "similarity", "raw", ""),
+    "a tuned encoder, all uses: they prove nothing": (TUNED_SHAPE, "all", "raw", ""),
+}
+
+
+@pytest.mark.parametrize("row", MINED_ALONE)
+def test_mined_pairs_measure_search_and_choose_for_it_alone(row):
+    shape, purpose, system, standing = MINED_ALONE[row]
+    likely = () if shape is TUNED_SHAPE else ("whitening(8)",)
+    decision = decide(geometry(CONE), [figures(MINED, gains=BETTER)], "", purpose, shape, likely)
+    assert (decision.system, decision.standing) == (system, standing)
+
+
+NARROW = dict.fromkeys(CANDIDATES, ("The text is narrow.",))
+
+
+@pytest.mark.parametrize(
+    ("evidence", "system", "beside"),
+    [
+        ([], "raw", "whitening(8)"),
+        ([figures(MINED, gains=BETTER)], "raw", "whitening"),
+        ([figures(gains=BETTER)], "whitening", ""),
+        ([figures()], "raw", "whitening(8)"),
+    ],
+    ids=["likely", "proven by mined pairs", "proven by labels", "labels prove nothing"],
+)
+def test_a_veto_puts_a_change_beside_the_encoder_unless_labels_prove_it(evidence, system, beside):
+    decision = decide(geometry(CONE), evidence, "", "search", RAW_SHAPE, ("whitening(8)",), vetoes=NARROW)
+    assert (decision.system, decision.beside) == (system, beside)
+    assert ("The text is narrow." in decision.reasons) == bool(beside)
+    assert (decision.verdict == RESCALE) == bool(beside)
+
+
+def test_a_veto_of_another_candidate_is_none():
+    decision = decide(geometry(CONE), [], "", "search", RAW_SHAPE, ("whitening(8)",), vetoes={"whitening": ("No.",)})
+    assert (decision.system, decision.beside) == ("whitening(8)", "")
+
+
 @pytest.mark.parametrize(
     ("gains", "system", "standing"),
-    [(BETTER, "whitening", LIKELY), ((-0.05, 0.06), "whitening", LIKELY), (NOISE, "raw", ""), (WORSE, "raw", "")],
-    ids=["better", "better, by chance", "no better", "worse"],
+    [
+        (BETTER, "whitening", LIKELY),
+        ((-0.05, 0.06), "whitening", LIKELY),
+        (NOISE, "whitening", LIKELY),
+        (WORSE, "raw", ""),
+    ],
+    ids=["better", "better, by chance", "no difference", "worse"],
 )
 def test_docstrings_choose_between_likely_recipes_and_must_not_speak_against_them(gains, system, standing):
     said = figures(STAND_IN, gains=gains, candidates=("whitening", "whitening(8)"))
@@ -215,14 +264,14 @@ def test_vectors_of_an_unknown_encoder_are_likely_raw_only_where_a_quarter_of_th
     assert UNKNOWN in " ".join(decision.reasons)
 
 
-@pytest.mark.parametrize("purpose", PURPOSES)
+@pytest.mark.parametrize("purpose", ["similarity", "search"])
 def test_a_likely_recipe_is_the_preset_of_the_purpose_without_its_flow(purpose):
     rng = np.random.default_rng(0)
     for scales in (np.linspace(2, 1, 16), 0.5 ** np.arange(16.0)):
         x = rng.normal(size=(800, 16)) * scales
         moments = Moments.of(x)
         # The bound is one of wide embeddings: here, both kinds are made.
-        recipe, spread = PRESETS[PURPOSES[purpose]], bool(scales[-1] > 0.5)
+        recipe, spread = PRESETS[PRESET_OF[purpose]], bool(scales[-1] > 0.5)
         width = kept_directions(recipe, 16, spread)
         made = parse_calibrator(linear_form(purpose, 16, steep=not spread)).fit(x)
         assert made.dim_out == width
@@ -239,16 +288,20 @@ def test_the_recipes_are_spelled_right_and_cut_for_similarity_alone():
     def first(free, steep):
         return {purpose: [row.spelling for row in recipes(purpose, 384, free)[steep][0]] for purpose in PURPOSES}
 
+    assert set(PURPOSES) == set(get_args(Use))
+
     assert first(free=False, steep=False) == {
         "similarity": ["soft-sif+whitening(96)"],
         "search": ["sif+two-band(1)", "soft-sif+two-band(1)"],
-        "both": ["soft-sif+two-band(0.5)"],
+        "topic": ["ridge(4)"],
+        "all": ["soft-sif+whitening(96)"],
     }
     assert first(free=True, steep=True)["similarity"] == ["sif(1,-1)+whitening"]
     assert first(free=False, steep=True) == {
         "similarity": ["sif+whitening"],
         "search": ["sif+whitening", "soft-sif+whitening"],
-        "both": ["sif+whitening"],
+        "topic": ["ridge(4)"],
+        "all": ["sif+ridge(1)"],
     }
     rungs = [rung for purpose in PURPOSES for ladder in recipes(purpose, 768, True).values() for rung in ladder]
     assert all(row.calibrator for rung in rungs for row in rung)
@@ -286,10 +339,10 @@ def test_what_can_be_said_is_announced():
     ],
 )
 def test_what_was_not_tried_is_not_chosen(candidates, word):
-    verdict, system, _, reasons, _ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
+    verdict, system, _, reasons, *_ = decide(geometry(CONE), [figures(gains=BETTER, candidates=candidates)])
     assert (verdict, system) == (word, next(iter(candidates), "raw"))
     if not candidates:
-        assert "Nothing could be fitted, so the graded labels have nothing to judge." in reasons
+        assert "No candidate was fitted that the graded labels could judge." in reasons
 
 
 def test_the_first_of_equal_candidates_is_chosen():
@@ -325,7 +378,8 @@ def test_without_pairs_the_reasons_say_what_is_missing():
     ids=["mined pairs decided", "labels decided", "nothing is changed"],
 )
 def test_a_change_by_mined_pairs_alone_says_that_they_measure_search(evidence, said):
-    assert (MINED_ONLY in decide(geometry(CONE), evidence).reasons) == said
+    decision = decide(geometry(CONE), evidence, shape=RAW_SHAPE, likely=["whitening"])
+    assert (MINED_ONLY in decision.reasons) == said
 
 
 def test_every_verdict_has_its_row():

@@ -168,5 +168,5 @@ def test_bands_of_a_flow_come_back_have_its_density_and_no_inverse(tmp_path):
 
 
 def test_a_preset_and_another_purpose_are_refused_at_the_fit(x):
-    with pytest.raises(UsageError, match=r"^The purpose both has the preset both-2, but paper-tf is named, too\."):
-        FlowCalibrator("paper-tf", purpose="both").fit(x)
+    with pytest.raises(UsageError, match=r"^The purpose all has the preset both-2, but paper-tf is named, too\."):
+        FlowCalibrator("paper-tf", purpose="all").fit(x)

@@ -44,6 +44,7 @@ LINES = {
     "inspect": "inspect BERT --text text.txt --pairs none --sentences 30 --output out/new --device cpu",
     "tokens": "tokens dog --model BERT",
     "words": "words dog cat --in the_dog_eats_a_cat --pooling mean(1) --model BERT --output out/new",
+    "compare": "compare BERT BERT text.txt --queries text.txt --output out/new --device cpu",
     "export": "export BERT --target sentence-transformers --output out/new",
     "export to onnx": "export BERT --target onnx --output out/new",
     "score": "score BERT labels.tsv --fit_on text.txt --save out/new --output out/new.tsv --device cpu",

@@ -24,6 +24,7 @@ CALLS = {
     "inspect": "inspect BERT --text text.txt --output out/new",
     "tokens": "tokens dog",
     "words": "words dog cat --in dog --model BERT --output out/new",
+    "compare": "compare BERT BERT text.txt --queries text.txt",
     "export": "export BERT --target sentence-transformers --output out/new",
     "score": "score BERT labels.tsv --fit_on text.txt",
     "search build": "search build out/new --answers answers.tsv --model BERT",
@@ -81,6 +82,7 @@ EARLY = {
         "--max_sentences 0": "max_sentences should be 1 or more",
         "--max_pairs -1": "max_pairs should be 1 or more",
         "--labels missing.tsv": "missing.tsv is missing",
+        "--queries missing.txt": "missing.txt is missing",
     },
     "train": TRAINER
     | {
@@ -199,6 +201,13 @@ EARLY = {
         "--study nonsense": "got both",
         "--segment -1": "Segment -1 was asked for",
         "--format gif": "format cannot be gif",
+    },
+    "compare": ENCODER
+    | SEED
+    | {
+        "--queries missing.txt": "missing.txt is missing",
+        "--max_sentences 9": "max_sentences should be 10 or more, got 9",
+        "--columns a": "text.txt is text in lines, which has no columns, got a",
     },
     "export": ENCODER
     | {

@@ -121,7 +121,7 @@ def test_a_purpose_is_a_preset(purpose):
             "similarity",
             "The purpose similarity has the preset similarity-2, but default-1 is named, too. Leave one of them out.",
         ),
-        (None, "clusters", "Unknown purpose 'clusters'. Known: similarity, search, both."),
+        (None, "clusters", "Unknown purpose 'clusters'. Known: similarity, search, all."),
         ("paper", "search", "Unknown preset 'paper'. Known: default, default-1, similarity-2, search-2, both-2, "),
     ],
 )

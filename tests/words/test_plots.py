@@ -3,8 +3,8 @@ import pytest
 
 pytest.importorskip("matplotlib", reason="the plots extra is not installed")
 
-from bertflow.words.compare import Panel, layer_heatmaps, run_study, similarity_heatmaps
 from bertflow.words.encoder import WordEncoder
+from bertflow.words.panels import Panel, layer_heatmaps, run_study, similarity_heatmaps
 from bertflow.words.study import STATIC, word_study
 
 SENTENCES = ["the man sleeps and the dog eats", "a red dog and a man and the cat"]

@@ -7,8 +7,8 @@ import pytest
 from scipy.spatial.distance import cosine, euclidean
 
 from bertflow.errors import DataError, UnknownNameError
-from bertflow.words.compare import compare_offsets, placed, run_study
 from bertflow.words.encoder import WordEncoder
+from bertflow.words.panels import compare_offsets, placed, run_study
 from bertflow.words.study import SHIPPED, STATIC, Mention, Study, load_study, word_study
 
 SENTENCES = ["the man sleeps and the dog eats", "a red dog and a man and the cat"]

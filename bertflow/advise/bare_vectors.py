@@ -1,0 +1,96 @@
+"""Vectors that exist already, as an encoder of the sentences that they were made of."""
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.calibration.base import Provenance
+from bertflow.data.vectors import Vectors, open_vectors
+from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
+from bertflow.errors import DataError
+from bertflow.store.store import EmbeddingStore
+
+
+class VectorEncoder(AbstractEncoder):
+    """Vectors that another encoder made, by their sentences.
+
+    Args:
+        path: A .npy or .parquet file (n, dim), or the folder of a store.
+        sentences: The sentences of the vectors, in their order; None numbers them.
+        most: Without sentences, so many of the rows are read, at random.
+        seed: Random seed for that.
+        queries: A file of vectors of queries, if there are any; ``queries`` numbers them.
+
+    Attributes:
+        provenance: What a calibrator of the vectors was fitted on: encoder and text of a store; None for a file.
+
+    Raises:
+        DataError: If the file is missing or holds no such matrix, or the numbers of vectors and sentences differ.
+    """
+
+    def __init__(
+        self, path: Path, sentences: Sequence[str] | None, most: int, seed: int, queries: Path | None = None
+    ) -> None:
+        self._path = path
+        source = EmbeddingStore.open(path) if path.is_dir() else open_vectors(path)
+        self.provenance: Provenance | None = None
+        places = np.arange(source.n)
+        if isinstance(source, EmbeddingStore):
+            self.provenance = Provenance.of(source.recipe, source.text_hashes)
+            places = source.row_ids if sentences is not None else places
+        if sentences is not None and len(sentences) != len(places):
+            raise DataError(
+                f"{path} holds {len(places):,} vectors, but the text has {len(sentences):,} lines that are not empty. "
+                "Give the text that was embedded, one line a vector."
+            )
+        if sentences is None:
+            places = np.sort(np.random.default_rng(seed).permutation(source.n)[:most])
+            sentences = [f"row {row}" for row in places]
+        self.sentences, self.queries = list(sentences), list[str]()
+        self._x = _rows_of(source, places)
+        self.dim = self._x.shape[1]
+        if queries is not None:
+            asked = open_vectors(queries)
+            if asked.dim != self.dim:
+                raise DataError(f"{queries} has vectors of size {asked.dim}, but those of {path} have {self.dim}.")
+            rows = np.sort(np.random.default_rng(seed).permutation(asked.n)[:most])
+            self.queries = [f"query {row}" for row in rows]
+            self._x = np.concatenate([self._x, _rows_of(asked, rows)])
+        self._row_of = {sentence: row for row, sentence in enumerate([*self.sentences, *self.queries])}
+
+    def _encode(self, sentences: list[str], role: Role, progress: bool | None, batch_size: int | None) -> Float32:
+        missing = [sentence for sentence in sentences if sentence not in self._row_of]
+        if missing:
+            raise DataError(
+                f"{self._path} has no vector for {missing[0]!r} (nor for {len(missing) - 1} others). Embed all "
+                "sentences of the labels, and give them with the text."
+            )
+        return self._x[[self._row_of[sentence] for sentence in sentences]].reshape(-1, self.dim)
+
+    def describe(self) -> dict[str, Any]:
+        """The file and a checksum of what was read of it; of a store, its encoder."""
+        if self.provenance is not None:
+            return dict(self.provenance.encoder)
+        return {"encoder": self._path.name, "weights": self._digest, "pooling": "as given"}
+
+    @cached_property
+    def _digest(self) -> str:
+        return hashlib.sha256(self._x.tobytes()).hexdigest()
+
+
+def _rows_of(source: EmbeddingStore | Vectors, places: NDArray[np.integer[Any]]) -> Float32:
+    """Rows by their numbers, which may repeat, in that order; a file is read a block at a time."""
+    if isinstance(source, EmbeddingStore):
+        return np.asarray(source.rows(places), dtype=np.float32)
+    found, first = [], 0
+    wanted, back = np.unique(places, return_inverse=True)
+    for block in source.blocks():
+        inside = wanted[slice(*np.searchsorted(wanted, (first, first + len(block))))]
+        found.append(block[inside - first].astype(np.float32))
+        first += len(block)
+    return np.concatenate(found)[back]

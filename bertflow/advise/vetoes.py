@@ -1,0 +1,58 @@
+"""What speaks against a change that no labels prove. Signals without labels may veto a change; they never choose one.
+
+    narrow text       topics that are left out of a fit are strange to it (``bertflow.breadth``)
+    other queries     the user's queries are of another kind than the text
+    other neighbors   hardly one of the ten nearest texts is among those of the raw encoder
+
+Signals that failed when tried: hubness, the share of neighbors as a score, any sum of signals (benchmarks/harm.md).
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.breadth import FOREIGN, breadth_of
+from bertflow.calibration.spelling import RAW
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.similarity import unit_rows
+
+FEWEST_SHARED = 0.05
+"""Share of the ten nearest texts that both encoders find, below which a map is not trusted: 0.00 to 0.01 where it
+ruined a search, 0.12 or more where it helped."""
+NEAREST, MOST_ASKING = 10, 500
+
+
+def find_vetoes(
+    systems: Mapping[str, SentenceEncoder], texts: Sequence[str], asking: Sequence[str], queries: bool, seed: int
+) -> dict[str, tuple[str, ...]]:
+    """What speaks against each candidate, in plain sentences.
+
+    Args:
+        systems: Raw and the candidates, by name.
+        texts: Texts that the candidates were fitted on.
+        asking: The user's queries, or other texts of the kind that was fitted on.
+        queries: Whether they are queries.
+        seed: Random seed for the rows that are looked at.
+    """
+    raw, asking = systems[RAW], asking[:MOST_ASKING]
+    bare, always = isinstance(raw, VectorEncoder), []
+    breadth = breadth_of(raw.encode(texts), None if bare else texts, seed)
+    if breadth and breadth.narrow:
+        always.append(str(breadth))
+    if breadth and queries and (far := breadth.strangeness(raw.encode_query(asking))) > FOREIGN:
+        always.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
+    before, found = _nearest(raw, asking, texts, queries), {}
+    for name, system in systems.items():
+        shared = float((_nearest(system, asking, texts, queries) & before).sum() / before.sum())
+        few = f"Of the {NEAREST} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
+        found[name] = (*always, *([few] if shared < FEWEST_SHARED else []))
+    return found
+
+
+def _nearest(system: SentenceEncoder, asking: Sequence[str], texts: Sequence[str], queries: bool) -> NDArray[np.bool_]:
+    """Which texts are the nearest to each that asks (asking, texts)."""
+    first = unit_rows((system.encode_query if queries else system.encode)(asking))
+    scores = first @ unit_rows(system.encode(texts)).T
+    return scores >= np.partition(scores, -NEAREST, axis=1)[:, -NEAREST, None]

@@ -1,0 +1,205 @@
+"""What ``bertflow fix`` makes of what a user has: columns of a table, rows that add up, queries without labels."""
+
+import json
+
+import numpy as np
+import pytest
+
+import bertflow
+from bertflow.cli import main
+from bertflow.errors import DataError, UsageError
+
+WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "big", "small", "red", "green", "in"]
+pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    return bertflow.TransformerEncoder(tiny_bert, device="cpu")
+
+
+def sentence(rng, n=5):
+    return " ".join(rng.choice(WORDS, n))
+
+
+def table(path, n=600, alike=True, repeats=0, column="name"):
+    """A catalogue: of the columns of text the second holds the words of the first, or others."""
+    rng = np.random.default_rng(0)
+    names = [sentence(rng) for _ in range(n)]
+    rest = [f"{name if alike else sentence(rng)} {sentence(rng, 3)}" for name in names]
+    rows = [f"S-{k},{name},{text},{k}.99" for k, (name, text) in enumerate(zip(names, rest, strict=True))]
+    path.write_text("\n".join([f"sku,{column},Langtext,price", *rows, *rows[:repeats]]) + "\n")
+    return path
+
+
+def fixed(encoder, text, **options):
+    said = []
+    options = {"candidates": "whitening(8)", "resamples": 100, **options}
+    return bertflow.fix(encoder, text, say=said.append, **options), said
+
+
+def line(said, word):
+    return next((one for one in said if one.split()[0] == word), None)
+
+
+def test_two_columns_of_text_are_pairs(encoder, tmp_path):
+    advice, said = fixed(encoder, table(tmp_path / "shop.csv", repeats=30))
+    assert [one.evidence.kind.title for one in advice.evidence] == ["mined pairs"]
+    assert advice.text.mined == 600
+    assert (
+        line(said, "columns") == "columns   using columns name, Langtext as pairs (unused: sku, price; see --columns)"
+    )
+    assert line(said, "columns") in advice.to_markdown()
+
+
+def test_two_columns_whose_rows_do_not_match_are_no_pairs(encoder, tmp_path):
+    advice, said = fixed(encoder, table(tmp_path / "shop.csv", alike=False))
+    assert not advice.evidence
+    assert advice.text.mined == 0
+    assert line(said, "columns").startswith(
+        "columns   using column Langtext (unused: sku, name, price; see --columns); name and Langtext are not used as "
+        "pairs: their rows are not more alike than shuffled ones (p = 0."
+    )
+
+
+@pytest.mark.parametrize(
+    ("cell", "why"),
+    [("Acme", "words"), ("S-{k}", "words"), ("a red dog", "repeats"), ("12:{k} 24 12 2026", "letters")],
+    ids=["brand", "sku", "category", "date"],
+)
+def test_a_column_of_short_or_repeated_cells_is_no_half_of_pairs(encoder, cell, why, tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"{cell.format(k=k)},{sentence(rng)} {sentence(rng)}" for k in range(600)]
+    (tmp_path / "shop.csv").write_text("\n".join(["made,Langtext", *rows]) + "\n")
+    advice, said = fixed(encoder, tmp_path / "shop.csv")
+    assert advice.text.mined == 0
+    assert line(said, "columns") == "columns   using column Langtext (unused: made; see --columns)"
+
+
+def test_a_column_of_a_known_name_has_its_partner(encoder, tmp_path):
+    _, said = fixed(encoder, table(tmp_path / "shop.csv", column="text"))
+    assert (
+        line(said, "columns") == "columns   using columns text, Langtext as pairs (unused: sku, price; see --columns)"
+    )
+
+
+def test_a_table_without_text_is_refused(encoder, tmp_path):
+    (tmp_path / "t.csv").write_text("sku,price\n" + "".join(f"S-{k},{k}\n" for k in range(300)))
+    with pytest.raises(DataError, match=r"should have the columns query .* but has sku, price. Rename the columns"):
+        fixed(encoder, tmp_path / "t.csv")
+
+
+def test_the_rows_of_a_table_add_up(encoder, tmp_path):
+    rows = plain(600)
+    given = [*rows, *rows[:50], "", "  "]
+    (tmp_path / "t.csv").write_text("\n".join(["text,price", *(f'"{one}",1' for one in given)]) + "\n")
+    advice, said = fixed(encoder, tmp_path / "t.csv", max_sentences=300)
+    assert line(said, "rows") == (
+        "rows      652 rows = 300 used + 200 put aside + 50 duplicates + 100 above max_sentences + 2 empty"
+    )
+    counted = json.loads(advice.to_json())["text"]["rows"]
+    assert counted.pop("all") == sum(counted.values()) == 652
+
+
+def test_the_lines_of_plain_text_add_up(encoder, tmp_path):
+    rng = np.random.default_rng(1)
+    blocks = [[f"{sentence(rng)} {k}", f"{sentence(rng)} {k} b"] for k in range(400)]
+    lines = [one for block in [*blocks, *blocks[:20], ["The dog 7 runs. The cat 9 sleeps."]] for one in (*block, "")]
+    (tmp_path / "t.txt").write_text("\n".join(lines) + "\n")
+    advice, said = fixed(encoder, tmp_path / "t.txt")
+    whole = len((tmp_path / "t.txt").read_text().splitlines())
+    rows = advice.text.rows
+    assert sum(rows.values()) == whole == 1262
+    assert (rows["duplicates"], rows["empty"]) == (40, 421)
+    assert rows["used"] == len(advice.text.fitted) - ("The dog 7 runs." in advice.text.fitted)
+    assert line(said, "rows") == (
+        f"rows      1,262 lines = {rows['used']} used + {rows['put aside']} put aside + 40 duplicates + 421 empty"
+    )
+
+
+def test_lines_that_are_labelled_are_counted(encoder, tmp_path):
+    lines = plain(600)
+    cells = [f"{one}\t{other}\t{k % 5}" for k, (one, other) in enumerate(zip(lines[:100], lines[100:], strict=False))]
+    (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *cells]) + "\n")
+    advice, _ = fixed(encoder, lines, labels=tmp_path / "labels.tsv")
+    rows = advice.text.rows
+    assert rows["used"] == len(advice.text.fitted)
+    assert rows["in the labels"] + rows["used"] == 400
+    assert 0 < rows["in the labels"] <= 200
+
+
+def plain(n, seed=3):
+    rng = np.random.default_rng(seed)
+    return list(dict.fromkeys(f"{sentence(rng, 7)}" for _ in range(n)))
+
+
+def test_queries_are_shown_before_and_after(encoder, tmp_path):
+    queries = plain(60, 4)
+    advice, _ = fixed(encoder, plain(900), queries=[*queries, *queries])
+    found, texts = advice.queries, list(dict.fromkeys([*advice.text.fitted, *advice.text.reference]))
+    assert advice.system != "raw"
+    assert (found.comparison.first, found.comparison.second) == ("raw", advice.system)
+    same = bertflow.compare(encoder, advice.encoder, queries, texts)
+    assert found.comparison.shown == same.shown
+    assert (found.comparison.shared, found.comparison.changed) == (same.shared, same.changed)
+    percentiles = advice.domain.percentile(advice.domain.log_likelihood(advice.encoder.raw.encode(queries)))
+    assert found.percentile == pytest.approx(np.median(percentiles))
+    assert found.out_of_domain == pytest.approx((percentiles <= 1).mean())
+    assert 1 < found.reached <= found.clusters == 20
+    assert f"They reach {found.reached} of 20 clusters of the text." in advice.to_markdown()
+    assert json.loads(advice.to_json())["queries"]["comparison"]["queries"] == 60
+
+
+def test_queries_choose_nothing(encoder):
+    with_queries, without = (fixed(encoder, plain(900), **one)[0] for one in ({"queries": plain(60, 4)}, {}))
+    assert with_queries.system == without.system
+    assert with_queries.reasons == without.reasons
+
+
+def test_where_nothing_is_changed_the_best_that_was_not_used_stands_beside(encoder, tmp_path):
+    """Labels that are raw's own cosines: nothing is better."""
+    text = plain(900)
+    x = encoder.encode(text[:400])
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    scores = np.einsum("nd,nd->n", x[:200], x[200:])
+    rows = [f"{a}\t{b}\t{s:.9f}" for a, b, s in zip(text[:200], text[200:400], scores, strict=True)]
+    (tmp_path / "labels.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]) + "\n")
+    advice, _ = fixed(encoder, text, labels=tmp_path / "labels.tsv", queries=plain(60, 4))
+    assert advice.system == "raw"
+    assert advice.queries.comparison.second == "whitening(8), not used"
+
+
+def test_the_command_reads_queries_and_shows_them(tiny_bert, tmp_path, capsys):
+    (tmp_path / "text.txt").write_text("\n".join(plain(900)))
+    (tmp_path / "queries.txt").write_text("\n".join(plain(60, 4)))
+    argv = ["fix", tiny_bert, tmp_path / "text.txt", "--queries", tmp_path / "queries.txt", "--device", "cpu"]
+    argv += ["--candidates", "whitening(8)", "--resamples", "100", "--output", tmp_path / "out"]
+    assert main(list(map(str, argv))) == 0
+    assert "20 of 60 queries and their nearest of" in capsys.readouterr().out
+    assert "## 20 of 60 queries and their nearest of" in (tmp_path / "out" / "fix.md").read_text()
+
+
+def test_queries_that_cannot_be_used_are_refused(encoder, tmp_path):
+    with pytest.raises(DataError) as few:
+        fixed(encoder, plain(900), queries=plain(19, 4))
+    assert str(few.value) == "queries should hold at least 20 different queries, but holds 19. Give more."
+    np.save(tmp_path / "x.npy", np.eye(300, 8, dtype=np.float32))
+    with pytest.raises(UsageError) as bare:
+        bertflow.fix(vectors=tmp_path / "x.npy", queries=plain(60, 4))
+    assert str(bare.value) == "queries need an encoder, and vectors have none. Give query_vectors, or the encoder."
+
+
+@pytest.mark.parametrize(("strange", "share"), [(5, 50), (0, None)])
+def test_text_of_unknown_words_is_told(encoder, strange, share):
+    rng = np.random.default_rng(0)
+    lines = [
+        " ".join([*rng.choice(WORDS, 5), *["Straße"] * strange, *rng.choice(WORDS, 3)][: 5 + max(strange, 3)])
+        for _ in range(600)
+    ]
+    advice, said = fixed(encoder, lines)
+    expected = share and (
+        f"unknown   {share} % of the tokens of the text are [UNK]: the encoder does not know these words, so it cannot "
+        "tell them apart. Take an encoder whose tokenizer knows the language of the text."
+    )
+    assert line(said, "unknown") == expected
+    assert (expected or "VERDICT") in advice.to_markdown()
