@@ -46,7 +46,7 @@ NARROW = 3.0
 """Novelty above which a text is narrow: 1.0 to 1.2 on broad text, 1.2 to 2 on captions and descriptions, 7 or more on
 lists of words, copies and templates (benchmarks/harm.md)."""
 FOREIGN = 20.0
-"""Strangeness above which other text is of another kind: 1 to 6 where a map that was fitted to the text helped."""
+"""Strangeness above which other text is of another kind: 1 to 9 where a map that was fitted to the text helped."""
 TOPICS, FOLDS = 20, 5
 """Number of clusters, and of parts that are left out in turn."""
 MOST = 3000

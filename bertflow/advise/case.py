@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self, get_args
+from typing import Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from bertflow.advise.asking import FEWEST_ASKED, MOST_ASKED
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
 from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, load_evidence
+from bertflow.advise.likely import PURPOSES
 from bertflow.advise.reading import Documents, SplitText, read_all, read_documents, split_text
 from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
@@ -77,7 +78,7 @@ class Request:
         require_between(1, max_sentences=self.max_sentences, max_pairs=self.max_pairs)
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
-        lookup("purpose", dict.fromkeys(get_args(Use)), self.purpose)
+        lookup("purpose", PURPOSES, self.purpose)
 
     @cached_property
     def rows(self) -> list[SystemSpec]:

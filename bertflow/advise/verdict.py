@@ -98,7 +98,7 @@ def decide(
         raw: Geometry of the raw embeddings.
         evidence: What each kind of evidence measured, the one that decides first.
         missing: Why there is no evidence, if there is none.
-        purpose: What the encoder is used for: a row of ``bertflow.advise.purposes.PURPOSES``.
+        purpose: What the encoder is used for: a row of ``bertflow.advise.likely.PURPOSES``.
         shape: What the geometry of the plain mean says; None where that is unknown.
         likely: The candidates to use where the geometry is that of raw encoders, the first one by default.
         stand_in: What pairs of other text say of ``likely``; None where they were not asked.

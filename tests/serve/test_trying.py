@@ -87,8 +87,10 @@ def test_texts_out_of_domain_of_the_percentiles_are_said(serving, folder, tmp_pa
     assert answer["data"][0]["out_of_domain"] is answer["query_out_of_domain"] is answer["random_pairs_of"] is None
 
 
-def test_before_is_the_encoder_that_fix_was_given(serving, tiny_bert, tmp_path):
+def test_before_is_the_encoder_that_fix_was_given(serving, tiny_bert, tmp_path, monkeypatch):
     from bertflow.serve.model import ServedModel
+
+    monkeypatch.setattr("bertflow.breadth.RICH", 0)  # the language of these tests has few words
 
     rng = np.random.default_rng(0)
     text = list(dict.fromkeys(" ".join(rng.choice(WORDS, rng.integers(4, 9))) for _ in range(700)))
