@@ -52,7 +52,7 @@ TOPICS, FOLDS = 20, 5
 MOST = 3000
 """Rows that are looked at, drawn at random."""
 FEWEST = 5 * TOPICS
-"""Fewest rows that anything can be said of."""
+"""Fewest different rows that anything can be said of."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +110,11 @@ def breadth_of(x: NDArray[np.floating], texts: Sequence[str] | None = None, seed
         seed: Random seed for the rows and words that are looked at, the clusters and the parts.
 
     Returns:
-        None for fewer than ``FEWEST`` rows, of which nothing can be said.
-
-    Raises:
-        DataError: If all rows are equal.
+        None for fewer than ``FEWEST`` different rows, of which nothing can be said.
     """
     rng = np.random.default_rng(seed)
     rows = unit_rows(x[rng.permutation(len(x))[:MOST]])
+    rows = rows[np.sort(np.unique(rows, axis=0, return_index=True)[1])]
     if len(rows) < FEWEST:
         return None
     topics = KMeans(TOPICS, n_init=1, random_state=seed).fit_predict(rows)

@@ -1,8 +1,11 @@
 """Broad and narrow text, by rows that are made to be so."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
+import bertflow
 from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, breadth_of, richness
 
 
@@ -66,3 +69,33 @@ def test_few_different_words_are_a_sign():
     assert narrow.signs == ("it has 300 different words in 5,000",)
     assert richness(words(5000)) > 2 * RICH
     assert not breadth_of(x, words(5000)).narrow
+
+
+def test_a_fit_of_narrow_rows_warns_once_where_it_divides(tmp_path, caplog):
+    np.save(tmp_path / "narrow.npy", templates(400).astype(np.float32))
+    np.save(tmp_path / "broad.npy", cloud(400).astype(np.float32))
+    for name, calibrator, warned in (("narrow", "whitening", 1), ("narrow", "abtt(1)", 0), ("broad", "whitening", 0)):
+        caplog.clear()
+        bertflow.fit(calibrator=calibrator, vectors=tmp_path / f"{name}.npy", output=tmp_path / f"{name}-{calibrator}")
+        assert caplog.text.count("The text is narrow") == warned, (name, calibrator)
+
+
+@pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
+def test_a_training_on_narrow_text_warns(tiny_bert, tmp_path, caplog):
+    who, does, where = (
+        ["man", "dog", "cat", "bird"],
+        ["runs", "sleeps", "eats"],
+        ["big house", "red garden", "green park"],
+    )
+    lines = [
+        f"a {how} {one} {act} in the {place}" for how, one, act, place in product(["big", "red"], who, does, where)
+    ]
+    lines += [line.replace("a ", "the ", 1) for line in lines]
+    options = {"max_epochs": 1, "enable_progress_bar": False}
+    bertflow.train(tiny_bert, lines, trainer=options, output=tmp_path / "run", report=False, save_encoder=False)
+    assert "The text is narrow" in caplog.text
+
+
+def test_rows_that_repeat_count_once():
+    assert breadth_of(np.repeat(cloud(8), 50, axis=0)) is None
+    assert breadth_of(np.repeat(cloud(FEWEST), 2, axis=0)).n == FEWEST

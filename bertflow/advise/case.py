@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,14 +13,14 @@ from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.candidates import parse_candidates
 from bertflow.advise.evidence import MINED, UNKNOWN_WORDS, Evidence, announced, load_evidence
 from bertflow.advise.likely import PURPOSES
-from bertflow.advise.reading import Documents, SplitText, read_all, read_documents, split_text
+from bertflow.advise.reading import Document, Documents, SplitText, read_documents, split_text
 from bertflow.calibration.spelling import SystemSpec
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import MOST_RESAMPLES, UsageError, require_between, require_seed
 from bertflow.evaluation.systems import SharedPass
-from bertflow.opening import LoadOptions
+from bertflow.opening import LoadOptions, load
 from bertflow.registry import lookup
 from bertflow.retrieval.comparing import load_queries
 from bertflow.similarity import unit_rows
@@ -79,6 +79,17 @@ class Request:
         require_between(FEWEST_ASKED, MOST_ASKED, ask=self.ask)
         require_seed(self.seed)
         lookup("purpose", PURPOSES, self.purpose)
+        self._require_sources()
+
+    def _require_sources(self) -> None:
+        """An encoder and a text, or vectors with or without their text."""
+        encoder, text = self.sources
+        given = [name for name, value in self.options.items() if value is not None and name != "device"]
+        if self.vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
+            do = "Leave it out." if given else "Leave it out, or give keep_vectors in place of vectors."
+            raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
+        if self.vectors is None and (encoder is None or text is None):
+            raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
 
     @cached_property
     def rows(self) -> list[SystemSpec]:
@@ -89,6 +100,12 @@ class Request:
     def keeps(self) -> bool:
         """Whether only what maps the encoder's own embeddings is advised."""
         return self.keep_vectors or self.vectors is not None
+
+    @property
+    def sources(self) -> tuple[Any, Any]:
+        """Encoder and text, either of which may be None: `bertflow fix --vectors FILE TEXT` names the text first."""
+        swapped = self.vectors is not None and self.text is None
+        return (None, self.encoder) if swapped else (self.encoder, self.text)
 
 
 @dataclass(frozen=True)
@@ -125,16 +142,7 @@ class Case:
         """
         seed, most = request.seed, request.max_sentences + 2 * request.max_pairs + 1
         labelled = [] if request.labels is None else [load_evidence(request.labels, seed)]
-        name, encoder, text, documents = read_all(
-            request.encoder,
-            request.text,
-            request.columns,
-            request.vectors,
-            request.query_vectors,
-            request.options,
-            most,
-            seed,
-        )
+        name, encoder, text, documents = _read_all(request, most)
         if (labelled or request.ask) and not text:
             given = "labels are" if labelled else "ask is"
             raise UsageError(f"{given} about sentences, and vectors alone have none. Give the text of the vectors.")
@@ -186,6 +194,38 @@ class Case:
             f"rows      {self.split.counted}",
             *([] if known else [f"unknown   {100 * share:.0f} % of the tokens of the text are [UNK]: {UNKNOWN}"]),
         ]
+
+
+def _read_all(request: Request, most: int) -> tuple[str, SentenceEncoder, str, Documents]:
+    """Open and read everything before anything is computed; of vectors without text, ``most`` at random.
+
+    Returns:
+        Name of the encoder, the encoder, name of the text (empty where vectors have no text), and its documents.
+    """
+    encoder, text = request.sources
+    if request.vectors is None:
+        documents = read_documents(text, request.columns)
+        name, opened = _opened(encoder, request.options)
+    else:
+        documents = Documents([]) if text is None else read_documents(text, request.columns, whole_lines=True)
+        lines = None if text is None else [line for document in documents for line in document.sentences]
+        asked = None if request.query_vectors is None else Path(request.query_vectors)
+        name, opened = str(request.vectors), VectorEncoder(Path(request.vectors), lines, most, request.seed, asked)
+        documents = documents or Documents(Document((sentence,)) for sentence in opened.sentences)
+    return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
+
+
+def _opened(encoder: str | Path | SentenceEncoder, options: LoadOptions) -> tuple[str, SentenceEncoder]:
+    """An encoder that is not calibrated yet, and its name."""
+    if isinstance(encoder, str | Path):
+        name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
+        opened = load(encoder, **options)
+    else:
+        name, opened = str(encoder.describe()["encoder"]), encoder
+    if opened.calibrator is not None:
+        calibrator = opened.describe()["calibrator"]
+        raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
+    return name, opened
 
 
 def _with_real_pairs(documents: Documents, encoder: SentenceEncoder, request: Request) -> Documents:

@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.data.columns import LEAST_WORDS, TextColumns, choose_columns
 from bertflow.data.corpus import load_sentences, require_columns
 from bertflow.data.docstrings import sentences as complete_sentences
@@ -27,9 +26,7 @@ from bertflow.data.hub import load_hub_table
 from bertflow.data.pairs import Pairs, unique_pairs
 from bertflow.data.skipping import usable
 from bertflow.data.tables import TextTable, is_plain_text, open_table, read_lines, table_suffix, usable_lines
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.opening import LoadOptions, load
 from bertflow.text_keys import text_key
 
 HELD_OUT = 1 / 3
@@ -83,50 +80,6 @@ class Documents(list[Document]):
         super().__init__(documents)
         self.lines = sum(one.lines for one in self) if lines is None else lines
         self.unit, self.columns = unit, columns
-
-
-def read_all(
-    encoder: "str | Path | SentenceEncoder | None",
-    text: Any,
-    columns: str | None,
-    vectors: Any,
-    query_vectors: Any,
-    options: LoadOptions,
-    most: int,
-    seed: int,
-) -> tuple[str, SentenceEncoder, str, Documents]:
-    """Open and read everything before anything is computed; of vectors without text, ``most`` at random.
-
-    Returns:
-        Name of the encoder, the encoder, name of the text (empty where vectors have no text), and its documents.
-    """
-    if vectors is not None and text is None:
-        encoder, text = None, encoder  # `bertflow fix --vectors FILE TEXT`
-    given = [name for name, value in options.items() if value is not None and name != "device"]
-    if vectors is not None and (wrong := [*given, *(["an encoder"] if encoder is not None else [])]):
-        do = "Leave it out." if given else "Leave it out, or give keep_vectors in place of vectors."
-        raise UsageError(f"vectors take at most the text of the vectors, got {wrong[0]}. {do}")
-    if vectors is None and (encoder is None or text is None):
-        raise UsageError("An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors.")
-    documents = Documents([]) if text is None else read_documents(text, columns, whole_lines=vectors is not None)
-    opened: SentenceEncoder
-    if vectors is not None:
-        lines = None if text is None else [line for document in documents for line in document.sentences]
-        name, opened = (
-            str(vectors),
-            (rows := VectorEncoder(Path(vectors), lines, most, seed, query_vectors and Path(query_vectors))),
-        )
-        documents = documents or Documents(Document((sentence,)) for sentence in rows.sentences)
-    elif isinstance(encoder, str | Path):
-        name = Path(encoder).resolve().name if Path(encoder).exists() else str(encoder)
-        opened = load(encoder, **options)
-    else:
-        assert encoder is not None, "checked above"
-        name, opened = str(encoder.describe()["encoder"]), encoder
-    if opened.calibrator is not None:
-        calibrator = opened.describe()["calibrator"]
-        raise UsageError(f"{name} is already calibrated by {calibrator}. Give the encoder without its calibrator.")
-    return name, opened, Path(text).name if isinstance(text, str | Path) else "" if text is None else "text", documents
 
 
 def read_documents(

@@ -9,19 +9,16 @@ Signals that failed when tried: hubness, the share of neighbors as a score, any 
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-from numpy.typing import NDArray
-
 from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.breadth import FOREIGN, breadth_of
 from bertflow.calibration.spelling import RAW
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.similarity import unit_rows
+from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
 
 FEWEST_SHARED = 0.05
 """Share of the ten nearest texts that both encoders find, below which a map is not trusted: 0.00 to 0.01 where it
 ruined a search, 0.12 or more where it helped."""
-NEAREST, MOST_ASKING = 10, 500
+MOST_ASKING = 500
 
 
 def find_vetoes(
@@ -43,16 +40,13 @@ def find_vetoes(
         always.append(str(breadth))
     if breadth and queries and (far := breadth.strangeness(raw.encode_query(asking))) > FOREIGN:
         always.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
-    before, found = _nearest(raw, asking, texts, queries), {}
-    for name, system in systems.items():
-        shared = float((_nearest(system, asking, texts, queries) & before).sum() / before.sum())
-        few = f"Of the {NEAREST} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
+    sides = {
+        name: nearest_rows((one.encode_query if queries else one.encode)(asking), one.encode(texts))
+        for name, one in systems.items()
+    }
+    found = {}
+    for name, nearest in sides.items():
+        shared = share_in_common(sides[RAW], nearest)
+        few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
         found[name] = (*always, *([few] if shared < FEWEST_SHARED else []))
     return found
-
-
-def _nearest(system: SentenceEncoder, asking: Sequence[str], texts: Sequence[str], queries: bool) -> NDArray[np.bool_]:
-    """Which texts are the nearest to each that asks (asking, texts)."""
-    first = unit_rows((system.encode_query if queries else system.encode)(asking))
-    scores = first @ unit_rows(system.encode(texts)).T
-    return scores >= np.partition(scores, -NEAREST, axis=1)[:, -NEAREST, None]

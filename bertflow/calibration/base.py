@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -97,8 +97,10 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         map_: The fitted torch module; read it as ``map``.
         provenance_: ``Provenance``, or None when it was fitted on bare arrays.
         facts_: What the fit has to say about itself, ready for JSON.
+        divides: Whether directions are divided by their deviations, which a narrow text does not show.
     """
 
+    divides: ClassVar[bool] = True
     moments_: Moments
     map_: RowMap
     provenance_: Provenance | None

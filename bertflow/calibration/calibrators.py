@@ -113,6 +113,8 @@ class AbstractLinearCalibrator(AbstractClosedForm):
 class Center(AbstractLinearCalibrator):
     """Subtract the mean."""
 
+    divides = False
+
     def _affine(self) -> AffineMap:
         return center_map(self.moments_)
 
@@ -137,6 +139,8 @@ class AllButTheTop(AbstractLinearCalibrator):
 
     Source: Mu & Viswanath 2018, arXiv:1702.01417; "NATSV" of Li et al. 2020, arXiv:2011.05864, table 5.
     """
+
+    divides = False
 
     def __init__(self, k: int = 3) -> None:
         self.k = k

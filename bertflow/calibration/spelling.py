@@ -158,11 +158,6 @@ class SystemSpec:
         return made.fit_moments(calibrator.moments_, calibrator.provenance)
 
 
-def divides(calibrator: AbstractCalibrator) -> bool:
-    """Whether directions are divided by their deviations, which a narrow text does not show."""
-    return not isinstance(calibrator, Center | AllButTheTop)
-
-
 def split_spellings(spellings: str) -> list[str]:
     """The parts of a list with commas; those within brackets part nothing."""
     return [part.strip() for part in re.split(r",(?![^(]*\))", spellings)]

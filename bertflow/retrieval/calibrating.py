@@ -19,7 +19,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
 from bertflow.calibration.calibrators import AbstractClosedForm, AllButTheTop, Center, Standardize
 from bertflow.calibration.likeness import require_alike
-from bertflow.calibration.spelling import divides, parse_calibrator
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError
@@ -104,7 +104,7 @@ def fit_own(storage: Storage, encoder: SentenceEncoder, spelling: str) -> Calibr
     texts: dict[str, None] = {}
     parts = [Moments.of(x) for x in _blocks(storage, texts)]
     require_enough(spelling, len(texts), raw.dim)
-    if divides(made):
+    if made.divides:
         looked_at = np.random.default_rng(0).permutation(storage.numbers())[:MOST]
         warn_if_narrow(storage.vectors(looked_at.tolist(), raw=True), list(texts))
     made.fit_moments(Moments.merged(parts), Provenance.of(raw.describe(), hash_texts(list(texts))))

@@ -200,22 +200,27 @@ def compare_systems(
         raise DataError(f"At least {SHARED} different texts are needed to search in, got {len(texts)}. Give more text.")
     sides = {str(side): system for side, (_, system) in enumerate(systems)}
     x, asked = encode_systems(sides, texts, progress), encode_systems(sides, queries, progress, "query")
-    first, second = (_nearest(asked[side], x[side]) for side in sides)
-    shared = np.mean([len({*a} & {*b}) / SHARED for a, b in zip(first, second, strict=True)])
+    first, second = (nearest_rows(asked[side], x[side]) for side in sides)
     drawn = np.sort(np.random.default_rng(seed).permutation(len(queries))[:SHOWN])
     shown = (
         SideBySide(queries[row], *(tuple(texts[at] for at in side[row][:NEAREST]) for side in (first, second)))
         for row in drawn
     )
     changed = int((first[:, 0] != second[:, 0]).sum())
-    return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), float(shared), changed, tuple(shown))
+    shared = share_in_common(first, second)
+    return Comparison(systems[0][0], systems[1][0], len(queries), len(texts), shared, changed, tuple(shown))
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= WIDTH else f"{text[: WIDTH - 3]}..."
 
 
-def _nearest(queries: NDArray[np.floating], texts: NDArray[np.floating]) -> NDArray[np.intp]:
+def share_in_common(first: NDArray[np.intp], second: NDArray[np.intp]) -> float:
+    """Share of the nearest texts (q, SHARED) that both found, mean over the queries."""
+    return float(np.mean([len({*a} & {*b}) / SHARED for a, b in zip(first, second, strict=True)]))
+
+
+def nearest_rows(queries: NDArray[np.floating], texts: NDArray[np.floating]) -> NDArray[np.intp]:
     """The texts of the largest cosines with each query (q, SHARED), the nearest first; equal ones in their order."""
     found, unit = [], unit_rows(texts)
     for start in range(0, len(queries), BLOCK):

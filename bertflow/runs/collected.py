@@ -16,7 +16,7 @@ from xxhash import xxh3_64_intdigest
 from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
-from bertflow.calibration.spelling import divides, parse_calibrator
+from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.skipping import leave_out, usable_rows
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
 from bertflow.moments import Moments
@@ -81,7 +81,7 @@ def fitted_to(
     share = (asked.fit_rows or (FLOW_ROWS if recipe else facts.n)) / facts.n
     with bar(facts.n, "fitting", progress, "rows") as advance:
         blocks = _sampled(source, parts, share, asked.seed or 0, advance)
-        blocks = watch_breadth(blocks, int(share * facts.n)) if divides(made) else blocks
+        blocks = watch_breadth(blocks, int(share * facts.n)) if made.divides else blocks
         if isinstance(made, AbstractClosedForm):
             return made.fit_moments(Moments.merged(map(Moments.of, blocks)), None)
         x = np.concatenate(list(blocks))

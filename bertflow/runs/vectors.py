@@ -244,7 +244,7 @@ def fit(
         DataError: If the rows cannot be used; the message names file and row.
     """
     from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
-    from bertflow.calibration.spelling import divides, parse_calibrator
+    from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
 
     made, output = parse_calibrator(calibrator), Path(output)
@@ -261,7 +261,7 @@ def fit(
     require_directions(getattr(made, "n_components", None), source.dim)
     begin = time.monotonic()
     with rows.ranks() as (rank, world), bar(source.n // world, "fitting", progress, "rows") as advance:
-        moments = rows.moments_over_ranks(source, rank, world, advance, divides(made))
+        moments = rows.moments_over_ranks(source, rank, world, advance, made.divides)
         if isinstance(made, AbstractClosedForm):
             made.fit_moments(moments, provenance)
         else:

@@ -203,3 +203,22 @@ def test_text_of_unknown_words_is_told(encoder, strange, share):
     )
     assert line(said, "unknown") == expected
     assert (expected or "VERDICT") in advice.to_markdown()
+
+
+@pytest.mark.parametrize(("far", "vetoed"), [(0, False), (30, True)], ids=["of the kind", "of another kind"])
+def test_vectors_of_queries_are_judged_like_queries(far, vetoed, tmp_path):
+    rng = np.random.default_rng(0)
+    x = (rng.normal(size=(1200, 32)) * np.r_[np.full(4, 8.0), np.full(28, 0.2)] + 9).astype(np.float32)
+    np.save(tmp_path / "texts.npy", x[:1000])
+    np.save(tmp_path / "queries.npy", x[1000:] + far * np.float32(np.arange(32) > 20))
+    advice = bertflow.fix(vectors=tmp_path / "texts.npy", query_vectors=tmp_path / "queries.npy", resamples=100)
+    assert advice.queries.comparison.queries == 200
+    assert (advice.system == "raw") == bool(advice.beside) == vetoed
+    assert any(one.startswith("The queries are ") for one in advice.reasons) == vetoed
+
+
+def test_vectors_of_queries_have_the_width_of_the_texts(tmp_path):
+    np.save(tmp_path / "texts.npy", np.random.default_rng(0).normal(size=(300, 8)))
+    np.save(tmp_path / "queries.npy", np.ones((30, 4)))
+    with pytest.raises(DataError, match=r"vectors of size 4, but those of .* have 8"):
+        bertflow.fix(vectors=tmp_path / "texts.npy", query_vectors=tmp_path / "queries.npy")

@@ -298,3 +298,14 @@ def test_several_processes_share_the_parts(tmp_path):
     assert [process.returncode for process in processes] == [0, 0], ends
     assert not list(output.glob(".lock*"))
     require_calibrated(f"{source}2", bertflow.load_calibrator(output / "calibrator"), x)
+
+
+def test_rows_of_a_narrow_text_are_warned_of(job, tmp_path, caplog):
+    rng = np.random.default_rng(0)
+    kinds = rng.normal(size=(12, 16))[rng.integers(12, size=400)]
+    source = made(tmp_path / "shop", (kinds + 0.01 * rng.normal(size=(400, 16)) + 1).astype(np.float32))
+    for calibrator, warned in (("whitening", 1), ("center", 0)):
+        caplog.clear()
+        target, output = f"{source}-{calibrator}", tmp_path / calibrator
+        bertflow.reindex(source, target, calibrator=calibrator, output=output, progress=False)
+        assert caplog.text.count("The text is narrow") == warned
