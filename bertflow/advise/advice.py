@@ -246,13 +246,13 @@ class Advice(AbstractResult):
 
     def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
         """Write the folder for other tools, if the encoder was changed; returns how to open it."""
-        from bertflow.calibrated import CalibratedEncoder
         from bertflow.export.targets import write_export
+        from bertflow.opening import load
 
         if self._place != "encoder" or self.system == "raw":
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
-        encoder = CalibratedEncoder.load(aside / "encoder")
+        encoder = load(aside / "encoder")
         written = write_export(encoder, aside / EXPORTED, EXPORTED, name=name, notes=notes)
         flag = ", trust_remote_code=True" if written.ours else ""
         why = f", where {', '.join(written.ours)} is bertflow's" if written.ours else ""

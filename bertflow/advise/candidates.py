@@ -18,7 +18,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.pooling import COUNTED, parse_pooling
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
@@ -37,6 +37,8 @@ STEPS = (2, 10)
 """Numbers of steps of the flow that are timed: the difference leaves out the time to start."""
 OTHER = 20.0
 """Seconds for everything else: reading, closed forms, ranking, resampling, writing."""
+STRONG = 16
+"""A ridge so large that few sentences are enough: directions of small variance are hardly lifted."""
 RATES = (0.01, 0.001)
 """False-match rates whose thresholds the report gives."""
 
@@ -45,14 +47,14 @@ def parse_candidates(spelling: str | None) -> list[SystemSpec]:
     """Read a list of candidates, separated by commas.
 
     Raises:
-        UsageError: If one is misspelled, or has no calibrator.
+        UsageError: If one is misspelled, or neither calibrates nor weighs tokens.
     """
     rows = parse_systems(DEFAULT if spelling is None else spelling)
     for row in rows:
-        if row.calibrator is None or row.pooling in STATIC:
+        if (row.calibrator is None and row.pooling not in COUNTED) or row.pooling in STATIC:
             raise UsageError(
-                f"A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got "
-                f"{row.spelling!r}."
+                f"A candidate is a calibrator, as whitening(64), a pooling that weighs tokens, as sif, or both, as "
+                f"sif+whitening; got {row.spelling!r}."
             )
     if not rows:
         raise UsageError("There is nothing to try. Leave candidates out, or name some.")
@@ -71,7 +73,8 @@ def select_candidates(
     own = parse_pooling(source.own_pooling) if source.recipe is not None else None
     counts = own is not None and own.tokens != "pooler" and not own.counted
     for row in rows:
-        directions = row.number or dim
+        shrunk = row.calibrator == "ridge" and isinstance(row.value, float) and row.value >= STRONG
+        directions = 0 if shrunk or row.calibrator is None else row.number or dim
         if row.pooling is not None and not counts:
             left_out[row.spelling] = "its pooling needs the tokens"
         elif row.number is not None and row.number >= dim:
@@ -123,7 +126,8 @@ def fit_candidates(
 ) -> dict[str, SentenceEncoder]:
     """Raw, and all candidates fitted to the sentences, which are embedded already; by name.
 
-    "flow(auto)" is the preset of the purpose; the other flows are of one fit, and keep so many of its directions.
+    A candidate that keeps more directions than the sentences span is left out. "flow(auto)" is the preset
+    of the purpose; the other flows are of one fit, and keep so many of its directions.
     """
     systems: dict[str, SentenceEncoder] = {RAW: source.pooled(source.own_pooling)}
     flows: dict[str, FlowCalibrator] = {}
@@ -131,7 +135,9 @@ def fit_candidates(
         warnings.simplefilter("ignore", NullDirectionWarning)  # the report says how many directions are left
         for row, pooling in rows.items():
             encoder = source.pooled(pooling, sentences)
-            if row.calibrator == "flow" and row.value == "auto":
+            if row.calibrator is None:
+                systems[row.spelling] = encoder
+            elif row.calibrator == "flow" and row.value == "auto":
                 # The encoder itself, which gives the plain mean that the preset looks at as well.
                 preset = FlowCalibrator(random_state=seed, purpose=purpose).fit_sentences(
                     source.encoders[pooling], sentences
@@ -144,7 +150,11 @@ def fit_candidates(
                 calibrator = flows[pooling] if row.number is None else _first(flows[pooling], row.number)
                 systems[row.spelling] = CalibratedEncoder(encoder, calibrator)
             else:
-                systems[row.spelling] = CalibratedEncoder(encoder, row.make().fit_sentences(encoder, sentences))
+                try:
+                    systems[row.spelling] = CalibratedEncoder(encoder, row.make().fit_sentences(encoder, sentences))
+                except DataError:
+                    if row.number is None:
+                        raise
     return systems
 
 

@@ -37,8 +37,8 @@ from bertflow.tables import Section
 FEWEST_LABELS = 100
 """Fewest labelled pairs: with fewer, no interval can tell systems apart."""
 FLOW = "use the flow"
-ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW}
-"""Row of ``CALIBRATORS`` -> what is advised where a candidate of that row is best."""
+ADVICE: Mapping[str, str] = {"whitening": "whiten", "ridge": "whiten", "flow": FLOW, "": "weigh the tokens"}
+"""Row of ``CALIBRATORS``, or empty for none -> what is advised where a candidate of that row is best."""
 STAND_INS = 600
 """Docstring pairs: a third of them choose, the others judge."""
 UNKNOWN_WORDS = 0.1

@@ -47,9 +47,20 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
 }
 """By purpose, the pooling that goes with its map. Docstring pairs may choose between two only for search, which they
 measure: for similarity their choice cost up to 4 points on captions (benchmarks/likely.md)."""
-GENTLE: Mapping[str, tuple[str, str]] = {"topic": ("ridge(4)", "ridge(4)"), "all": ("ridge(1)", "")}
-"""By purpose, the map where few directions hold the variance and where many do; empty for that of similarity. Whitening
-at full width finds the one right text at the cost of its neighbors of one kind; these did not (benchmarks/harm.md)."""
+MAPS: Mapping[str, str] = {"topic": "ridge(4)", "all": "ridge(50)"}
+"""By purpose, the map where many directions hold the variance; without a row, that of the purpose's preset without its
+flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; these did not
+(benchmarks/harm.md)."""
+STEEP_MAPS: Mapping[str, str] = {"topic": "ridge(4)"}
+"""The same where few directions hold the variance; without a row "ridge(1)", a whitening that shrinks a little."""
+SAFE: Mapping[str, str] = {"search": "soft-sif", "topic": "abtt(1)"}
+"""By purpose, what is used where something speaks against the likely map, since nothing is divided by a deviation. It
+harmed that purpose in no cell of benchmarks/harm.md. For the others no candidate did as well."""
+COSTS: Mapping[str, str] = {
+    "similarity": "up to 9 points of neighbors of one kind (P@10), on one-line summaries",
+    "search": "up to 17 points of neighbors of one kind (P@10), on one-line summaries",
+}
+"""By purpose, what the likely map costs another one at worst; nothing where it has no row (benchmarks/harm.md)."""
 FIRST_LAST = "(1,-1)"
 """The first and the last block, as BERT-flow reads: only of a steep spectrum, and where the layers may be chosen."""
 SHORT = (
@@ -61,6 +72,8 @@ SHORT = (
     ("abtt(3)",),
 )
 """What comes next, where there are too few sentences, or the tokens are not at hand."""
+GENTLE = "ridge(50)"
+"""What comes next for uses that want neighbors of one kind; few sentences are enough for it."""
 WIDEST = 2000
 """Most dimensions that the index of pgvector takes (HNSW, of 32-bit vectors)."""
 PART = 4
@@ -209,11 +222,9 @@ def linear_form(purpose: str, dim: int, steep: bool) -> str:
     """
     if dim > WIDEST and (steep or purpose == "topic"):
         return f"whitening({WIDEST})"
-    if gentle := GENTLE.get(purpose, ("", ""))[not steep]:
-        return gentle
-    if steep:
-        return "whitening"
-    tail = PRESETS[PRESET_OF["similarity" if purpose == "all" else purpose]].tail
+    if steep or purpose in MAPS:
+        return STEEP_MAPS.get(purpose, "ridge(1)") if steep else MAPS[purpose]
+    tail = PRESETS[PRESET_OF[purpose]].tail
     return f"two-band({tail:g})" if tail else f"whitening({head_of(dim)})"
 
 
@@ -233,6 +244,7 @@ def recipes(purpose: str, dim: int, free: bool) -> dict[bool, list[list[SystemSp
         tokens = ("sif", *TOKENS[purpose][1:]) if steep and TOKENS[purpose] else TOKENS[purpose]
         layers = [FIRST_LAST, ""] if steep and free else [""]
         pooled = ([f"{one}{places}+{form}" for one in tokens] for places in layers if tokens)
-        rungs = [*pooled, (form,), *(SHORT if tokens else [("abtt(1)",)])]
+        few = [*([(f"soft-sif+{GENTLE}",)] if tokens else []), (GENTLE,)] if purpose in MAPS else SHORT
+        rungs = [*pooled, (form,), *few]
         found[steep] = [[parse_system(spelling) for spelling in rung] for rung in rungs]
     return found

@@ -19,16 +19,18 @@ from bertflow.advise.asking import choose_pairs
 from bertflow.advise.case import Case, Request
 from bertflow.advise.evidence import Judgement, docstring_evidence
 from bertflow.advise.keeping import AGAIN, KEEP, Choice, choose
-from bertflow.advise.likely import Geometry, Shape, layers_are_open, plain_pooling, recipes
+from bertflow.advise.likely import SAFE, Geometry, Shape, layers_are_open, plain_pooling, recipes
 from bertflow.advise.verdict import Decision, decide, looks_raw
 from bertflow.advise.vetoes import find_vetoes
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.spelling import RAW, SystemSpec
+from bertflow.calibration.spelling import RAW, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut, measure_cut
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.scoring.domain import DomainCheck
 from bertflow.training.purpose import Purpose, Use
+
+SPANS_FEWER = "the sentences span fewer directions"
 
 
 @dataclass(frozen=True)
@@ -40,6 +42,7 @@ class FitPlan:
         not_tried: Spelling of a candidate -> why it is not tried.
         likely: By whether few directions hold the variance, what is used without proof, the first one by default.
         search: The same for search alone, where pairs can say what naming that purpose would gain.
+        safe: What takes the place of either where something speaks against it; empty for nothing.
         usable: Spellings of the candidates that may be advised.
     """
 
@@ -47,6 +50,7 @@ class FitPlan:
     not_tried: Mapping[str, str]
     likely: Mapping[bool, Sequence[str]]
     search: Mapping[bool, Sequence[str]]
+    safe: str
     usable: AbstractSet[str]
 
     @classmethod
@@ -64,8 +68,10 @@ class FitPlan:
             searching = recipes("search", dim, free) if request.purpose == "all" and case.evidence else {}
         likely = trying.add_likely(tried, source, dim, n, ladders, request.keeps)
         search = trying.add_likely(tried, source, dim, n, searching, request.keeps)
+        fallback = parse_systems(SAFE.get(request.purpose, "") if request.candidates is None else "")
+        safe = trying.add_likely(tried, source, dim, n, {True: [fallback]}, request.keeps)[True]
         usable = {row.spelling for row in tried if not (request.keeps and row.pooling)}
-        return cls(tried, not_tried, likely, search, usable)
+        return cls(tried, not_tried, likely, search, next(iter(safe), ""), usable)
 
     @property
     def flows(self) -> int:
@@ -92,6 +98,7 @@ class Findings:
         likely: The candidates to use without proof, where the geometry is that of raw encoders.
         stand_in: What pairs of docstrings say of them; None where they were not asked.
         vetoes: Candidate -> what speaks against it without labels.
+        safe: The candidate that takes the place of one that is vetoed; empty for the raw encoder.
     """
 
     raw: Geometry
@@ -103,6 +110,7 @@ class Findings:
     likely: Sequence[str]
     stand_in: Judgement | None
     vetoes: Mapping[str, Sequence[str]]
+    safe: str
 
     @classmethod
     def of(cls, request: Request, case: Case, plan: FitPlan) -> Self:
@@ -120,17 +128,18 @@ class Findings:
         shape = Shape.of(case.source, fitted)
         systems = trying.fit_candidates(case.source, plan.tried, fitted, seed, _flow_purpose(request.purpose))
         judged = tuple(one.judge(systems, request.resamples, seed) for one in case.evidence)
-        likely = plan.likely.get(shape.steep, []) if looks_raw(raw, shape) else []
+        likely = [name for name in plan.likely.get(shape.steep, []) if name in systems and looks_raw(raw, shape)]
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        against = find_vetoes(systems, fitted, case.queries or case.split.reference, bool(case.queries), seed)
-        return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against)
+        asking, safe = case.queries or case.split.reference, plan.safe if looks_raw(raw, shape) else ""
+        against = find_vetoes(systems, fitted, asking, bool(case.queries), safe, seed)
+        return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:
         """The verdict, where only some candidates may be advised."""
         given = self.raw, self.judged, case.missing, request.purpose, self.shape, self.likely, self.stand_in
-        return decide(*given, among, self.vetoes)
+        return decide(*given, among, self.vetoes, self.safe)
 
 
 def _flow_purpose(use: Use) -> Purpose:
@@ -184,7 +193,7 @@ def advise(request: Request) -> Advice:
         notes=(*case.about_text, *thresholds, *note),
         text=split,
         systems=found.systems,
-        not_tried=plan.not_tried,
+        not_tried={**plan.not_tried, **dict.fromkeys(plan.poolings.keys() - found.systems.keys(), SPANS_FEWER)},
         encoder=best.forget_text() if request.without_text_hashes else best,
         beside=decision.beside,
         beside_encoder=beside.forget_text() if request.without_text_hashes else beside,
@@ -194,7 +203,7 @@ def advise(request: Request) -> Advice:
 
 def _naming(plan: FitPlan, found: Findings, decision: Decision) -> tuple[str, ...]:
     """What it would gain to name search as the only purpose, where pairs measured it."""
-    names = set(plan.search.get(found.shape.steep, ())) & plan.usable
+    names = {*plan.search.get(found.shape.steep, ())} & plan.usable & found.systems.keys()
     best = found.judged[0].limited(names).chosen if found.judged else None
     if best in (None, decision.system) or found.vetoes[best]:
         return ()

@@ -7,7 +7,8 @@
                   Mined pairs measure search: for another use they prove a change only of a raw encoder
     no proof      a recipe for raw encoders, where the geometry is theirs and no pairs speak against it; it is likely
     a veto        without labels, either stands beside the encoder and not in its place where something speaks against
-                  it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto
+                  it: a narrow text, queries of another kind, other neighbors. Labels are the use itself: no veto. In
+                  its place is what divides by nothing, where the purpose has such a thing, or else the encoder as it is
     no change     rescale the scores where random pairs have a cosine above ``CENTERED``, else leave it; without pairs,
                   you need labels
 
@@ -18,7 +19,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from bertflow.advise.evidence import FEWEST_LABELS, Judgement, advice_for
-from bertflow.advise.likely import Geometry, Shape, linear_form
+from bertflow.advise.likely import COSTS, Geometry, Shape, linear_form
 from bertflow.calibration.spelling import RAW, parse_system
 from bertflow.evaluation.significance import Difference
 from bertflow.training.recipe import PURPOSES as PRESET_OF
@@ -41,7 +42,7 @@ UNKNOWN = (
     "sentence-transformers are, calibration may cost 1 to 5 points of similarity, though it helped search."
 )
 STOOD_IN = "They may be of another kind or language than your text: they agree with the geometry, and prove nothing."
-NOT_AGREED = "So the encoder is left as it is: they speak against what the geometry says."
+NOT_AGREED = "They speak against what the geometry says, so it is not used."
 NOT_KNOWN = "So it may be tuned already, and calibration may cost similarity."
 PROOF = (
     f"To prove more: --labels FILE with {FEWEST_LABELS} labelled pairs or more, better some hundreds (sentence1, "
@@ -53,6 +54,11 @@ WITH_FLOW = (
     "This is the recipe {} without its flow. The flow takes longer; fitted on text of several kinds it added 0.5 to 1 "
     'point of similarity, in search 0.7 to 1.9 hits of 100: --candidates "{}".'
 )
+INSTEAD = (
+    "So {} takes its place, which divides by no deviation of the text: for {} that did no harm on narrow text "
+    "(benchmarks/harm.md)."
+)
+COST = "What that may cost other uses: {} (benchmarks/harm.md)."
 RESCALED = "The percentiles of scores.json correct that without changing any ranking."
 
 
@@ -91,6 +97,7 @@ def decide(
     stand_in: Judgement | None = None,
     among: Collection[str] | None = None,
     vetoes: Mapping[str, Sequence[str]] | None = None,
+    safe: str = "",
 ) -> Decision:
     """The verdict. The first evidence decides; what the others say about the same system is added.
 
@@ -104,17 +111,19 @@ def decide(
         stand_in: What pairs of other text say of ``likely``; None where they were not asked.
         among: Which candidates may be advised; None for all.
         vetoes: Candidate -> what speaks against it, where no labels prove it.
+        safe: The candidate that takes the place of one that something speaks against; empty for the raw encoder.
     """
+    vetoes = vetoes or {}
     if among is not None:
         evidence, likely = [one.limited(among) for one in evidence], [name for name in likely if name in among]
-        stand_in = stand_in.limited(among) if stand_in and likely else None
+        stand_in, safe = stand_in.limited(among) if stand_in and likely else None, safe if safe in among else ""
     if purpose != "search":  # which mined pairs measure: for other uses they judge what is likely, and choose nothing
         evidence = [one.limited(likely) if one.evidence.mined else one for one in evidence]
-    wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in)
+    wanted, standing = _wanted(raw, evidence, purpose, shape, likely, stand_in, safe)
     labelled = standing == PROVEN and not evidence[0].evidence.mined
-    against = () if labelled or wanted == RAW else tuple((vetoes or {}).get(wanted, ()))
-    system = RAW if against else wanted
-    gain = evidence[0].lead(wanted) if evidence and wanted != RAW else stand_in.gain if stand_in else None
+    against = () if labelled or wanted == RAW else tuple(vetoes.get(wanted, ()))
+    system, standing = (wanted, standing) if not against else (RAW, "") if vetoes.get(safe) else (safe or RAW, LIKELY)
+    gain = evidence[0].lead(system) if evidence and system != RAW else stand_in.gain if stand_in else None
     if system != RAW:
         verdict = advice_for(system)
     elif raw.centered:
@@ -136,6 +145,10 @@ def decide(
             f"{stand_in.said_of(stand_in.chosen)} {NOT_AGREED if stand_in.refuses(stand_in.chosen) else STOOD_IN}"
         )
     reasons += against
+    if system == safe != wanted:
+        reasons.append(INSTEAD.format(system, purpose))
+    elif system not in (RAW, safe) and purpose in COSTS and not labelled:
+        reasons.append(COST.format(COSTS[purpose]))
     if verdict == RESCALE:
         reasons.append(RESCALED)
     if standing == LIKELY and not against and shape is not None and (preset := _without_flow(system, purpose, shape)):
@@ -156,14 +169,16 @@ def _wanted(
     shape: Shape | None,
     likely: Sequence[str],
     stand_in: Judgement | None,
+    safe: str,
 ) -> tuple[str, str]:
     """The candidate that evidence or geometry asks for, and its standing; raw for none."""
     untuned, first = looks_raw(raw, shape), evidence[0] if evidence else None
     if first and first.gain and first.proves and (not first.evidence.mined or purpose == "search" or untuned):
         return first.gain.first, PROVEN
     recipe = stand_in.chosen if stand_in else next(iter(likely), None)
-    against = any(one.refuses(recipe) for one in (first, stand_in) if one)
-    return (recipe, LIKELY) if recipe and untuned and not against else (RAW, "")
+    if recipe and untuned and not any(one.refuses(recipe) for one in (first, stand_in) if one):
+        return recipe, LIKELY
+    return (safe, LIKELY) if safe and not (first and first.refuses(safe)) else (RAW, "")
 
 
 def _without_flow(system: str, purpose: str, shape: Shape) -> str:

@@ -22,7 +22,12 @@ MOST_ASKING = 500
 
 
 def find_vetoes(
-    systems: Mapping[str, SentenceEncoder], texts: Sequence[str], asking: Sequence[str], queries: bool, seed: int
+    systems: Mapping[str, SentenceEncoder],
+    texts: Sequence[str],
+    asking: Sequence[str],
+    queries: bool,
+    safe: str,
+    seed: int,
 ) -> dict[str, tuple[str, ...]]:
     """What speaks against each candidate, in plain sentences.
 
@@ -31,6 +36,7 @@ def find_vetoes(
         texts: Texts that the candidates were fitted on.
         asking: The user's queries, or other texts of the kind that was fitted on.
         queries: Whether they are queries.
+        safe: The candidate that divides by nothing, so that a narrow text or strange queries do not speak against it.
         seed: Random seed for the rows that are looked at.
     """
     raw, asking = systems[RAW], asking[:MOST_ASKING]
@@ -48,5 +54,5 @@ def find_vetoes(
     for name, nearest in sides.items():
         shared = share_in_common(sides[RAW], nearest)
         few = f"Of the {SHARED} nearest texts, only {100 * shared:.0f} % stay the same with {name}."
-        found[name] = (*always, *([few] if shared < FEWEST_SHARED else []))
+        found[name] = (*(always if name != safe else []), *([few] if shared < FEWEST_SHARED else []))
     return found

@@ -222,3 +222,11 @@ def test_vectors_of_queries_have_the_width_of_the_texts(tmp_path):
     np.save(tmp_path / "queries.npy", np.ones((30, 4)))
     with pytest.raises(DataError, match=r"vectors of size 4, but those of .* have 8"):
         bertflow.fix(vectors=tmp_path / "texts.npy", query_vectors=tmp_path / "queries.npy")
+
+
+def test_a_candidate_that_keeps_more_directions_than_the_text_spans_is_left_out(tmp_path):
+    rng = np.random.default_rng(0)
+    np.save(tmp_path / "x.npy", rng.normal(size=(600, 4)) @ rng.normal(size=(4, 16)) + 3)
+    advice = bertflow.fix(vectors=tmp_path / "x.npy", candidates="whitening(8),center")
+    assert set(advice.systems) == {"raw", "center"}
+    assert advice.not_tried == {"whitening(8)": "the sentences span fewer directions"}

@@ -576,8 +576,9 @@ def test_nothing_is_cut_or_the_model_reads_no_more(tiny_bert):
          "An encoder and a text are needed, as `bertflow fix MODEL TEXT`. Give both, or vectors."),
         (["{model}", "{few}", "--resamples", "0"], 2,
          "resamples should be from 100 to 1,000,000, got 0."),
-        (["{model}", "{few}", "--candidates", "sif"], 2,
-         "A candidate is a calibrator, as whitening(64), or one after sif, as sif+whitening; got 'sif'."),
+        (["{model}", "{few}", "--candidates", "mean(1)"], 2,
+         "A candidate is a calibrator, as whitening(64), a pooling that weighs tokens, as sif, or both, as "
+         "sif+whitening; got 'mean(1)'."),
         (["{model}", "{few}", "--labels", "{few}.none.tsv"], 3,
          "{few}.none.tsv is missing. Give the path of an existing file."),
         (["--vectors", "{few}.npy"], 3, "{few}.npy is missing. Give the path of an existing file."),
