@@ -13,13 +13,14 @@ pip = @echo "pip install $(1)"; \
 	while sleep 25 >/dev/null && kill -0 $$$$; do echo "pip is still at work"; done 2>/dev/null & trap "kill $$!" EXIT; \
 	$(BIN)/python -m pip install -c constraints.txt $(1)
 
-.PHONY: help demo test test-slow check docs picture notebooks bench claims clean
+.PHONY: help demo test test-slow check size docs picture notebooks bench claims clean
 
 help:
 	@echo "make demo        calibrate the embedded encoder on embedded text, show the improvement (a few minutes)"
 	@echo "make test        run the tests"
 	@echo "make test-slow   run the long ones too: real encoders, several processes"
-	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes"
+	@echo "make check       ruff, mypy, import layers, dead code, counts of operators and bytes, size"
+	@echo "make size        lines and tokens of each room of the package, against their budgets"
 	@echo "make docs        build the site, strictly and offline, into build/site"
 	@echo "make picture     draw the picture of the README again"
 	@echo "make notebooks   run examples/*.ipynb again, and keep their outputs and pictures"
@@ -52,6 +53,10 @@ check: $(VENV)/.test
 	$(BIN)/lint-imports
 	$(BIN)/vulture
 	HF_HUB_OFFLINE=1 $(BIN)/python benchmarks/counts.py
+	$(BIN)/python benchmarks/size.py
+
+size: $(VENV)/.test
+	$(BIN)/python benchmarks/size.py
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
