@@ -1,9 +1,13 @@
 """What every test may use: a seed, a tiny BERT, and the real parts where they are there."""
 
+import math
 import random
+import re
 import shutil
 import time
 from contextlib import suppress
+from difflib import unified_diff
+from itertools import zip_longest
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +38,7 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run tests with real encoders, and long ones")
+    parser.addoption("--accept", action="store_true", help="keep what is found as the new tests/snapshots")
     parser.addoption("--kills", type=int, default=4, help="kills of each command, where processes are killed at random")
 
 
@@ -154,6 +159,41 @@ def tiny_roberta(tmp_path_factory):
     )
     RobertaForMaskedLM(config).save_pretrained(folder)
     return folder
+
+
+FLOAT = re.compile(r"-?\d+\.\d+(?:e[-+]\d+)?|-?\d+e[-+]\d+")
+
+
+def alike(one, other, rtol):
+    """Whether two lines differ by what other processors round differently: the last digit, or a share of a number."""
+    if FLOAT.sub("#", " ".join(one.split())) != FLOAT.sub("#", " ".join(other.split())):
+        return False
+    last = [10.0 ** -len(found.partition(".")[2].partition("e")[0]) for found in FLOAT.findall(one)]
+    numbers = zip(FLOAT.findall(one), FLOAT.findall(other), last, strict=True)
+    return all(
+        math.isclose(float(a), float(b), rel_tol=rtol, abs_tol=1e-6 if "e" in a + b else 1.5 * digit + 1e-5)
+        for a, b, digit in numbers
+    )
+
+
+@pytest.fixture
+def snapshot(request):
+    """Compares a text with tests/snapshots/NAME.txt, but for the rounding of numbers; ``--accept`` keeps it there."""
+
+    def compare(name, text, rtol=1e-3):
+        path = Path(__file__).parent / "snapshots" / f"{name}.txt"
+        kept = path.read_text("utf-8").splitlines() if path.exists() else []
+        lines = zip_longest(kept, text.splitlines(), fillvalue=None)
+        found = [old if None not in (old, new) and alike(old, new, rtol) else new for old, new in lines]
+        found = [line for line in found if line is not None]
+        if request.config.getoption("--accept"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text("\n".join([*found, ""]), "utf-8")
+        elif found != kept:
+            changes = "\n".join(unified_diff(kept, found, f"kept in {path.name}", "found", n=1, lineterm=""))
+            pytest.fail(f"{changes}\n--accept keeps what is found.", pytrace=False)
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,10 @@ SENTENCES = [
     f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS
 ]
 
+THINGS = ("river", "table", "letter", "window", "engine", "market", "garden", "hammer", "ticket", "island", "bottle")
+ACTS = ("opened", "counted", "painted", "weighed", "folded", "measured", "moved", "sorted", "washed", "sold", "bent")
+DOCSTRING = "Return whether the {0} was {1} by the {2}.\n\nA {0} that was {1} too late is put beside the {2}."
+
 
 @pytest.fixture(scope="session")
 def inputs(tmp_path_factory, tiny_bert):
@@ -72,10 +76,12 @@ def place(inputs, tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def own_docstrings(monkeypatch):
-    """Docstrings of this package alone: the standard library's take seconds to read."""
-    source = docstrings.Path(docstrings.__file__).parents[1]
-    monkeypatch.setattr(docstrings, "_source_files", lambda: sorted(source.rglob("*.py")))
+def few_docstrings(tmp_path_factory, monkeypatch):
+    """Docstrings of one file: those of all that is installed take seconds to read, and change with it."""
+    path = tmp_path_factory.mktemp("docstrings") / "module.py"
+    named = [(one, act, THINGS[(k + j) % len(THINGS)]) for k, one in enumerate(THINGS, 1) for j, act in enumerate(ACTS)]
+    path.write_text("\n".join(f"def f():\n    {DOCSTRING.format(*names)!r}" for names in named))
+    monkeypatch.setattr(docstrings, "_source_files", lambda: [path])
     monkeypatch.setattr(docstrings, "_read_prose", cache(docstrings._read_prose.__wrapped__))  # kept for these alone
 
 

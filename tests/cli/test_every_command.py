@@ -22,7 +22,7 @@ from bertflow.export import golden
 from bertflow.retrieval.storage import Storage
 
 pytestmark = [
-    pytest.mark.usefixtures("own_docstrings"),
+    pytest.mark.usefixtures("few_docstrings"),
     pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
 ]
 TRAINING = "--trainer.enable_progress_bar=false --trainer.accelerator=cpu"

@@ -10,7 +10,7 @@ from bertflow.cli.then import THEN, new_place, next_lines
 from .test_every_command import CHANGING, LINES, PUBLISHED, WRITERS, marked, words
 
 pytestmark = [
-    pytest.mark.usefixtures("own_docstrings"),
+    pytest.mark.usefixtures("few_docstrings"),
     pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning"),
 ]
 LEAVING = [*WRITERS, *CHANGING, "search recalibrate"]

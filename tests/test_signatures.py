@@ -1,0 +1,41 @@
+"""What the public names take: parameters, defaults and options, kept in ``tests/snapshots``; types are for mypy."""
+
+import inspect
+import re
+from inspect import Parameter, Signature
+
+import bertflow
+
+
+def signature(name, value):
+    """A function, a class, or a property, as users write it."""
+    if isinstance(value, property):
+        return name
+    taken = inspect.signature(value)
+    options = [key for one in taken.parameters.values() if one.kind is Parameter.VAR_KEYWORD for key in keys(one)]
+    parameters = [one.replace(annotation=Parameter.empty) for one in taken.parameters.values()]
+    text = str(taken.replace(parameters=parameters, return_annotation=Signature.empty))
+    return name + re.sub(" at 0x[0-9a-f]+", "", text) + (f", options: {', '.join(options)}" if options else "")
+
+
+def keys(parameter):
+    """What ``**options`` may hold, where it is typed."""
+    return [key for kind in getattr(parameter.annotation, "__args__", ()) for key in sorted(kind.__annotations__)]
+
+
+def members(kind):
+    """The public methods and properties of a class that are defined in this package."""
+    for name, static in inspect.getmembers_static(kind):
+        value = static if isinstance(static, property) else getattr(kind, name)
+        function = inspect.unwrap(value.fget if isinstance(value, property) else value)
+        if not name.startswith("_") and getattr(function, "__module__", "").startswith("bertflow"):
+            yield name, value
+
+
+def test_what_public_names_take(snapshot):
+    lines = []
+    for name in bertflow.__all__:
+        value = getattr(bertflow, name)
+        lines += [signature(name, value)] if callable(value) else [name]
+        lines += [f"    {signature(*one)}" for one in members(value)] if inspect.isclass(value) else []
+    snapshot("signatures", "\n".join(lines))
