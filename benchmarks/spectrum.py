@@ -24,11 +24,12 @@ from bertflow.affine import whitening_map
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
-from bertflow.training.rows import KEPT_1 as KEPT
 from bertflow.training.rows import STEEP, effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
 BLOCKS: Mapping[str, int] = {"minilm": 6, "mlm4": 4}
+KEPT = 96
+"""Directions that are compared with all."""
 WIDTHS = (64, KEPT, 128, 192, None)
 """Directions that are kept; None for all."""
 GAIN = 0.5

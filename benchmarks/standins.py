@@ -9,15 +9,15 @@ one of ``roberta.py``; SimCSE is three blocks of MiniLM (L3) after the contrast 
     closed      the best of ``PEERS`` over its own pooling, sif and soft-sif: which one, was chosen on ``tuning`` (for
                 search on the choosing half of the docstring queries) in the same setting
     hindsight   the best of them on what is reported itself: what no honest choice reaches
-    default-1   the flow of the second round on the soft-sif pooling of the same layers
-    similarity, both, search    the recipes of the third round (``RECIPES``)
+    similarity, both, search    the recipes (``RECIPES``)
 
 STS is the mean over seven test sets of Spearman x 100, fitted on the 26,173 test sentences without labels
 (transductive) or on a mixture that holds none of them (inductive). Search is hit@1 of the reporting half of the
 docstring queries among all 2,500 texts, fitted on these texts (collection: transductive) or on sentences of other
 docstrings (docstrings: inductive). Intervals are 95 %, recipes a mean over seeds, from a bootstrap of pairs (STS) or
-queries. A flow that several recipes share is fitted once, and kept in the cache. Writes standins.json and standins.md
-beside this file; rows of one stand-in in one setting replace those that are there, so parts can be run one by one.
+queries. The column default-1 is a flow of an earlier round, as it was measured then. A flow that several recipes share
+is fitted once, and kept in the cache. Writes standins.json and standins.md beside this file; rows of one stand-in in
+one setting replace those that are there, so parts can be run one by one.
 """
 
 import argparse
@@ -49,7 +49,7 @@ from bertflow.files import atomic_file, write_json, write_text
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.training.fitting import fit_flow
-from bertflow.training.rows import CALIBRATED, KEPT_1, STEEP, STEEP_1, effective_rank, participation_ratio
+from bertflow.training.rows import CALIBRATED, STEEP, effective_rank, participation_ratio
 
 HERE = Path(__file__).parent
 STS, SEARCH = SETTINGS[:2], SEARCHED
@@ -126,7 +126,7 @@ class Bench:
         kept = self.kept / f"{hashlib.sha256(rows.tobytes()).hexdigest()[:24]}-{len(x)}-{seed}.npz"
         if not kept.exists():
             with unsaid():
-                fitted = fit_flow(x, "default-1", random_state=seed, n_components="all").map
+                fitted = fit_flow(x, random_state=seed, n_components="all").map
             found = each(sides, lambda side: applied(fitted, side))
             with atomic_file(kept) as aside, aside.open("wb") as file:
                 np.savez(file, *(found if isinstance(found, tuple) else (found,)))
@@ -143,14 +143,6 @@ class Bench:
         if effective_rank(plain) <= STEEP:
             return z, "all"
         return each(z, lambda rows: banded(rows, purpose.tail)), f"tail {purpose.tail:g}"
-
-    def first(self, one: StandIn, data: Embedded, seed: int) -> Any:
-        """What the default of the second round makes of what is scored."""
-        if participation_ratio(Moments.of(data.fitted[one.mean])) > CALIBRATED:
-            return unchanged(data, one.pooling)
-        steep = effective_rank(Moments.of(data.fitted[one.soft])) <= STEEP_1
-        z = self.latent(data, one.soft, seed)
-        return z if steep else each(z, lambda rows: rows[:, :KEPT_1])
 
     def replicates(self, data: Embedded, systems: Systems) -> dict[str, tuple[float, np.ndarray]]:
         """For each system its score x 100, and the same on every resample."""
@@ -200,8 +192,6 @@ def measured(bench: Bench, one: StandIn, setting: str, seeds: int) -> dict[str, 
                 break
         if purpose.flow:
             systems[f"{name}, linear"], _ = bench.recipe(one, data, name, None)
-    for seed in range(seeds):
-        systems[f"default-1 {seed}"] = bench.first(one, data, seed)
     chosen = {"closed": closed, "hindsight": hindsight, "did": did, "peers": len(PEERS), "resamples": bench.resamples}
     return chosen | summary(bench.replicates(data, systems))
 
@@ -235,7 +225,6 @@ def joined(bench: Bench, one: StandIn, setting: str) -> dict[str, Any]:
 COMPARED = (
     *((recipe, "closed") for recipe in RECIPES),
     *((recipe, f"{recipe}, linear") for recipe in RECIPES),
-    *((recipe, "default-1") for recipe in RECIPES),
     ("both", "similarity"),
     ("both", "search"),
 )

@@ -13,8 +13,8 @@ prove the gain over raw), by pairs of other lines of the same text:
 
 and without pairs:
 
-    geometry         the rule of the preset ``default-1``: where the plain mean's participation ratio is above 75, leave
-                     it; else the flow on soft-sif, all directions or the first 96
+    geometry         where the plain mean's participation ratio is above 75, leave it; else the flow on soft-sif, all
+                     directions or the first 96
 
 A kind holds up if what it chooses costs little on ``tuning`` (Spearman x 100, mean of the sub-sets) and if it leaves
 the tuned layer as it is. Writes weak_pairs.json and weak_pairs.md beside this file.

@@ -199,7 +199,7 @@ class TestAPreset:
 
     @pytest.fixture(autouse=True)
     def _row(self, monkeypatch):
-        row = replace(PRESETS["default-1"], preset="short", epochs=1.0, steps=2, batch_size=16, n_components="all")
+        row = replace(PRESETS["similarity-2"], preset="short", epochs=1.0, steps=2, batch_size=16, n_components="all")
         monkeypatch.setitem(PRESETS, "short", row)
 
     def test_a_calibrator_takes_it(self):

@@ -4,10 +4,10 @@
              zero, and nothing says that the encoder was made for sentences
     tuned    anything else
 
-That is the rule of the preset ``default-1`` with two guards. On text of one narrow kind a tuned layer has a small ratio
-as well (captions: 43 to 60, code: 56), but a sentence-transformers folder with its own pooling is tuned in any case,
-and all that calibration helped had cosines far from zero. Docstrings in place of the user's text do not help: there the
-tuned layer has 42 and the embedding layer 36.
+That is the rule of ``bertflow.training.rows`` with two guards. On text of one narrow kind a tuned layer has a small
+ratio as well (captions: 43 to 60, code: 56), but a sentence-transformers folder with its own pooling is tuned in any
+case, and all that calibration helped had cosines far from zero. Docstrings in place of the user's text do not help:
+there the tuned layer has 42 and the embedding layer 36.
 """
 
 from collections.abc import Mapping, Sequence

@@ -110,11 +110,6 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> FittedMap:
         """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
 
-    @classmethod
-    def from_record(cls, parameters: Mapping[str, Any]) -> Self:
-        """The calibrator, not fitted, with parameters that were recorded."""
-        return cls(**parameters)
-
     def recorded(self) -> dict[str, Any]:
         """The parameters as they are recorded."""
         return dict(self.get_params())
@@ -330,7 +325,7 @@ def load_calibrator(folder: str | Path) -> AbstractCalibrator:
     by_class = {kind.__name__: kind for kind in kinds}
     hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
     try:
-        calibrator = lookup("calibrator class", by_class, record["class"]).from_record(record["parameters"])
+        calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
         calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
         calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, Moments.OPTIONAL, SAVE))
     except (TypeError, RuntimeError, UsageError) as error:

@@ -23,7 +23,7 @@ from bertflow.calibration.base import AbstractCalibrator, Provenance
 from bertflow.errors import UsageError
 from bertflow.moments import Moments
 from bertflow.training.purpose import Purpose
-from bertflow.training.recipe import DEFAULT, FIRST, Recipe, preset_for, recipe_changes, resolve
+from bertflow.training.recipe import Recipe, preset_for, recipe_changes, resolve
 
 if TYPE_CHECKING:
     from bertflow.calibration.maps import FittedMap, RowMap
@@ -278,11 +278,6 @@ class FlowCalibrator(AbstractDensity):
         self.changes = changes
         self.trainer = trainer
         self.purpose = purpose
-
-    @classmethod
-    def from_record(cls, parameters: Mapping[str, Any]) -> Self:
-        """The calibrator with recorded parameters; what earlier versions recorded as "default" has a version now."""
-        return cls(**{**parameters, **({"preset": FIRST} if parameters.get("preset") == DEFAULT else {})})
 
     def recorded(self) -> dict[str, Any]:
         """The parameters as they are recorded: with the version of the preset, which says the purpose."""

@@ -4,18 +4,15 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bertflow.cli.command import CONFIG, Command
-from bertflow.runs import means_first
+from bertflow.cli.command import Command
 from bertflow.runs.training import train
-from bertflow.training.recipe import FIRST, Recipe, preset_for, resolve
+from bertflow.training.recipe import Recipe, preset_for, resolve
 
 
 def preset_defaults(parsed: Any) -> Mapping[str, Any]:
     """The options that a preset stands for; a number of epochs that was given lifts its limit of steps."""
     given = {} if parsed.flow.epochs == Recipe.epochs else {"epochs": parsed.flow.epochs}
-    configs = [str(path) for path in parsed.get(CONFIG) or []]
-    first = not parsed.purpose and means_first(parsed.flow.preset, parsed.output, parsed.resume, *configs)
-    return {"flow": asdict(resolve(FIRST if first else preset_for(parsed.flow.preset, parsed.purpose), given))}
+    return {"flow": asdict(resolve(preset_for(parsed.flow.preset, parsed.purpose), given))}
 
 
 command = Command(

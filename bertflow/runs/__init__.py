@@ -24,7 +24,7 @@ from bertflow.opening import load, require_openable
 from bertflow.records import read_record
 from bertflow.results import AbstractResult
 from bertflow.text_keys import hash_texts
-from bertflow.training.recipe import DEFAULT, FIRST, Recipe, preset_for, resolve
+from bertflow.training.recipe import DEFAULT, Recipe, preset_for, resolve
 
 if TYPE_CHECKING:
     from bertflow.encoder.transformer import TransformerEncoder
@@ -99,8 +99,8 @@ class RunRecord(TypedDict):
 
     options: dict[str, Any]
     status: str
+    describe: dict[str, Any]
     text: NotRequired[dict[str, Any]]
-    describe: NotRequired[dict[str, Any]]
     fit: NotRequired[dict[str, Any]]
 
 
@@ -113,18 +113,7 @@ def read_run(folder: Path) -> RunRecord:
     return read_record(folder / RUN, RunRecord, "training run", "Choose another folder for a new run.")
 
 
-def means_first(preset: str | None, *places: str | Path | None) -> bool:
-    """Whether "default" is meant as it was before presets had versions: some place is, or is in, a run that says so."""
-    if preset not in (None, DEFAULT):
-        return False
-    paths = [Path(place) for place in places if place]
-    runs = {folder for path in paths for folder in (path, path.parent, path.parent.parent) if (folder / RUN).is_file()}
-    return any(read_run(run)["options"].get("flow", {}).get("preset") == DEFAULT for run in runs)
-
-
-def asked_recipe(
-    flow: Recipe | str | Mapping[str, Any] | None, purpose: str | None, output: str | Path | None, resume: Any
-) -> Recipe:
+def asked_recipe(flow: Recipe | str | Mapping[str, Any] | None, purpose: str | None) -> Recipe:
     """The recipe that a training is asked for, by its arguments.
 
     Raises:
@@ -135,9 +124,7 @@ def asked_recipe(
         preset_for(flow.preset, purpose)
         return flow
     changes = dict(flow) if isinstance(flow, Mapping) else {"preset": flow or DEFAULT}
-    preset = changes.pop("preset", DEFAULT)
-    first = purpose is None and means_first(preset, output, resume)
-    return resolve(FIRST if first else preset_for(preset, purpose), changes)
+    return resolve(preset_for(changes.pop("preset", DEFAULT), purpose), changes)
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,7 +15,6 @@ A run is continued with its own options, text and encoder. Options that only say
 
 import inspect
 import json
-import logging
 import platform
 import socket
 import sys
@@ -44,10 +43,8 @@ from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
 from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
 from bertflow.training.metrics import METRICS, keep_metrics
-from bertflow.training.recipe import DEFAULT, FIRST
+from bertflow.training.recipe import DEFAULT
 from bertflow.training.trainer import PLACE, build_trainer
-
-logger = logging.getLogger("bertflow")
 
 AUTO = "auto"
 FREE = (
@@ -293,10 +290,7 @@ def require_same_options(run: Path, options: Mapping[str, Any]) -> None:
         UsageError: For the first option that differs.
     """
     left_out = {f"trainer.{name}": one.default for name, one in inspect.signature(pl.Trainer).parameters.items()}
-    left_out["without_text_hashes"] = False  # an option that earlier versions had not
     then, now = ({**left_out, **dict(flat_options(each))} for each in (read_run(run)["options"], options))
-    if then.get("flow.preset") == DEFAULT:  # as earlier versions recorded it
-        then["flow.preset"] = FIRST
     for name in {**now, **then}:
         if then.get(name) != now.get(name) and not any(name == free or name.startswith(f"{free}.") for free in FREE):
             raise UsageError(
@@ -314,12 +308,8 @@ def require_same_inputs(run: Path, text: Mapping[str, Any], encoder: SentenceEnc
     then, do = read_run(run), "Use what it was made from, or choose another --output."
     before = then.get("text", {})
     for name, now in text.items():
-        if name not in before:
-            logger.info("The run in %s was begun by an earlier version, which kept no text.%s to compare.", run, name)
-        elif before[name] != now:
+        if before.get(name) != now:
             raise DataError(
                 f"The run in {run} was made with text.{name} {before.get(name)!r}, but now it is {now!r}. {do}"
             )
-    Identity.from_record(then.get("describe", {})).require(
-        encoder.identity, f"The run in {run} was made by", do, exact=True
-    )
+    Identity.from_record(then["describe"]).require(encoder.identity, f"The run in {run} was made by", do, exact=True)

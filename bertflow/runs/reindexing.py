@@ -123,7 +123,7 @@ def reindex(
         switch: Let the new collection take the place of the old one when all is done. Without this option, the commands
             for that are printed.
         fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
-        preset: Preset of a flow: default, default-1, paper-tf, ...
+        preset: Preset of a flow: default, paper-tf, ...
         purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
         seed: Random seed for a flow and for the sample; 0 by default.
         part_rows: Rows that are moved at a time (default: 32 MiB of vectors).

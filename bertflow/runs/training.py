@@ -176,7 +176,7 @@ def train(
     from bertflow.training.module import require_precision
     from bertflow.training.rows import require_row_each
 
-    recipe = asked_recipe(flow, purpose, output, resume)
+    recipe = asked_recipe(flow, purpose)
     data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
     require_precision((trainer or {}).get("precision", "32-true"))
     require_seed(seed)

@@ -230,7 +230,7 @@ def fit(
         store: A finished store.
         vectors: A file of vectors, .npy or .parquet, instead of a store.
         column: Column of a parquet file that holds the vectors; the only column of lists by default.
-        preset: Preset of a flow: default, default-1, paper-tf, ...
+        preset: Preset of a flow: default, paper-tf, ...
         purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
         seed: Random seed for a flow; 0 by default.
         without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.

@@ -107,7 +107,7 @@ class FlowFit:
         affine, self.gaussian = rows.affine_start(moments, recipe)
         plain = plain or rows.plain_moments(encoder, sentences) or moments
         self.left_alone = rows.reason_to_leave(recipe, rows.participation_ratio(plain))
-        self.spread = rows.is_spread(recipe, moments, plain)
+        self.spread = rows.is_spread(recipe, plain)
         glow = build_glow(affine.dim_out, recipe.glow, seed)
         kept = rows.kept_directions(recipe, affine.dim_out, self.spread)
         self.module = BertFlow(FlowMap(affine, glow, kept), recipe, encoder)

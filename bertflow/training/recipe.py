@@ -3,9 +3,8 @@
 A preset is a recipe, named for what it reproduces, or for its purpose, with a version.
 
 ``paper-tf`` is what the released code of BERT-flow does, ``paper-text`` what the paper says. ``similarity-2``,
-``search-2`` and ``both-2`` are what we recommend for each purpose; ``default`` means ``similarity-2``.
-``default-1`` is what ``default`` was before: what earlier versions recorded by that name. Each deviation between them
-is a field that says what the released code and the paper have. Sources, unless another is named:
+``search-2`` and ``both-2`` are what we recommend for each purpose; ``default`` means ``similarity-2``. Each deviation
+between them is a field that says what the released code and the paper have. Sources, unless another is named:
 
     released   bohanli/BERT-flow@7fa8f6d: run_siamese.py, optimization_bert_flow.py, scripts/train_siamese.sh
     paper      Li et al. 2020, arXiv:2011.05864
@@ -35,13 +34,13 @@ def require_least(recipe: object, group: str, least: Mapping[str, float]) -> Non
 LEAST: Mapping[str, float] = {
     **dict.fromkeys(("batch_size", "unit"), 1),
     **dict.fromkeys(("epochs", "steps", "warmup_steps", "learning_rate", "linear_rate_share"), 0),
-    **dict.fromkeys(("weight_decay", "clip_norm"), 0),
+    **dict.fromkeys(("weight_decay", "clip_norm", "tail"), 0),
 }
 """The least values of a recipe."""
 
 
-DEFAULT, FIRST = "default", "default-1"
-"""What stands for the present recipe for similarity, and the recipe that earlier versions recorded by that name."""
+DEFAULT = "default"
+"""What stands for the present recipe for similarity."""
 PURPOSES: Mapping[str, str] = {"similarity": "similarity-2", "search": "search-2", "all": "both-2"}
 """What embeddings are for -> the preset for that."""
 
@@ -51,7 +50,7 @@ class Recipe:
     """How a flow is built and trained. Each field also says what the released code and the paper have."""
 
     preset: str = "default"
-    """The preset that the other fields depart from: similarity-2 (or default), search-2, both-2, default-1, paper-tf,
+    """The preset that the other fields depart from: similarity-2 (or default), search-2, both-2, paper-tf,
     paper-tf-nli, paper-text or paper-text-nli."""
     glow: GlowConfig = field(default_factory=GlowConfig)
     """Shape and start of the flow."""
@@ -61,12 +60,11 @@ class Recipe:
     """Number of directions that the embedding keeps, largest variance first; "all" that are not null; or "auto": all of
     a steep spectrum, and of one that is spread what flow.tail says. Released and paper: all, null directions
     included."""
-    tail: float | None = None
+    tail: float = 0.0
     """With "auto", on a spread spectrum: the weight of the directions behind the first quarter. 0 cuts them off, as for
     similarity, and does not change embeddings that look calibrated already. Above 0, the first quarter and the rest
     become two bands of unit length, and this is the weight of the cosine of the second: 1 for search, 0.5 for both.
-    None is the rule of default-1: the first 96, judged by the spectrum of the rows themselves. Released and paper:
-    none."""
+    Released and paper: all directions are kept."""
     optimizer: Literal["adam", "released-adamw"] = "adam"
     """Optimizer. Released: AdamW without bias correction, eps 1e-6, decay on all variables of the flow. Paper: Adam."""
     learning_rate: float = 1e-3
@@ -109,10 +107,10 @@ class Recipe:
     """Weights to keep: those with the fewest held-out bits, the start included, or the last. Released: last."""
 
     def __post_init__(self) -> None:
-        if self.preset == DEFAULT:  # what is recorded has a version: the two differ in this field alone
-            object.__setattr__(self, "preset", FIRST if self.tail is None else PURPOSES["similarity"])
+        if self.preset == DEFAULT:  # what is recorded has a version
+            object.__setattr__(self, "preset", PURPOSES["similarity"])
         require_types(self, "flow")
-        require_least(self, "flow", {**LEAST, **({} if self.tail is None else {"tail": 0})})
+        require_least(self, "flow", LEAST)
         if not 0 <= self.ema < 1:
             raise UsageError(f"flow.ema is a decay from 0 (no average) to below 1, got {self.ema}.")
         if self.batch_size % self.unit:
@@ -174,8 +172,7 @@ PAPER_TEXT = replace(
 )
 
 PRESETS: Mapping[str, Recipe] = {
-    FIRST: Recipe(preset=FIRST),
-    "similarity-2": Recipe(preset="similarity-2", tail=0.0),
+    "similarity-2": Recipe(),
     "search-2": Recipe(preset="search-2", tail=1.0),
     "both-2": Recipe(preset="both-2", tail=0.5),
     "paper-tf": PAPER_TF,

@@ -15,7 +15,7 @@ coordinates, largest variance of x first. In most of what was measured, the spec
 Where a few directions hold the variance (a plain masked-language-model BERT, [CLS] of an inner layer), meaning lies in
 the others, and all are kept. Where it is spread, the tail is noise to similarity, which keeps the first quarter, while
 search needs the tail: it is scaled apart, as a band of its own (``bertflow.bands``). The spectrum is that of the plain
-mean pooling, as below; ``default-1`` took that of the rows, with ``STEEP_1`` and ``KEPT_1``.
+mean pooling, as below.
 
 Whether a calibrator is needed, the spread of the plain mean pooling tells in most of what was measured:
 
@@ -200,8 +200,6 @@ class InOrder:
 STEEP = 60.0
 """Effective rank of the plain mean pooling up to which "auto" keeps all directions: at most 45 in a small plain BERT
 and 56 in a RoBERTa, at least 64 in the inner layers of MiniLM (benchmarks/spectrum.md)."""
-KEPT_1, STEEP_1 = 96, 62.0
-"""The same of ``default-1``: directions that it keeps of a spread spectrum, and its bound on the rows' own."""
 CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration cost similarity in all that was measured."""
 LOOKED_AT = 4096
@@ -212,17 +210,14 @@ the flow sees the numbers as they are: larger ones have squares that float32 doe
 the shifts that it starts with."""
 
 
-def is_spread(recipe: Recipe, moments: Moments, plain: Moments) -> bool:
+def is_spread(recipe: Recipe, plain: Moments) -> bool:
     """Whether "auto" treats the tail of the spectrum apart.
 
     Args:
         recipe: Only one with ``n_components="auto"`` does.
-        moments: Of the rows.
-        plain: Of the plain mean pooling.
+        plain: Moments of the plain mean pooling.
     """
-    if not _chooses(recipe):
-        return False
-    return effective_rank(moments) > STEEP_1 if recipe.tail is None else effective_rank(plain) > STEEP
+    return _chooses(recipe) and effective_rank(plain) > STEEP
 
 
 def kept_directions(recipe: Recipe, rank: int, spread: bool) -> int:
@@ -236,9 +231,7 @@ def kept_directions(recipe: Recipe, rank: int, spread: bool) -> int:
     wanted = recipe.n_components
     if not isinstance(wanted, str):
         return wanted
-    if not spread or recipe.tail:
-        return rank
-    return min(rank, KEPT_1) if recipe.tail is None else head_of(rank)
+    return head_of(rank) if spread and not recipe.tail else rank
 
 
 def reason_to_leave(recipe: Recipe, spread: float) -> str | None:

@@ -229,7 +229,7 @@ def test_tensors_that_are_not_finite_are_refused(tmp_path):
         (FlowCalibrator(n_components=0), "flow.n_components must be at least 1, got 0."),
         (
             FlowCalibrator(["default"]),
-            "Unknown preset ['default']. Known: default, default-1, similarity-2, search-2, ",
+            "Unknown preset ['default']. Known: default, similarity-2, search-2, ",
         ),
         (FlowCalibrator(changes=[1]), "FlowCalibrator(changes=...) takes a mapping of options to values, got [1]."),
         (

@@ -306,7 +306,7 @@ SEE = "`bertflow train --print_config` shows all options with their values."
         (["--flow.keep=x"], 2, f"The option flow.keep cannot be x. Choose from ['best', 'last']. {SEE}"),
         (["--flow.preset=paper-tf", "--purpose=search"], 2, "The purpose search has the preset search-2, but paper-tf "
          "is named, too. Leave one of them out."),
-        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, default-1, similarity-2, search-2, both-2, "
+        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, similarity-2, search-2, both-2, "
          "paper-tf, paper-tf-nli, paper-text, paper-text-nli."),
         (["--flow.glow.coupling=x"], 2, "Unknown coupling 'x'. Known: additive, affine."),
         (["--trainer.precision=bf16-mixed"], 2, "The flow's mathematics needs float32 or better, but trainer.precision "

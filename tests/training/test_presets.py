@@ -63,7 +63,7 @@ def test_an_unknown_option_lists_the_known_ones(changes, message):
 
 
 def test_an_unknown_preset_lists_the_known_ones():
-    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, default-1, similarity-2, "):
+    with pytest.raises(UnknownNameError, match=r"^Unknown preset 'paper'\. Known: default, similarity-2, "):
         resolve("paper")
 
 
@@ -75,7 +75,7 @@ def test_an_unknown_preset_lists_the_known_ones():
         ({"unit": 2, "batch_size": 3}, "flow.batch_size must be a multiple of flow.unit (2), got 3."),
         (
             {"start": "none", "n_components": 5},
-            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'default-1' "
+            "Keeping 5 directions needs flow.start whitening, which says which are the largest; preset 'similarity-2' "
             "has none. Set flow.start to whitening, or leave n_components out.",
         ),
     ],
@@ -91,11 +91,10 @@ def test_who_types_default_gets_the_present_recipe_and_its_version():
     assert resolve("default", {"epochs": 2}).preset == "similarity-2"
 
 
-def test_the_first_default_never_changes():
-    # Artefacts that earlier versions recorded as "default" were made so.
-    first = PRESETS["default-1"]
+def test_the_default_is_what_was_measured():
+    first = PRESETS["similarity-2"]
     assert first == Recipe()
-    assert (first.tail, first.n_components, first.start) == (None, "auto", "whitening")
+    assert (first.tail, first.n_components, first.start) == (0.0, "auto", "whitening")
     assert (first.epochs, first.steps, first.batch_size, first.learning_rate) == (4.0, 375, 256, 1e-3)
     assert (first.optimizer, first.decay, first.warmup_steps, first.held_out) == ("adam", "cosine", 200, 0.05)
     assert first.glow == GlowConfig()
@@ -117,12 +116,12 @@ def test_a_purpose_is_a_preset(purpose):
             "The purpose search has the preset search-2, but similarity-2 is named, too. Leave one of them out.",
         ),
         (
-            "default-1",
+            "paper-tf",
             "similarity",
-            "The purpose similarity has the preset similarity-2, but default-1 is named, too. Leave one of them out.",
+            "The purpose similarity has the preset similarity-2, but paper-tf is named, too. Leave one of them out.",
         ),
         (None, "clusters", "Unknown purpose 'clusters'. Known: similarity, search, all."),
-        ("paper", "search", "Unknown preset 'paper'. Known: default, default-1, similarity-2, search-2, both-2, "),
+        ("paper", "search", "Unknown preset 'paper'. Known: default, similarity-2, search-2, both-2, "),
     ],
 )
 def test_a_preset_that_contradicts_the_purpose_is_refused(preset, purpose, message):

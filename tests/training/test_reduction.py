@@ -8,9 +8,6 @@ from bertflow.moments import Moments
 from bertflow.training.recipe import PRESETS, resolve
 from bertflow.training.rows import (
     CALIBRATED,
-    KEPT_1,
-    STEEP,
-    STEEP_1,
     effective_rank,
     is_spread,
     kept_directions,
@@ -28,39 +25,27 @@ def cloud(*deviations):
 SPREAD, STEEP_ONE = cloud(*[1] * 80), cloud(*np.geomspace(1, 1e-3, 80))
 
 
-@pytest.mark.parametrize(("rank", "kept"), [(2, 2), (KEPT_1, KEPT_1), (KEPT_1 + 1, KEPT_1), (4096, KEPT_1)])
-def test_of_a_spectrum_that_is_spread_the_first_default_keeps_one_number_of_directions(rank, kept):
-    assert kept_directions(PRESETS["default-1"], rank, True) == kept
-
-
 @pytest.mark.parametrize(("rank", "kept"), [(2, 1), (64, 16), (383, 95), (768, 192)])
 def test_of_a_spectrum_that_is_spread_similarity_keeps_a_quarter(rank, kept):
     assert kept_directions(PRESETS["similarity-2"], rank, True) == kept
     assert kept_directions(PRESETS["search-2"], rank, True) == rank
 
 
-@pytest.mark.parametrize("name", ["default-1", "similarity-2", "search-2", "both-2", "paper-tf", "paper-text"])
+@pytest.mark.parametrize("name", ["similarity-2", "search-2", "both-2", "paper-tf", "paper-text"])
 def test_of_a_steep_spectrum_all_is_kept(name):
     assert kept_directions(PRESETS[name], 384, False) == 384
 
 
 @pytest.mark.parametrize("name", ["similarity-2", "search-2", "both-2"])
 def test_the_plain_mean_says_whether_a_spectrum_is_spread(name):
-    assert is_spread(PRESETS[name], STEEP_ONE, SPREAD)
-    assert not is_spread(PRESETS[name], SPREAD, STEEP_ONE)
-    assert not is_spread(resolve(name, {"n_components": "all"}), SPREAD, SPREAD)
-
-
-def test_the_first_default_asked_the_rows_themselves():
-    between = cloud(*[1] * round((STEEP + STEEP_1) / 2))
-    assert is_spread(PRESETS["default-1"], SPREAD, STEEP_ONE)
-    assert not is_spread(PRESETS["default-1"], between, SPREAD)
-    assert is_spread(PRESETS["similarity-2"], STEEP_ONE, between)
+    assert is_spread(PRESETS[name], SPREAD)
+    assert not is_spread(PRESETS[name], STEEP_ONE)
+    assert not is_spread(resolve(name, {"n_components": "all"}), SPREAD)
 
 
 @pytest.mark.parametrize("name", ["paper-tf", "paper-text"])
 def test_the_paper_keeps_all(name):
-    assert not is_spread(PRESETS[name], SPREAD, SPREAD)
+    assert not is_spread(PRESETS[name], SPREAD)
 
 
 @pytest.mark.parametrize("spread", [False, True])
@@ -69,7 +54,7 @@ def test_what_is_asked_for_is_kept(wanted, kept, spread):
     assert kept_directions(resolve("default", {"n_components": wanted}), 4096, spread) == kept
 
 
-@pytest.mark.parametrize(("name", "left"), [("default-1", True), ("similarity-2", True), ("search-2", False)])
+@pytest.mark.parametrize(("name", "left"), [("similarity-2", True), ("search-2", False)])
 def test_what_looks_calibrated_is_left_alone_for_similarity_only(name, left):
     assert bool(reason_to_leave(PRESETS[name], CALIBRATED + 1)) == left
     assert reason_to_leave(PRESETS[name], CALIBRATED) is None
