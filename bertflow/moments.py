@@ -90,7 +90,7 @@ class Moments:
 
     Attributes:
         lengths: Length of the shortest row that is not all zeros, and of the longest; both 0 where all are. None where
-            they are not known, as in what earlier versions wrote.
+            they are not known, as those of some columns.
 
     Raises:
         DataError: If the shapes do not fit together, a number is not finite, or a variance is below 0.
@@ -216,7 +216,7 @@ class Moments:
     }
     """Type and number of dimensions of each array that is written to disk."""
     OPTIONAL: ClassVar[tuple[str, ...]] = ("lengths",)
-    """Those that earlier versions did not write."""
+    """Those that are left out where they are not known."""
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> "Moments":

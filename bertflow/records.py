@@ -1,9 +1,9 @@
 """JSON records and small arrays, read through a schema: what is missing, damaged or of another form is one line.
 
 A schema is a frozen dataclass or a ``TypedDict`` beside the code that owns the record. Values must have the type that
-the schema gives (no "5" for 5), and numbers are finite. Fields that a schema does not name are allowed, so that a
-record of a later version can still be read. A dataclass leaves them out; for a ``TypedDict`` the record comes back as
-it stands in the file.
+the schema gives (no "5" for 5), and numbers are finite. A record of another ``format`` is one of another version, and
+is refused. Fields that a schema does not name are allowed: a dataclass leaves them out; for a ``TypedDict`` the record
+comes back as it stands in the file.
 
 A record may hold its own checksum, and those of the files beside it. They catch accidents, not attackers: an
 attacker who can write the files can write the record.
@@ -16,7 +16,7 @@ import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from bertflow.files import file_sha256, require_files, restore, to_json, write_j
 
 Record = TypeVar("Record")
 SEAL = "record_sha256"
-"""The key of a record's own checksum; records of earlier versions have none."""
+"""The key of a record's own checksum; what other tools wrote has none."""
 SHOWN = 60
 """Characters of a wrong value that a message shows."""
 
@@ -208,6 +208,11 @@ def require_types(options: object, group: str) -> None:
             raise UsageError(f"{group}.{name} should be {' or '.join(wrong)}, got {value!r}.")
 
 
+def other_version(name: object, found: object, wanted: object, do: str) -> str:
+    """The refusal of a format that this version does not read."""
+    return f"{name} was made by another version of bertflow: it has format {found}, this one reads {wanted}. {do}"
+
+
 def _message(error: ErrorDetails, name: str, what: str, do: str) -> str:
     """What was wanted, what was found and what to do, for the first thing that is wrong."""
     if error["type"] == "json_invalid":
@@ -223,9 +228,7 @@ def _message(error: ErrorDetails, name: str, what: str, do: str) -> str:
     if error["type"] in ("unexpected_keyword_argument", "extra_forbidden"):
         return f"{name} is not a {what}: {field} is not one of its keys. {do}"
     if field == "format" and error["type"] == "literal_error":
-        wanted = error["ctx"]["expected"]
-        later = "Was it written by a later bertflow?"
-        return f"{name} should be a {what} of format {wanted}, but is of format {found}. {later}"
+        return other_version(name, found, error["ctx"]["expected"], do)
     wanted = error["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
     return f"{name} is not a complete {what}: {field or 'it'} should be {wanted}, got {found}. {do}"
 
@@ -239,7 +242,7 @@ EXPORTED = ("*.safetensors", "*.onnx", "config.json", "tokenizer.json", "modules
 class ExportFiles(TypedDict):
     """What ``bertflow_export.json`` says of the files in its folder ("") and in each folder in it."""
 
-    sha256: NotRequired[dict[FileName, Checksums]]
+    sha256: dict[FileName, Checksums]
 
 
 def write_export_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -257,5 +260,5 @@ def require_export(folder: Path) -> None:
     """
     if os.path.lexists(folder / EXPORT):
         listed = read_record(folder / EXPORT, ExportFiles, "record of an export", "Export the encoder again.")
-        for name, files in listed.get("sha256", {}).items():
+        for name, files in listed["sha256"].items():
             require_whole(folder / EXPORT, files, files, "export", folder / name)

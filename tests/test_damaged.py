@@ -1,7 +1,7 @@
 """Damaged artefacts of every kind, opened as a user opens them: one line of error, or the vectors that were kept.
 
-A row of ``ARTEFACTS`` is a folder or file, as earlier versions wrote it and as it is written today, and the door it is
-opened by. Each of its JSON values, arrays and files is changed in each way of the three tables of changes:
+A row of ``ARTEFACTS`` says how a folder or file is written, and by which door it is opened. Each of its JSON values,
+arrays and files is changed in each way of the three tables of changes:
 
     as it is    the checksums have to find it, or it changes nothing: equal vectors, or one line
     accepted    the checksums are made to agree: finite vectors, or one line
@@ -17,27 +17,31 @@ from collections.abc import Callable
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice, pairwise, product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
+from sklearn.base import clone
 
 import bertflow
 from bertflow import records
+from bertflow.cli import main
 from bertflow.errors import BertflowError
 from bertflow.export.golden import Golden
-from bertflow.export.onnx_encoder import OnnxEncoder, read_export
+from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.targets import write_export
 from bertflow.opening import load
-from bertflow.records import read_record, write_export_record, write_record
+from bertflow.records import EXPORT
 from bertflow.runs import read_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")  # few words, 16 dimensions
-EDITION = Path(__file__).parent / "fixtures" / "edition1"
-PROBE = ["the bird sleeps", "a big red house", "", "the dog eats in the garden ."]
-FULL = (PROBE[0], PROBE[1], PROBE[3])
+FULL = ("the bird sleeps", "a big red house", "the dog eats in the garden .")
+NOUNS = ("man", "dog", "cat", "bird", "house", "garden")
+FORMS = product(("a", "the"), ("big", "small", "red"), NOUNS, ("runs", "sleeps", "sings"), NOUNS)
+TEXT = [f"{a} {size} {noun} {verb} in the {place} ." for a, size, noun, verb, place in islice(FORMS, 0, 600, 2)]
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(6, 16)).astype(np.float32)
 COSINES = np.linspace(-1, 1, 11)
@@ -87,86 +91,138 @@ def domain(path):
     return {"likely": likely, "at": kept.percentile(likely), "drift": np.array([drift.p_value, drift.shift])}
 
 
-@cache
-def encoder_of_index(name):
-    return load(EDITION / name, device="cpu")
-
-
-def index(name, path):
+def index(path):
     bertflow.describe_index(path)
-    with bertflow.AnswerIndex.open(path, encoder_of_index(name)) as opened:
+    with bertflow.AnswerIndex.open(path, calibrated("whitening")) as opened:
         hits = opened.search_many(list(FULL), 2)
         assert all(answer.text for answer in opened.answers())
     return {"scores": np.array([[hit.score for hit in row] for row in hits])}
 
 
+# How each kind is written: beside a folder bert/ and a file text.txt, whose names stand in runs
+
+
+QUICK = {"epochs": 8, "batch_size": 32, "learning_rate": 5e-3, "glow": {"hidden": 8}}
+CALIBRATORS = {
+    "center": bertflow.Center(),
+    "standardize": bertflow.Standardize(),
+    "abtt": bertflow.AllButTheTop(),
+    "whitening": bertflow.Whitening(12),
+    "flow": bertflow.FlowCalibrator(n_components=8, changes=QUICK),
+    "flow of one": bertflow.FlowCalibrator(n_components=1, changes=QUICK),
+}
+
+
+def raw(pooling="mean(1,2)"):
+    opened = bertflow.TransformerEncoder("bert", pooling, device="cpu")
+    return opened.count_tokens(TEXT) if "sif" in pooling else opened
+
+
+@cache
+def calibrated(name):
+    return bertflow.CalibratedEncoder.fit(raw(), clone(CALIBRATORS[name]), TEXT)
+
+
+def write_calibrator(name, place):
+    clone(CALIBRATORS[name]).fit(raw().encode(TEXT)).save(place)
+
+
+def write_tuned(place):
+    rows = [f"{first}\t{second}\t{k % 6}" for k, (first, second) in enumerate(pairwise(TEXT[:40]))]
+    Path("pairs.tsv").write_text("\n".join(["sentence1\tsentence2\tscore", *rows]))
+    options = ["--finetune.objective=regression", "--data.pairs=pairs.tsv", "--finetune.epochs=1"]
+    assert main(["finetune", *RUN, *options, f"--output={place}-run"]) == 0
+    shutil.copytree(f"{place}-run/encoder", place)
+
+
+RUN = ("--encoder.model=bert", "--encoder.device=cpu", "--trainer.accelerator=cpu",
+       "--trainer.enable_progress_bar=false")  # fmt: skip
+FLOW = ("--data.sentences=text.txt", "--encoder.pooling=mean(1,2)", "--report=false", "--flow.glow.hidden=8",
+        "--flow.learning_rate=0.005", "--flow.batch_size=32", "--flow.epochs=1")  # fmt: skip
+
+
+def write_run(place, *options):
+    assert main(["train", *RUN, *FLOW, *options, f"--output={place}"]) == 0
+    shutil.rmtree(place / "checkpoints")
+
+
+def write_vectors(place):
+    rows = np.random.default_rng(1).normal(size=(12, 16))
+    words = ("the", "bird", "sleeps", "a", "big", "red", "house", "dog", "eats", "in", "garden", ".")
+    lines = (f"{word} {' '.join(map(str, row.round(4)))}\n" for word, row in zip(words, rows, strict=True))
+    place.write_text("".join(lines))
+
+
+def write_foreign(place):
+    """A folder as sentence-transformers writes it: an export without what only bertflow reads."""
+    write_export(raw("cls"), place, "sentence-transformers")
+    shutil.rmtree(place / "encoder")
+    (place / EXPORT).unlink()
+    (place / "golden.json").unlink()
+
+
+def write_index(place):
+    answers = [bertflow.Answer(text[:9], text, (text[2:],)) for text in ("the dog eats", "a cat sleeps in the house")]
+    bertflow.AnswerIndex.create(place, calibrated("whitening"), answers).close()
+
+
+def write_golden(place):
+    write_export(calibrated("flow"), Path(f"{place}-export"), "sentence-transformers")
+    place.mkdir()
+    shutil.copy(f"{place}-export/golden.json", place)
+
+
+def write_scores(place):
+    cosines = np.linspace(-1, 1, 40)
+    fitted = bertflow.ScoreCalibrator().fit_sentences(calibrated("whitening"), TEXT[:50])
+    place.mkdir()
+    fitted.fit_labels(cosines, cosines + np.tile([0.3, -0.3], 20) > 0.1).save(place)
+
+
+def write_domain(place):
+    place.mkdir()
+    bertflow.DomainCheck.of_text(raw(), TEXT).save(place)
+
+
 @dataclass(frozen=True)
 class Artefact:
-    """Where it is among the fixtures, how it is opened, and how it is written today.
+    """How it is opened, and how it is written.
 
     ``exact``: it has checksums. ``inputs``: how many changes are tried, in the fast tests and in the slow ones.
     """
 
-    place: str
     opened: Callable[[Path], dict[str, Any]]
-    write: Callable[[Path, Path], object] = shutil.copytree
+    write: Callable[[Path], object]
     exact: bool = True
     inputs: tuple[int, int] = (3, 250)
 
 
-def resave(opened, source, target):
-    opened(source).save(target)
+def export(name, target, **options):
+    return lambda place: write_export(calibrated(name), place, target, **options)
 
 
-def only(file, source, target):
-    """A folder with one file in it, or one folder."""
-    target.mkdir()
-    if (source / file).is_dir():
-        shutil.copytree(source / file, target / file)
-        file = f"{file}/{file}.json"
-    write_record(target / file, read_record(source / file, dict))
-
-
-def rewrite(source, target):
-    shutil.copytree(source, target)
-    again_calibrator(source / "calibrator", target / "calibrator")
-    if (target / "encoder").is_dir():
-        again(source / "encoder", target / "encoder")
-    write_record(target / "run.json", read_record(target / "run.json", dict))
-
-
-def export(source, target):
-    write_export(load(source, device="cpu"), target, "sentence-transformers")
-
-
-def reexport(source, target):
-    shutil.copytree(source, target)
-    write_export_record(target, read_export(target))
-
-
-MANY, SOME, SLOW = (12, 600), (3, 250), (0, 150)
-CALIBRATORS = ("center", "standardize", "abtt", "whitening", "whitening-of-sentences", "flow-8", "flow-of-one")
-again, again_calibrator = partial(resave, partial(load, device="cpu")), partial(resave, bertflow.load_calibrator)
+MANY, SLOW = (12, 600), (0, 150)
+ST = "sentence-transformers"
 ARTEFACTS = {
-    **{name: Artefact(f"calibrators/{name}", calibrator, again_calibrator, True, MANY) for name in CALIBRATORS},
-    "calibrated": Artefact("calibrated/center", encoder, again),
-    "calibrated flow": Artefact("calibrated/flow", encoder, again),
-    "saved encoder": Artefact("encoders/sif", encoder, again),
-    "fine-tuned encoder": Artefact("trained/tuned/encoder", encoder, again),
-    "run": Artefact("trained/flow", run, rewrite),
-    "run of another encoder": Artefact("trained/ema", run, rewrite),
-    "transformers": Artefact("tiny-bert", encoder, exact=False),
-    "word embeddings": Artefact("tiny-bert", partial(encoder, pooling="static"), exact=False),
-    "word vectors": Artefact("words.vec", encoder, shutil.copyfile, False, (20, 2000)),
-    "sentence-transformers": Artefact("exports/cls-prompted", encoder, reexport, exact=False),
-    "modules of ours": Artefact("exports/flow", exported, reexport, False, SLOW),
-    "modules of theirs": Artefact("exports/dense-modern", exported, reexport, False, SLOW),
-    "export": Artefact("calibrated/whitening", encoder, export),
-    "onnx": Artefact("exports/onnx", onnx, reexport),
-    "golden": Artefact("exports/flow", golden, partial(only, "golden.json"), True, MANY),
-    "scores": Artefact("calibrated/whitening", scores, partial(only, "scores.json"), True, MANY),
-    "domain": Artefact("calibrated/whitening", domain, partial(only, "domain"), True, MANY),
-    "index": Artefact("indexes/calibrated.index", partial(index, "calibrated/whitening"), shutil.copyfile, False, MANY),
+    **{name: Artefact(calibrator, partial(write_calibrator, name), True, MANY) for name in CALIBRATORS},
+    "calibrated": Artefact(encoder, lambda place: calibrated("center").save(place)),
+    "calibrated flow": Artefact(encoder, lambda place: calibrated("flow").save(place)),
+    "saved encoder": Artefact(encoder, lambda place: raw("sif(1)").save(place)),
+    "fine-tuned encoder": Artefact(encoder, write_tuned),
+    "run": Artefact(run, write_run),
+    "run of another encoder": Artefact(run, lambda place: write_run(place, "--save_encoder=false")),
+    "transformers": Artefact(encoder, partial(shutil.copytree, "bert"), exact=False),
+    "word embeddings": Artefact(partial(encoder, pooling="static"), partial(shutil.copytree, "bert"), exact=False),
+    "words.vec": Artefact(encoder, write_vectors, False, (20, 2000)),
+    ST: Artefact(encoder, write_foreign, exact=False),
+    "modules of ours": Artefact(exported, export("flow", ST), False, SLOW),
+    "modules of theirs": Artefact(exported, export("whitening", ST, layout="modern"), False, SLOW),
+    "export": Artefact(encoder, export("whitening", ST)),
+    "onnx": Artefact(onnx, export("whitening", "onnx"), True, SLOW),
+    "golden": Artefact(golden, write_golden, True, MANY),
+    "scores": Artefact(scores, write_scores, True, MANY),
+    "domain": Artefact(domain, write_domain, True, MANY),
+    "an.index": Artefact(index, write_index, False, MANY),
 }
 
 # How they are damaged
@@ -341,7 +397,6 @@ CELLS = {
     "a number": "PRAGMA foreign_keys = OFF; UPDATE phrases SET number = -5 WHERE number = 1",
     "another application": "PRAGMA application_id = 7",
     "a later format": "PRAGMA user_version = 9",
-    "chunks": "PRAGMA user_version = 2",
 }
 """What happens to the tables of an index."""
 
@@ -392,21 +447,21 @@ def changes(place):
 
 
 @pytest.fixture(scope="module")
-def written(tmp_path_factory):
-    """Each artefact as it is written today, and what it gives; each is made once."""
+def written(tmp_path_factory, tiny_bert):
+    """Each artefact, in the folder where all are, and what it gives; each is made once."""
     root = tmp_path_factory.mktemp("damaged")
-    shutil.copytree(EDITION / "tiny-bert", root / "tiny-bert")  # runs and indexes name it
+    shutil.copytree(tiny_bert, root / "bert")
+    (root / "text.txt").write_text("\n".join(TEXT))
 
     @cache
     def made(name):
-        artefact = ARTEFACTS[name]
-        place = root / f"{name.replace(' ', '-')}{Path(artefact.place).suffix}"
-        with pytest.MonkeyPatch.context() as patched:
-            patched.chdir(EDITION)
-            artefact.write(EDITION / artefact.place, place)
-        return place, artefact.opened(place)
+        place = root / name.replace(" ", "-")
+        ARTEFACTS[name].write(place)
+        return place, ARTEFACTS[name].opened(place)
 
-    return made
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(root)
+        yield made
 
 
 class Agreed(str):
@@ -431,7 +486,6 @@ def test_what_is_damaged_is_one_line_or_changes_nothing(written, name, found, mo
         pytest.skip("without checksums: what is loaded is computed by sentence-transformers alone")
     if not inputs:
         pytest.skip("slow: runs with --slow")
-    monkeypatch.chdir(EDITION)
     place, wanted = written(name)
     everything = list(changes(place))
     drawn = random.Random(f"{name} {found}").sample(everything, min(inputs, len(everything)))

@@ -48,7 +48,7 @@ def test_a_typed_dict_keeps_the_fields_that_it_does_not_name(read):
         (b"\xff", "is damaged: it should hold JSON, but: expected value at line 1 column 1. Pack it again."),
         ([], "is not a complete box: it should be an object, got []. Pack it again."),
         (None, "is not a complete box: it should be an object, got null. Pack it again."),
-        ({"format": 2}, "should be a box of format 1, but is of format 2. Was it written by a later bertflow?"),
+        ({"format": 2}, "was made by another version of bertflow: it has format 2, this one reads 1. Pack it again."),
         ({"n": 1}, "is not a complete box: it has no format. Pack it again."),
         ({"format": 1}, "is not a complete box: it has no n. Pack it again."),
         ({"format": 1, "n": "3"}, "is not a complete box: n should be a valid integer, got '3'. Pack it again."),

@@ -9,7 +9,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sklearn.base import clone
 from sklearn.decomposition import PCA
@@ -17,9 +16,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 import bertflow
-from bertflow.affine import AffineMap
 from bertflow.bands import UnitMap
-from bertflow.calibration.base import MOMENTS, RECORD
+from bertflow.calibration.base import RECORD
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.calibrators import (
     AllButTheTop,
@@ -36,10 +34,8 @@ from bertflow.export.golden import Golden, explain
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
-from bertflow.files import file_sha256
 from bertflow.integrations.langchain import BertflowEmbeddings
 from bertflow.moments import Moments
-from bertflow.records import write_record
 from bertflow.serve.model import ServedModel
 
 STEPS = {"max_steps": 3, "accelerator": "cpu"}
@@ -149,22 +145,6 @@ def test_every_closed_form_is_refitted_with_it():
     for calibrator in CLOSED:
         again = clone(calibrator).fit_moments(kept)
         np.testing.assert_array_equal(again.transform(x), clone(calibrator).fit(unit(x)).transform(x))
-
-
-def test_what_earlier_versions_wrote_says_nothing_of_lengths(tmp_path):
-    Whitening().fit(unit(raw_rows())).save(tmp_path / "old")
-    arrays = load_file(tmp_path / "old" / MOMENTS)
-    del arrays["lengths"]
-    save_file(arrays, tmp_path / "old" / MOMENTS)
-    record = json.loads((tmp_path / "old" / RECORD).read_text("utf-8"))
-    record["map"] = record["map"]["inner"]
-    tensors = load_file(tmp_path / "old" / "calibrator.safetensors")
-    renamed = {name.removeprefix("inner."): tensor for name, tensor in tensors.items()}
-    save_file(renamed, tmp_path / "old" / "calibrator.safetensors")
-    record["sha256"] = {name: file_sha256(tmp_path / "old" / name) for name in record["sha256"]}
-    write_record(tmp_path / "old" / RECORD, {name: value for name, value in record.items() if name != "record_sha256"})
-    opened = bertflow.load_calibrator(tmp_path / "old")
-    assert (opened.moments_.lengths, opened.moments_.unit, type(opened.map)) == (None, False, AffineMap)
 
 
 def test_lengths_that_cannot_be_are_refused(tmp_path):

@@ -20,7 +20,6 @@ _.embed_documents
 _.embed_query
 
 # Lightning: hooks, and what its loggers and loaders are asked for.
-_._batches_that_stepped
 _._check_log_dir_exists
 _._rewrite_with_new_header
 _.configure_callbacks

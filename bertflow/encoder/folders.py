@@ -33,12 +33,10 @@ from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, StConfig, read_mod
 from bertflow.errors import DataError, UsageError
 from bertflow.files import file_sha256, require_files
 from bertflow.records import (
-    EXPORT,
     Checksums,
     Size,
     checksums,
     read_record,
-    require_export,
     require_whole,
     write_record,
 )
@@ -73,7 +71,7 @@ class EncoderRecord(TypedDict):
     template: NotRequired[str]
     labels: NotRequired[list[str]]
     tuned: NotRequired[dict[str, Any]]
-    sha256: NotRequired[Checksums]
+    sha256: Checksums
     weights_above: NotRequired[Checksums]
 
 
@@ -222,8 +220,6 @@ class ModelFolder:
                 )
             elif kind != ST_PACKAGE + "Transformer":
                 do = f"Give the pooling yourself, as pooling={pooling!r}, which reads the transformer alone."
-                if os.path.lexists(self.path / EXPORT):
-                    do = "An earlier bertflow exported it: export it again, and bertflow opens the export."
                 raise DataError(
                     f"{self.name} has a module {kind}, which bertflow cannot run: it reads Transformer, Pooling and "
                     f"Normalize. {do}"
@@ -272,14 +268,13 @@ def open_model(model: str | Path, revision: str | None = None) -> ModelFolder:
     name = place.resolve().name if Path(model).expanduser().is_dir() else str(model)
     if os.path.lexists(place / RECORD_FILE):
         record = read_record(place / RECORD_FILE, EncoderRecord, "saved encoder", "Save the encoder again.")
-        _require_whole(place, record.get("sha256"), record.get("weights_above"))
+        _require_whole(place, record["sha256"], record.get("weights_above"))
         return ModelFolder(place, record["encoder"], dict(record))
     if os.path.lexists(place / "modules.json"):
         if os.path.lexists(place / ENCODER / RECORD_FILE):  # an export, whose weights are its saved encoder's, too
             if os.path.lexists(place / "calibrator"):
                 raise DataError(f"{place} is a calibrated encoder, not a raw one. Open it with bertflow.load.")
             return open_model(place / ENCODER)
-        require_export(place)
         # The classes of sentence-transformers have moved, so theirs are known by package and name.
         moved = re.compile(r"^sentence_transformers\..*\.")
         modules = [(moved.sub(ST_PACKAGE, row.type), place / row.path) for row in read_modules(place)]
@@ -300,12 +295,9 @@ def write_facts(folder: Path, description: Mapping[str, Any]) -> None:
     write_record(folder / RECORD_FILE, {"format": 1, **description, "sha256": checksums(folder)})
 
 
-def _require_whole(folder: Path, listed: Checksums | None, above: Checksums | None) -> None:
+def _require_whole(folder: Path, listed: Checksums, above: Checksums | None) -> None:
     """Compare a saved encoder with its checksums; weights without a checksum are of unknown origin."""
     if above is not None:
         require_whole(folder / RECORD_FILE, above, above, "export", folder.parent)
-    if listed is None:
-        logger.info("%s was saved by an earlier bertflow, without checksums, so its files are not checked.", folder)
-        return
     weights = {path.name for path in folder.glob(WEIGHTS[0])}
     require_whole(folder / RECORD_FILE, listed, {*listed, *weights, "config.json"}, "encoder")

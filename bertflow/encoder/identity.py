@@ -5,8 +5,8 @@
     held.require(encoder.identity, ...)   refuses what ``RULES`` refuses, logs the rest
 
 A calibrator, a store, an index, scores and exports keep the identity of the encoder that their numbers are from, and
-compare it before they are used with another one. A fact that one side does not have is not compared: records of
-earlier versions have fewer.
+compare it before they are used with another one. A fact that one side does not have is not compared: encoders that
+users write have fewer.
 """
 
 import functools
@@ -76,26 +76,22 @@ class Identity:
         facts: What ``describe()`` says of the raw encoder, ``NO_FACTS`` left out; empty if nothing is known.
         calibrator: The calibrator with its parameters, for messages; empty for raw embeddings.
         digest: Fingerprint of the fitted map; empty for raw embeddings, or where it is unknown.
-        tensors_digest: The fingerprint that scores and domain checks of the first edition keep.
     """
 
     name: str = field(default="", compare=False)
     facts: Mapping[str, Any] = field(default_factory=dict)
     calibrator: str = field(default="", compare=False)
     digest: str = ""
-    tensors_digest: str = field(default="", compare=False)
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Identity":
-        """The inverse of ``as_dict``; also reads an encoder's ``describe()`` and records of the first edition."""
+        """The inverse of ``as_dict``; also reads an encoder's ``describe()``."""
         if "recipe" not in record:
             return cls(str(record.get("encoder", "")), _facts(record), str(record.get("calibrator", "")))
         if not isinstance(recipe := record["recipe"] or {}, Mapping):
             raise DataError(f"recipe should be an object that describes an encoder, got {recipe!r}. Write it again.")
-        name, calibrator = str(recipe.get("encoder", "")), str(record.get("calibrator") or "")
-        if "digest" in record:
-            return cls(name, _facts(recipe), calibrator, str(record["digest"]))
-        return cls(name, _facts(recipe), calibrator[:8], tensors_digest=calibrator)
+        name, digest = str(recipe.get("encoder", "")), str(record.get("digest", ""))
+        return cls(name, _facts(recipe), str(record.get("calibrator", "")), digest)
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -105,9 +101,10 @@ class Identity:
     def calibrated(self, calibrator: str, module: "nn.Module") -> "Identity":
         """The identity of this encoder followed by a fitted map."""
         names = [name for name in (self.calibrator, calibrator) if name]
-        tensors = _hash_tensors(module, "", "{name} {dtype} {shape}\n")
-        digests = _joined(self.digest, map_digest(module)), _joined(self.tensors_digest, tensors)
-        return Identity(self.name, self.facts, ", ".join(names), *digests)
+        digest = map_digest(module)
+        if self.digest:
+            digest = hashlib.sha256(f"{self.digest} {digest}".encode()).hexdigest()
+        return Identity(self.name, self.facts, ", ".join(names), digest)
 
     @property
     def raw(self) -> "Identity":
@@ -158,13 +155,7 @@ class Identity:
 
     def spelled(self) -> str:
         """The calibrator in words: "Whitening(n_components=None) (3fa21b90)", or "none"."""
-        short = next((digest[:8] for digest in self._digests if digest), "")
-        names = [self.calibrator] if self.calibrator != short else []
-        return " ".join([*names, f"({short})"]) if short else self.calibrator or "none"
-
-    @property
-    def _digests(self) -> tuple[str, str]:
-        return self.digest, self.tensors_digest
+        return f"{self.calibrator} ({self.digest[:8]})" if self.digest else self.calibrator or "none"
 
     def _fact(self, key: str) -> Any:
         if key == "query_prompt" and key not in self.facts:  # without roles, one prompt is for all
@@ -172,10 +163,9 @@ class Identity:
         return self.facts.get(key, "none" if key == "chunks" else UNSAID)  # who does not speak of chunks has none
 
     def _same_calibrator(self, other: "Identity") -> bool:
-        if not (self.calibrator and other.calibrator):
-            return self.calibrator == other.calibrator
-        known = [pair for pair in zip(self._digests, other._digests, strict=True) if all(pair)]
-        return any(mine == theirs for mine, theirs in known) if known else self.calibrator == other.calibrator
+        if self.digest and other.digest:
+            return self.digest == other.digest
+        return self.calibrator == other.calibrator
 
     def _told(self, given: "Identity", differences: list[Mismatch], other: str) -> str:
         """Both encoders by their names, their poolings, and what they differ in; and why that matters."""
@@ -207,16 +197,8 @@ def _facts(description: Mapping[str, Any]) -> dict[str, Any]:
 def map_digest(module: "nn.Module") -> str:
     """Fingerprint of a fitted map: its class, its sizes and every number in it."""
     spec: Any = module.spec
-    return _hash_tensors(module, to_json({"map": type(module).__name__, **spec()}), "{name} {dtype.str} {shape}")
-
-
-def _hash_tensors(module: "nn.Module", head: str, form: str) -> str:
-    sha = hashlib.sha256(head.encode())
+    sha = hashlib.sha256(to_json({"map": type(module).__name__, **spec()}).encode())
     for name, tensor in sorted(module.state_dict().items()):
         array = np.ascontiguousarray(tensor.detach().cpu().numpy())
-        sha.update(form.format(name=name, dtype=array.dtype, shape=array.shape).encode() + array.tobytes())
+        sha.update(f"{name} {array.dtype.str} {array.shape}".encode() + array.tobytes())
     return sha.hexdigest()
-
-
-def _joined(earlier: str, digest: str) -> str:
-    return hashlib.sha256(f"{earlier} {digest}".encode()).hexdigest() if earlier else digest

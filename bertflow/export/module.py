@@ -19,6 +19,7 @@ from bertflow.encoder.architecture import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs
 from bertflow.export.parts import FORMAT, PoolingHead
+from bertflow.records import other_version
 
 with needs("sentence-transformers", "st"):
     from sentence_transformers.base.modules import Module
@@ -57,10 +58,8 @@ class AbstractExactModule(Module):
         where = {"subfolder": subfolder, **{name: options[name] for name in WHERE if name in options}}
         config = cls.load_config(model_name_or_path, **where)
         if config.get("format") != FORMAT:
-            raise DataError(
-                f"{model_name_or_path}/{subfolder} is of format {config.get('format')}, this bertflow reads {FORMAT}. "
-                "Was it written by a later version?"
-            )
+            place = f"{model_name_or_path}/{subfolder}"
+            raise DataError(other_version(place, config.get("format"), FORMAT, "Export the encoder again."))
         module: Self = cls.load_torch_weights(model_name_or_path, model=cls(**config), **where)
         return module
 

@@ -20,7 +20,6 @@ that has changed.
     whitening = Whitening().fit_moments(moments)
 """
 
-import logging
 from codecs import BOM_UTF8
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -51,12 +50,8 @@ with needs("ray", "ray"):
     import ray
     import ray.data
 
-logger = logging.getLogger("bertflow")
-
 PIECE = 100_000
 """Rows of a piece, approximately: the work that is lost when a worker dies."""
-SUMS = {"text", "vectors", "moments"}
-"""What has a checksum; vectors by earlier versions have not, and some not even their text."""
 BLOCK = 8192
 """Sentences encoded at a time; the memory of a worker grows with this."""
 
@@ -163,8 +158,6 @@ def embed_with_ray(
     pieces = cut(files, piece)
     RayManifest(make().describe(), column, pieces).begin(output)
     found = {each: _facts(output, each) for each in pieces}
-    if any(facts and not facts.keys() >= SUMS for facts in found.values()):
-        logger.info("%s was begun by an earlier version, which kept no checksums: not all of it is compared.", output)
     left = [each for each, facts in found.items() if not _is_done(output, each, column, facts)]
     if left:
         rows = ray.data.from_items([asdict(each) for each in left], override_num_blocks=len(left))
@@ -302,17 +295,17 @@ def _moments(output: Path, piece: Piece) -> dict[str, NDArray[Any]]:
 
 
 def _facts(output: Path, piece: Piece) -> dict[str, str]:
-    """What is known of the vectors of a piece; nothing where they are missing or damaged."""
+    """What is known of the vectors of a piece, by its name; nothing where they are missing or damaged."""
     vectors, done = _vectors(output, piece), _done(output, piece)
     if not vectors.is_file():
         return {}
     try:
         with safe_open(done, "numpy") as file:
-            facts = {"name": piece.name, **(file.metadata() or {})}
+            facts = dict(file.metadata() or {})
         found = {"bytes": str(vectors.stat().st_size), "moments": _sum(_moments(output, piece))}
     except (SafetensorError, OSError, DataError):
         return {}
-    return facts if all(facts.get(name, value) == value for name, value in found.items()) else {}
+    return facts if all(facts.get(name) == value for name, value in found.items()) else {}
 
 
 def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) -> bool:
@@ -321,13 +314,12 @@ def _is_done(output: Path, piece: Piece, column: str, facts: Mapping[str, str]) 
     Raises:
         DataError: If they are of other text than the piece holds now.
     """
-    if "text" in facts and facts["text"] != piece.digest(column):
+    if facts and facts.get("text") != piece.digest(column):
         raise DataError(
             f"{output} holds vectors of something else: the text of {piece.path} from row {piece.row:,} on has changed "
             "since. Choose another folder."
         )
-    found = file_xxh3(_vectors(output, piece)) if facts else ""
-    return bool(facts) and facts.get("vectors", found) == found
+    return bool(facts) and facts.get("vectors") == file_xxh3(_vectors(output, piece))
 
 
 def _vectors(output: Path, piece: Piece) -> Path:

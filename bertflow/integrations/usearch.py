@@ -45,7 +45,7 @@ class UsearchSearch:
         facts = storage.facts()
         stem = f"{storage.path.name}.{facts['name'][:8]}-"
         kind = f"{stem}{facts['digest'][:8] or 'raw'}"
-        path = storage.path.with_name(f"{kind}-{facts.get('state', '')[:8]}.usearch")
+        path = storage.path.with_name(f"{kind}-{facts['state'][:8]}.usearch")
         graph = Index(ndim=facts["dim"], metric="cos", dtype="f32", expansion_search=LOOK)
         found = [path] if path.exists() else sorted(path.parent.glob(f"{kind}*.usearch"))
         if found:
@@ -54,7 +54,7 @@ class UsearchSearch:
             except (RuntimeError, ValueError) as error:
                 raise DataError(f"{found[0]} is damaged: {error}. Delete it; it will be built again.") from None
         held, stored = np.sort(graph.keys[: len(graph)].astype(np.int64)), storage.numbers()
-        current = found == [path] and "state" in facts
+        current = found == [path]
         same = np.intersect1d(held, stored)
         if not current:  # of an earlier content, or of a copy of the index that went another way
             same = np.concatenate([same[:0], *(_equal(graph, storage, part) for part in _parts(same))])

@@ -101,7 +101,7 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
                 require_enough(calibrate, len({*texts}), encoder.dim)
             counts = count_texts(encoder, texts)
         with atomic_file(path) as aside:
-            facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {}), "roles": True}
+            facts = {**encoder.identity.as_dict(), "dim": encoder.dim, "source": dict(source or {})}
             if chunks:
                 facts["chunks"] = index_chunks(encoder.raw, chunks)
             with cls(Storage.create(aside, facts), encoder) as index:
@@ -141,16 +141,10 @@ class AnswerIndex(AbstractContextManager["AnswerIndex"]):
             index = cls(storage, encoder if recalibrate else with_own(storage, encoder), search)
             held, given = index.identity, index.encoder.identity
             held.raw.require(given.raw, f"{index.path} holds embeddings by", do, force)
-            if "query_prompt" in held.facts and "roles" not in storage.facts():
-                raise DataError(
-                    f"{index.path} should hold past questions as queries, but was written by an earlier version, which "
-                    "embedded them as documents. Build it again."
-                )
             if recalibrate and held.differences(given):
                 index._recalibrate()
             if not force:
                 index._require_same_calibrator()
-            storage.say_unsummed()
         except DataError:
             storage.close()
             raise

@@ -99,8 +99,6 @@ class IndexInfo(AbstractResult):
         from bertflow.retrieval.storage import Storage
 
         with closing(Storage(path)) as storage:
-            if not brief:
-                storage.say_unsummed()
             counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
         kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
         return cls(path, *counts, **kept, chunks=facts.get("chunks"), brief=brief)

@@ -3,11 +3,10 @@
     answers   number, id                              one row an answer
     phrases   number, answer, text, raw, calibrated   its own text first, then its past questions
     facts     key, value (JSON)                       identity, sizes, revision
-    chunks    phrase, chunk, start, stop, whole       of an index that splits its answers, which then has format 4
+    chunks    phrase, chunk, start, stop, whole       of an index that splits its answers
     kept      kind, name, content                     files of a calibrator of its own (bertflow.retrieval.calibrating)
 
-An embedding is float32 numbers and their XXH3 (64 bits), which is compared whenever it is read; indexes of earlier
-versions have formats 1 and 2, and no such checksums.
+An embedding is float32 numbers and their XXH3 (64 bits), which is compared whenever it is read.
 
 A write is one transaction of SQLite: a process that is killed during one leaves the old state, and many processes may
 read while one writes. Every write names the content anew (``state``), so that what is derived from it knows whether it
@@ -17,7 +16,6 @@ Source: https://www.sqlite.org/atomiccommit.html for what happens when a write i
 """
 
 import json
-import logging
 import sqlite3
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,13 +35,9 @@ from bertflow.data.corpus import Answer, refuse_ids
 from bertflow.encoder.abstract import Role
 from bertflow.errors import DataError, UsageError
 from bertflow.files import require_place
-from bertflow.records import Count, FileName, Size, parse_record
+from bertflow.records import Count, FileName, Size, other_version, parse_record
 
-logger = logging.getLogger("bertflow")
-FORMAT, CHUNKED = 3, 4
-"""Of an index that keeps its answers whole, and of one that keeps their chunks."""
-UNSUMMED = (1, 2)
-"""The same of earlier versions, whose embeddings have no checksums."""
+FORMAT = 5
 SUM = 8
 """Bytes of a checksum."""
 APPLICATION = 0x62666169
@@ -69,12 +63,13 @@ CREATE TABLE phrases (
     calibrated BLOB
 );
 CREATE INDEX phrases_of_answer ON phrases (answer, number);
+CREATE TABLE chunks (
+    phrase INTEGER PRIMARY KEY REFERENCES phrases (number) ON DELETE CASCADE,
+    chunk INTEGER, start INTEGER, stop INTEGER, whole TEXT
+);
+CREATE TABLE kept (kind TEXT, name TEXT, content BLOB NOT NULL, PRIMARY KEY (kind, name));
 """
-CHUNKS = """TABLE chunks (phrase INTEGER PRIMARY KEY REFERENCES phrases (number) ON DELETE CASCADE,
-    chunk INTEGER, start INTEGER, stop INTEGER, whole TEXT);"""
-"""Which chunk of its answer a phrase is, and where; the first one has the whole text. Empty in other indexes."""
-KEPT = "CREATE TABLE IF NOT EXISTS kept (kind TEXT, name TEXT, content BLOB NOT NULL, PRIMARY KEY (kind, name))"
-SPLIT = f"PRAGMA user_version = {CHUNKED}; CREATE {CHUNKS}"
+"""The row of a chunk says which one of its answer a phrase is, and where; the first one has the whole text."""
 INSERT = "INSERT INTO phrases (answer, text, raw, calibrated) VALUES (?, ?, ?, ?)"
 VIEW = """
 CREATE TEMP VIEW known AS
@@ -102,8 +97,7 @@ class Facts(TypedDict):
     digest: FileName
     source: dict[str, Any]
     chunks: NotRequired[str | None]
-    roles: NotRequired[bool]
-    state: NotRequired[FileName]
+    state: FileName
 
 
 class Storage:
@@ -121,11 +115,10 @@ class Storage:
         try:
             self._connection.executescript(CAREFUL)
             marks = tuple(self._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in MARKS)
-            if marks[0] != APPLICATION or marks[1] not in (*UNSUMMED, FORMAT, CHUNKED):
-                raise DataError(f"{path} is not an index of format 1 to {CHUNKED}. Is it by a later bertflow?")
-            self._sum = 0 if marks[1] in UNSUMMED else SUM
-            if marks[1] in (UNSUMMED[0], FORMAT):
-                self._connection.execute(f"CREATE TEMP {CHUNKS}")
+            if marks[0] != APPLICATION:
+                raise DataError(f"{path} is not an index of answers. {RESTORE}")
+            if marks[1] != FORMAT:
+                raise DataError(other_version(path, marks[1], FORMAT, "Build it again."))
             self._connection.execute(VIEW)
         except DataError:
             self.close()
@@ -138,7 +131,7 @@ class Storage:
     def create(cls, path: Path, facts: Mapping[str, Any]) -> Self:
         """Turn an empty file into an empty index."""
         with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-            connection.executescript(SCHEMA + ("" if "chunks" not in facts else SPLIT))
+            connection.executescript(SCHEMA)
         storage = cls(path)
         with storage.transaction():
             storage.set_facts({"name": uuid.uuid4().hex, "revision": 0, **facts})
@@ -147,11 +140,6 @@ class Storage:
     def close(self) -> None:
         """Close the file."""
         self._connection.close()
-
-    def say_unsummed(self) -> None:
-        """Say of a file by an earlier version that its embeddings have no checksums."""
-        if not self._sum:
-            logger.info("%s was written by an earlier version: its embeddings have no checksums.", self.path)
 
     @contextmanager
     def transaction(self, begin: str = "BEGIN IMMEDIATE", what: str = "written") -> Iterator[None]:
@@ -221,7 +209,6 @@ class Storage:
 
     def keep(self, kind: str, files: Mapping[str, bytes]) -> None:
         """Keep some files of a kind, instead of those that there are."""
-        self._connection.execute(KEPT)
         self._connection.execute("DELETE FROM kept WHERE kind = ?", (kind,))
         self._connection.executemany("INSERT INTO kept VALUES (?, ?, ?)", [(kind, *file) for file in files.items()])
 
@@ -231,8 +218,6 @@ class Storage:
         Raises:
             DataError: If a name is not a valid file name, or the file is damaged.
         """
-        if not list(self._rows((str,), "SELECT name FROM sqlite_master WHERE name = 'kept'")):
-            return {}
         files = dict(self._rows((str, bytes), "SELECT name, content FROM kept WHERE kind = ?", (kind,)))
         if any(Path(name).name != name for name in files):
             raise DataError(f"{self.path} is damaged: what it keeps has no plain names. {RESTORE}")
@@ -282,7 +267,7 @@ class Storage:
         query = f"SELECT number, {'raw' if raw else 'coalesce(calibrated, raw)'} FROM phrases WHERE number IN"
         found = self._found(numbers, self._among((int, bytes), query, numbers))
         rows = [found[number][0] for number in numbers]
-        return self._matrix(rows, (len(rows[0]) - self._sum) // 4 if raw else self.facts()["dim"])
+        return self._matrix(rows, (len(rows[0]) - SUM) // 4 if raw else self.facts()["dim"])
 
     def phrases(self, numbers: Sequence[int]) -> dict[int, tuple[Any, ...]]:
         """What a ``Hit`` says of some phrases, by their number, without the score."""
@@ -321,8 +306,8 @@ class Storage:
     def _matrix(self, rows: Sequence[bytes], dim: int) -> Float32:
         """Embeddings (n, dim), as they are kept in the file."""
         size = 4 * dim
-        if {len(row) for row in rows} <= {size + self._sum}:
-            if self._sum and any(xxh3_64_digest(row[:size]) != row[size:] for row in rows):
+        if {len(row) for row in rows} <= {size + SUM}:
+            if any(xxh3_64_digest(row[:size]) != row[size:] for row in rows):
                 raise DataError(f"{self.path} is damaged: an embedding is not what was written. {RESTORE}")
             x = np.frombuffer(b"".join(row[:size] for row in rows), "<f4").reshape(len(rows), dim)
             if np.isfinite(x).all():
@@ -334,7 +319,7 @@ class Storage:
         if row is None:
             return None
         content = row.astype("<f4").tobytes()
-        return content + xxh3_64_digest(content) if self._sum else content
+        return content + xxh3_64_digest(content)
 
 
 def require_new_index(path: str | Path) -> Path:

@@ -29,7 +29,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_file, require_room
 from bertflow.progress import Advance
 from bertflow.records import Count, read_record, write_record
-from bertflow.store.build import MANIFEST, locked
+from bertflow.store.build import locked
 from bertflow.store.store import EmbeddingStore
 
 Source = EmbeddingStore | Vectors
@@ -58,14 +58,14 @@ class Journal:
     Attributes:
         job: What decides the rows, besides those that they are made from.
         rows: Their number.
-        read: XXH3 of the rows that they were made from; None if an earlier version wrote it.
+        read: XXH3 of the rows that they were made from.
         written: XXH3 of the rows.
     """
 
     job: dict[str, Any]
     rows: Count
-    read: str | None = None
-    written: str | None = None
+    read: str
+    written: str
 
 
 @contextmanager
@@ -113,7 +113,7 @@ def write_matrix(
     with locked(output.with_name(f".lock.{output.name}")) as held:
         if not held:
             raise DataError(f"{output} is being written by another process. Wait for it, or name another file.")
-        begun = read_record(journal, Journal, "journal", "Delete it.") if journal.exists() else Journal({}, 0)
+        begun = read_record(journal, Journal, "journal", "Delete it.") if journal.exists() else Journal({}, 0, "", "")
         if output.exists():
             if not _is_made(output, source, blocks(0), dim, beside):
                 raise DataError(f"{output} is there already. Delete it, or name another file.")
@@ -207,22 +207,11 @@ def _is_made(output: Path, source: Source, blocks: BothBlocks, dim: int, beside:
 
 def _as_begun(begun: Journal, source: Source, job: Mapping[str, Any], rows: Blocks) -> tuple[Digest, Digest] | None:
     """The digests of the rows that were read and of those that were written, if they are those of the journal."""
-    then = dict(begun.job)
-    file = then.pop("rows", None)  # earlier versions knew the source by its file
-    if then != job or (begun.read is None and file != _file_of(source)):
+    if begun.job != job:
         return None
     read, written = _digest(source.blocks(stop=begun.rows)), _digest(rows)
-    if begun.read is None:
-        logger.info("What is there was begun by an earlier version, which kept no checksum of the rows.")
-    elif (begun.read, begun.written) != (read.hexdigest(), written.hexdigest()):
-        return None
-    return read, written
-
-
-def _file_of(source: Source) -> dict[str, Any]:
-    path = source.folder / MANIFEST if isinstance(source, EmbeddingStore) else source.path
-    facts = path.stat()
-    return {"path": str(path.resolve()), "bytes": facts.st_size, "changed": facts.st_mtime_ns}
+    same = (begun.read, begun.written) == (read.hexdigest(), written.hexdigest())
+    return (read, written) if same else None
 
 
 def _digest(blocks: Blocks) -> Digest:

@@ -92,7 +92,7 @@ class DomainRecord:
     unit: bool
     held_out: list[float]
     made_by: MadeBy
-    coordinates: Coordinates | None = None
+    coordinates: Coordinates
 
     def __post_init__(self) -> None:
         if len(self.held_out) < FEWEST_HELD_OUT or np.any(np.diff(self.held_out) < 0):
@@ -109,7 +109,7 @@ class DomainCheck:
 
     Attributes:
         held_out_: Log-likelihoods of held-out sentences, rising.
-        coordinates_: Their mean and variances in the coordinates of the density; None in a check of an older version.
+        coordinates_: Their mean and variances in the coordinates of the density.
         made_by_: Identity of the encoder.
 
     Raises:
@@ -126,7 +126,7 @@ class DomainCheck:
         self.density: AbstractDensity = density
         self.unit = unit
         self.held_out_: Float64 = np.empty(0)
-        self.coordinates_: Coordinates | None = None
+        self.coordinates_ = Coordinates([], [])
         self.made_by_ = Identity()
 
     @classmethod
@@ -225,7 +225,7 @@ class DomainCheck:
         shift = float((batch.mean() - kept.mean()) / kept.std())
         outside = float((self.percentile(batch) <= STRANGE).mean())
         means = None
-        if X is not None and self.coordinates_:
+        if X is not None:
             means = self.coordinates_.against(self._coordinates(X), len(kept))
         p_value, ks = float(test.pvalue), float(test.statistic)
         return Drift(len(batch), len(kept), p_value, ks, shift, auroc(kept, batch), outside, means)
@@ -277,7 +277,7 @@ class DomainCheck:
         check.held_out_, check.coordinates_ = np.array(record.held_out, dtype=np.float64), record.coordinates
         check._require_fitted()
         known = record.coordinates
-        if known and not (len(known.mean) == len(known.variance) == check.density.dim_out and min(known.variance) >= 0):
+        if not (len(known.mean) == len(known.variance) == check.density.dim_out and min(known.variance) >= 0):
             raise DataError(
                 f"{path / RECORD}: its coordinates are not those of its density. Fit the domain check again."
             )

@@ -121,7 +121,7 @@ class Drift:
         shift: Mean of the batch minus that of the held-out text, in its standard deviations; below 0: strange.
         auroc: How often a sentence of the batch is less likely than one held out; 0.5 means no difference.
         outside: Share of the batch that is out of domain; of ordinary text 0.01 is.
-        means: Means and variances; None if the domain check was saved by a version that did not keep those.
+        means: Means and variances; None where only log-likelihoods were given.
     """
 
     n: int

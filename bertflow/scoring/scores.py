@@ -63,9 +63,9 @@ class ScoresRecord:
     independent: list[tuple[float, float]]
     made_by: MadeBy
     probability: Probability | None
-    labelled: Labelled | None = None
-    kind: Literal["text-text", "query-text"] = "text-text"
-    queries: int = 0
+    labelled: Labelled | None
+    kind: Literal["text-text", "query-text"]
+    queries: int
 
     def __post_init__(self) -> None:
         rises = all(np.diff(self.cosines) > 0) and all(np.diff([*self.at_least, 0]) < 0)

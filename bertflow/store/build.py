@@ -99,8 +99,8 @@ class Manifest:
     dim: Count
     shards: Count
     storage: str
-    xxh3: dict[str, str] | None = None
-    """Checksums of the arrays beside it; None if an earlier version wrote it."""
+    xxh3: dict[str, str]
+    """Checksums of the arrays beside it; hashes may have been left out."""
 
     def __post_init__(self) -> None:
         lookup("store dtype", DTYPES, self.storage)
@@ -110,21 +110,16 @@ class Manifest:
         """The shards of the store in ``folder``."""
         return layout(folder, self.n, self.shards, self.dim, self.storage)
 
-    def arrays(self, folder: Path) -> list[str]:
-        """Those of ``ARRAYS`` that the store in ``folder`` has: hashes may have been left out."""
-        return [name for name in ARRAYS if ((folder / name).exists() if self.xxh3 is None else name in self.xxh3)]
-
     def without_hashes(self, folder: Path) -> "Manifest":
         """Delete the hashes of the corpus in ``folder``, and their checksum in its ``store.json``."""
-        listed = _checksums(folder) if self.xxh3 is None else self.xxh3
-        kept = replace(self, xxh3={name: value for name, value in listed.items() if name != HASHES})
+        kept = replace(self, xxh3={name: value for name, value in self.xxh3.items() if name != HASHES})
         write_record(folder / MANIFEST, asdict(kept))
         (folder / HASHES).unlink(missing_ok=True)
         return kept
 
     def leave_out(self, rows: set[int], folder: Path) -> None:
         """Take the hashes of some sentences of the text that is still in ``folder`` out of those of the corpus."""
-        if HASHES in self.arrays(folder) and (folder / SPOOL / STARTS).exists():
+        if HASHES in self.xxh3 and (folder / SPOOL / STARTS).exists():
             save_array(folder / HASHES, hashes_without(rows, folder / SPOOL, np.load(folder / HASHES)))
             write_record(folder / MANIFEST, asdict(replace(self, xxh3=_checksums(folder))))
 
@@ -208,11 +203,11 @@ def read_manifest(folder: Path) -> Manifest:
 
 
 def is_as_written(folder: Path, manifest: Manifest, name: str) -> bool:
-    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives, if any; or was left out."""
+    """Whether one of ``ARRAYS`` is there, with the checksum that the manifest gives; or was left out."""
     path = folder / name
-    if manifest.xxh3 is not None and name not in manifest.xxh3:
+    if name not in manifest.xxh3:
         return not path.exists()
-    return path.is_file() and (manifest.xxh3 is None or manifest.xxh3.get(name) == file_xxh3(path))
+    return path.is_file() and manifest.xxh3[name] == file_xxh3(path)
 
 
 def begin(folder: Path, create: Callable[[], Plan], check: Callable[[], Plan]) -> None:
@@ -242,7 +237,7 @@ def begin(folder: Path, create: Callable[[], Plan], check: Callable[[], Plan]) -
             manifest = read_manifest(folder)
             if not all(is_as_written(folder, manifest, name) for name in ARRAYS):
                 create()
-                if manifest.xxh3 is not None and HASHES not in manifest.xxh3:
+                if HASHES not in manifest.xxh3:
                     (folder / HASHES).unlink(missing_ok=True)
 
 

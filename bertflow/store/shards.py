@@ -7,7 +7,7 @@ A shard without its marker is missing. Both are written aside and renamed. A row
 gives no finite numbers for is refused; inside ``bertflow.skip_bad`` it is left out of the file, and the marker says so.
 
 A shard is compared with its checksum when it is first read: XXH3, 64 bits, many times faster than a disk. The marker
-has its SHA-256, too. Markers of earlier versions have that one alone: it is compared then.
+has its SHA-256, too, which ``verify`` compares.
 """
 
 import functools
@@ -42,9 +42,8 @@ class Marker:
     rows: Count
     bytes: Count
     sha256: str
+    xxh3: str
     center: list[float]
-    xxh3: str | None = None
-    """None if an earlier version wrote it."""
     left_out: list[tuple[Count, str]] = field(default_factory=list)
     """The rows that are not in the file, by their number, and what is wrong with each."""
 
@@ -102,7 +101,7 @@ class Shard:
     @functools.cached_property
     def _mapped(self) -> tuple[NDArray[Any], NDArray[np.float32]]:
         """The file, compared with its checksum, and the center."""
-        if not self._is_as_written():
+        if file_xxh3(self.path) != self.read_marker().xxh3:
             raise DataError(f"{self.path} is damaged: its checksum is not the one in {self.marker}. {AGAIN}")
         with np.errstate(over="ignore"):  # of a center that is damaged
             center = np.array(self.read_marker().center, dtype=np.float32)
@@ -114,10 +113,6 @@ class Shard:
                 f"{' x '.join(map(str, stored.shape))} {stored.dtype}. {AGAIN}"
             )
         return stored, center
-
-    def _is_as_written(self) -> bool:
-        marker = self.read_marker()
-        return file_sha256(self.path) == marker.sha256 if marker.xxh3 is None else file_xxh3(self.path) == marker.xxh3
 
     def write(self, blocks: Iterable[Block]) -> None:
         """Write file and marker; the caller holds the lock of the shard.

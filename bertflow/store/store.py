@@ -17,7 +17,6 @@ embeddings, often most of their length, does not use up the precision of the dif
 """
 
 import functools
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -65,12 +64,6 @@ from bertflow.store.text import (
 )
 from bertflow.text_keys import hash_texts
 
-logger = logging.getLogger("bertflow")
-
-EARLIER = (
-    "%s was written by an earlier version, without quick checksums: each shard is compared with its SHA-256 when it is "
-    "first read, which takes longer, and row_ids.npy and text_hashes.npy have none."
-)
 NO_TEXT = "A store needs sentences, got none. Give text."
 
 
@@ -273,8 +266,6 @@ class EmbeddingStore:
         store._rows = Rows(shards)
         store.left_out = store._rows.left_out
         store.n -= len(store.left_out)
-        if store._manifest.xxh3 is None:
-            logger.info(EARLIER, folder)
         return store
 
     def verify(self) -> None:
@@ -288,7 +279,7 @@ class EmbeddingStore:
                 f"{self.folder} is damaged: {len(damaged)} of {len(self._shards)} shards are not what was written, "
                 f"{damaged[0]} the first. {AGAIN}"
             )
-        for name in self._manifest.arrays(self.folder):
+        for name in self._manifest.xxh3:
             self._array(name)
 
     def describe_rows(self) -> str:
@@ -312,7 +303,7 @@ class EmbeddingStore:
     @functools.cached_property
     def text_hashes(self) -> NDArray[np.uint64] | None:
         """Sorted hashes of the corpus; None where they were left out."""
-        return np.array(self._array(HASHES)) if HASHES in self._manifest.arrays(self.folder) else None
+        return np.array(self._array(HASHES)) if HASHES in self._manifest.xxh3 else None
 
     def forget_text(self) -> Self:
         """Delete the hashes of the corpus; fingerprints of the whole text stay, so that other text is refused."""

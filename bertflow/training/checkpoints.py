@@ -114,19 +114,13 @@ class ExactResumption(pl.Callback):
         Given max_steps, Lightning 2.6 takes that epoch for one to be continued, and adds a batch of the next one to it.
         See https://github.com/Lightning-AI/pytorch-lightning/issues/19617.
         """
-        self._begun, loop, epoch = True, trainer.fit_loop, trainer.fit_loop.epoch_loop
+        self._begun, loop = True, trainer.fit_loop
         for state, restore in zip(self._random, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
             restore(state)
         if loop.restarted_on_epoch_end:
             loop.epoch_progress.increment_completed()
-        elif epoch.restarted_on_train_batch_end and epoch.batch_progress.is_last_batch:
-            # Earlier versions of finetune wrote some between the last step and the end of the epoch.
-            epoch.batch_progress.increment_completed()
-            epoch._batches_that_stepped += 1
-        else:
-            return
-        for each in (loop, epoch, epoch.val_loop):
-            each.on_iteration_done()  # so that it does not restore its state
+            for each in (loop, loop.epoch_loop, loop.epoch_loop.val_loop):
+                each.on_iteration_done()  # so that it does not restore its state
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Put averaged weights in place where the checkpoint was the last one: Lightning then trains no more."""

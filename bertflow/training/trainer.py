@@ -47,8 +47,6 @@ def known_warnings() -> Iterator[None]:
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message="The dirpath has changed from")
-        # Earlier versions had other callbacks, whose state says nothing but where the checkpoint is.
-        warnings.filterwarnings("ignore", message="Be aware that when using `ckpt_path`, callbacks used to create")
         yield
 
 

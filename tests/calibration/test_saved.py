@@ -123,12 +123,12 @@ def test_half_a_record_is_damaged(folder):
     )
 
 
-def test_a_later_format_is_refused(folder):
+def test_another_format_is_refused(folder):
     record = json.loads((folder / "calibrator.json").read_text()) | {"format": 2}
     (folder / "calibrator.json").write_text(json.dumps(record))
     with pytest.raises(DataError) as error:
         load_calibrator(folder)
     assert str(error.value) == (
-        f"{folder / 'calibrator.json'} should be a calibrator of format 1, but is of format 2. "
-        "Was it written by a later bertflow?"
+        f"{folder / 'calibrator.json'} was made by another version of bertflow: it has format 2, this one reads 1. "
+        "Save the calibrator again."
     )

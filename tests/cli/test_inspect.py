@@ -1,8 +1,7 @@
 import json
 import subprocess
 import sys
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -17,6 +16,8 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.geometry.history import read_history, read_kept, show_training
 from bertflow.geometry.inspecting import write_report
+from bertflow.records import write_record
+from bertflow.training.record import FitRecord, gaussianity
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 
@@ -197,6 +198,21 @@ def run_folder(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run that kept its step 32, with a report on the fit."""
+    folder = tmp_path_factory.mktemp("runs") / "trained"
+    (folder / "report").mkdir(parents=True)
+    rows = ["step,train/bits_per_dim,val/bits_per_dim", "7,-0.738,", "7,,-0.736", "31,-0.727,", "31,,-0.74"]
+    (folder / "metrics.csv").write_text("\n".join(rows) + "\n")
+    record = FitRecord(
+        "similarity-2", 0, 284, 16, 16, 15, 1, 15, 32, 0.5, "step 32", None, False, False, -0.79, -0.78, -0.74, -0.739,
+        gaussianity(np.random.default_rng(0).normal(size=(16, 15))),
+    )  # fmt: skip
+    write_record(folder / "report" / "fit.json", asdict(record))
+    return folder
+
+
 def test_the_history_is_read_from_the_metrics(run_folder):
     found = read_history(run_folder)
     assert {name: (steps.tolist(), bits.tolist()) for name, (steps, bits) in found.items()} == {
@@ -205,8 +221,7 @@ def test_the_history_is_read_from_the_metrics(run_folder):
     }
 
 
-def test_the_history_says_which_state_was_kept_and_why(run_folder):
-    trained = Path(__file__).parents[1] / "fixtures" / "edition1" / "trained" / "flow"
+def test_the_history_says_which_state_was_kept_and_why(run_folder, trained):
     kept = read_kept(trained)
     section = show_training(read_history(trained), kept)
     assert section.sees.endswith("Kept: step 32, the fewest held-out bits (-0.740).")
@@ -221,9 +236,8 @@ def test_the_history_says_which_state_was_kept_and_why(run_folder):
     assert "Kept" not in show_training(read_history(run_folder)).sees
 
 
-def test_the_mark_stands_at_the_step_that_was_kept():
+def test_the_mark_stands_at_the_step_that_was_kept(trained):
     plots = pytest.importorskip("bertflow.plots", reason="the plots extra is not installed")
-    trained = Path(__file__).parents[1] / "fixtures" / "edition1" / "trained" / "flow"
     (axis,) = show_training(read_history(trained), read_kept(trained)).draw(plots).axes
     (mark,) = [line for line in axis.lines if line.get_label() == "kept"]
     assert set(mark.get_xdata()) == {31}

@@ -252,7 +252,7 @@ def test_a_model_without_its_tokenizer_is_refused(model):
     [
         (
             {"format": 2, "encoder": "x"},
-            "should be a saved encoder of format 1, but is of format 2. Was it written by a later bertflow?",
+            "was made by another version of bertflow: it has format 2, this one reads 1. Save the encoder again.",
         ),
         ({"pooling": "mean"}, "is not a complete saved encoder: it has no format. Save the encoder again."),
     ],

@@ -116,15 +116,6 @@ def test_calibrators_differ_by_their_maps(tiny_bert):
     assert (found.key, found.theirs) == ("calibrator", "none")
 
 
-def test_scores_of_the_first_edition_compare_by_their_own_digest(tiny_bert):
-    whitened, centered = fitted_pair(tiny_bert)
-    recipe = {"pooling": "mean", "max_length": 64}
-    old = Identity.from_record({"recipe": recipe, "calibrator": whitened.identity.tensors_digest})
-    assert not old.differences(whitened.identity)
-    assert [one.key for one in old.differences(centered.identity)] == ["calibrator"]
-    assert [one.key for one in old.differences(whitened.raw.identity)] == ["calibrator"]
-
-
 def test_two_calibrators_in_a_row_are_one_identity(tiny_bert):
     whitened, _ = fitted_pair(tiny_bert)
     second = Center().fit(np.random.default_rng(1).normal(size=(9, 3)))

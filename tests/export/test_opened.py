@@ -1,7 +1,5 @@
 """``bertflow.load`` opens an export for sentence-transformers as the encoder that was exported."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -13,7 +11,6 @@ from bertflow.export.targets import write_export
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 
 ST = "sentence-transformers"
-EDITION = Path(__file__).parents[1] / "fixtures/edition1"
 TEXTS = ["the cat sleeps .", "a", "[UNK] zebra [SEP] the dog", "the big red house in the garden . " * 9]
 PROMPTS = {"query": "the man : ", "document": "the cat : "}
 SYSTEMS = [
@@ -112,10 +109,3 @@ def test_hashes_of_the_text_are_left_out_if_asked(tiny_system, tiny_bert, tiny_t
     assert bertflow.load(tmp_path / "out", device="cpu").fitted_hashes() is not None
     bertflow.export_encoder(system, tmp_path / "none", ST, without_text_hashes=True)
     assert bertflow.load(tmp_path / "none", device="cpu").fitted_hashes() is None
-
-
-@pytest.mark.parametrize("name", ["dense-legacy", "flow", "pooler"])
-def test_an_export_by_an_earlier_version_is_to_be_made_again(name):
-    with pytest.raises(DataError) as error:
-        bertflow.load(EDITION / "exports" / name)
-    assert str(error.value).endswith("An earlier bertflow exported it: export it again, and bertflow opens the export.")

@@ -1,8 +1,6 @@
 """The Ray recipe; the second voice is the encoder alone, over the whole text."""
 
-import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
@@ -238,22 +236,6 @@ def test_what_an_accident_has_changed_is_computed_again_or_refused(embedded, tmp
         np.testing.assert_array_equal(found.scatter, moments.scatter)
         for one, other in zip(contents(copy), expected, strict=True):
             np.testing.assert_array_equal(one, other)
-
-
-def test_vectors_of_an_earlier_version_open_and_say_that_they_have_no_checksums(embedded, tmp_path, one_by_one, caplog):
-    text, folder, moments, _ = embedded
-    shutil.copytree(folder, copy := tmp_path / "out")
-    for path in (copy / "done").iterdir():
-        arrays = load_file(path)
-        path.unlink()
-        save_file(arrays, path)
-    with caplog.at_level(logging.INFO):
-        found = recipe.embed_with_ray([text], copy, LetterEncoder, piece=5)
-    assert caplog.messages == [
-        f"{copy} was begun by an earlier version, which kept no checksums: not all of it is compared."
-    ]
-    assert one_by_one == []
-    np.testing.assert_array_equal(found.scatter, moments.scatter)
 
 
 SCRIPT = """

@@ -136,14 +136,3 @@ def test_what_cannot_be_split_is_refused(encoder, raw, tiny_bert, tmp_path):
             AnswerIndex.create(tmp_path / "no.index", given, long_answers(), chunks=chunks)
         assert message in str(error.value)
     assert not list(tmp_path.iterdir())
-
-
-def test_an_index_without_chunks_has_no_table_of_them(tmp_path, raw):
-    AnswerIndex.create(tmp_path / "whole.index", raw, long_answers()[:2]).close()
-    with closing(sqlite3.connect(tmp_path / "whole.index")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (3,)
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        assert tables == {"facts", "answers", "phrases", "sqlite_sequence"}
-        assert {key for (key,) in connection.execute("SELECT key FROM facts")} == {
-            *("name", "revision", "recipe", "calibrator", "digest", "dim", "source", "roles", "state")
-        }

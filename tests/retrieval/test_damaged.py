@@ -1,6 +1,5 @@
 """Indexes that an accident has changed: what is read of them is finite, or they are refused in one line."""
 
-import logging
 import shutil
 import sqlite3
 from contextlib import closing, suppress
@@ -90,18 +89,6 @@ def test_a_flipped_bit_of_an_embedding_is_refused_when_it_is_read(index, encoder
     damage(index.path, "cell", ("phrases", "raw"), 2, row)
     with AnswerIndex.open(index.path, encoder) as opened:
         assert opened.search("Where is the dog?")[0].score == pytest.approx(1)
-
-
-def test_an_index_of_an_earlier_version_says_that_it_has_no_checksums_and_takes_new_answers(index, encoder, caplog):
-    numbers = index.phrases().unit
-    with closing(sqlite3.connect(index.path, isolation_level=None)) as connection:
-        connection.execute("UPDATE phrases SET raw = CAST(substr(raw, 1, length(raw) - 8) AS BLOB)")
-        connection.execute("PRAGMA user_version = 1")
-    with caplog.at_level(logging.INFO), AnswerIndex.open(index.path, encoder) as opened:
-        np.testing.assert_array_equal(opened.phrases().unit, numbers)
-        opened.add([Answer("new", "text")])
-        assert opened.search("text")[0].id == "new"
-    assert caplog.messages == [f"{index.path} was written by an earlier version: its embeddings have no checksums."]
 
 
 def test_a_fact_of_another_kind_is_refused(index, encoder):

@@ -21,7 +21,6 @@ import bertflow
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
 from bertflow.runs import ModelOptions
-from bertflow.training import checkpoints
 from bertflow.training import trainer as train_trainer
 from bertflow.training.checkpoints import WholeCheckpoints
 from bertflow.training.metrics import METRICS, ContinuedCSV
@@ -153,22 +152,6 @@ def test_a_run_that_is_killed_after_a_checkpoint_comes_to_the_same_end(case, tin
 @pytest.mark.parametrize("case", [*CASES, *MORE])
 def test_a_run_that_is_killed_after_any_write_comes_to_the_same_end(case, tiny_bert, tmp_path):
     require_the_same_end(case, tiny_bert, tmp_path)
-
-
-@pytest.mark.slow
-def test_checkpoints_of_earlier_versions_between_the_last_step_and_the_end_of_an_epoch(tiny_bert, tmp_path):
-    """Their validation is left out, but the weights are the same, also after a second kill."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(checkpoints, "is_between_steps", lambda trainer, batch_idx: True)
-        whole = copied("finetune, logged now and then", tiny_bert, tmp_path, every_write=False)
-    for each in sorted(tmp_path.glob("copy-*")):
-        (again := tmp_path / f"again-{each.name}").mkdir()
-        each.rename(again / "whole")
-        copied("finetune, logged now and then", tiny_bert, again, every_write=False)
-        for copy in sorted(again.glob("copy-*")):
-            run("finetune, logged now and then", tiny_bert, copy)
-            tensors, expected = results(copy)[0], results(whole)[0]
-            assert all(torch.equal(tensors[name], tensor) for name, tensor in expected.items()), (each.name, copy.name)
 
 
 @pytest.mark.slow

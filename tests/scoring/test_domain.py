@@ -134,19 +134,6 @@ def test_half_a_record_is_damaged(check, tmp_path):
     )
 
 
-def test_a_check_of_an_older_version_judges_by_likelihood_alone(check, tmp_path):
-    check.save(tmp_path)
-    path = tmp_path / "domain" / "domain.json"
-    record = json.loads(path.read_text())
-    del record["coordinates"], record["record_sha256"]
-    path.write_text(json.dumps(record))
-    x = text(200, seed=9, shift=30.0)
-    drift = DomainCheck.load(tmp_path, None).drift(check.log_likelihood(x), x)
-    assert drift.means is None
-    assert drift.refit
-    assert "standard deviations apart" not in str(drift)
-
-
 @pytest.mark.parametrize("part", [{"mean": [0.0]}, {"variance": [1.0] * 7}, {"variance": [-1.0] * 6}])
 def test_coordinates_of_another_density_are_refused(check, tmp_path, part):
     check.save(tmp_path)

@@ -286,11 +286,11 @@ def test_half_a_file_is_damaged(fitted, tmp_path):
     )
 
 
-def test_a_later_format_is_refused(tmp_path):
+def test_another_format_is_refused(tmp_path):
     ScoreCalibrator().fit(np.random.default_rng(0).normal(size=(60, 4))).save(tmp_path)
     record = json.loads((tmp_path / "scores.json").read_text()) | {"format": 2}
     (tmp_path / "scores.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match=r"of format 1, but is of format 2\. Was it written by a later bertflow\?"):
+    with pytest.raises(DataError, match=r"by another version of bertflow: it has format 2, this one reads 1\. Fit"):
         ScoreCalibrator.load(tmp_path, None)
 
 

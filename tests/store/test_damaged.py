@@ -1,10 +1,8 @@
 """Stores that an accident has changed: what is read of them is what was written, or they are refused in one line."""
 
 import json
-import logging
 import shutil
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +14,6 @@ from bertflow.errors import BertflowError, DataError
 from bertflow.records import read_record, write_record
 from bertflow.store.store import EmbeddingStore
 
-EDITION = Path(__file__).parents[1] / "fixtures/edition1/stores"
 CORPUS = [*(f"sentence {k}" for k in range(12)), "sentence 3"]
 AGAIN = "Build the store again with the same text and encoder; what is whole is kept."
 
@@ -83,19 +80,6 @@ def test_damaged_arrays_beside_the_rows_are_refused_and_made_again(tmp_path, nam
         )
     for found, wanted in zip(contents(build(tmp_path / "store")), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
-
-
-def test_a_store_of_an_earlier_version_says_that_it_has_no_quick_checksums_and_opens(tmp_path, caplog):
-    shutil.copytree(EDITION / "float32", tmp_path / "store")
-    with caplog.at_level(logging.INFO):
-        opened = EmbeddingStore.open(tmp_path / "store")
-    assert [line.split(": ")[0] for line in caplog.messages] == [
-        f"{tmp_path / 'store'} was written by an earlier version, without quick checksums"
-    ]
-    assert np.isfinite(opened.rows([0])).all()
-    flip(tmp_path / "store/shards/00000-of-00004.npy")
-    with pytest.raises(DataError, match="is damaged: its checksum is not the one in"):
-        EmbeddingStore.open(tmp_path / "store").rows([0])
 
 
 def test_text_that_was_damaged_before_a_store_was_finished_is_read_again(tmp_path):
@@ -175,8 +159,6 @@ def whole(tmp_path_factory):
     expected = {name: contents(build(folder / name, name)) for name in ("float32", "float16")}
     with pytest.raises(KeyboardInterrupt):
         build(folder / "begun", left=4)
-    for name in ("float32", "float16"):
-        shutil.copytree(EDITION / name, folder / f"earlier {name}")
     return folder, {**expected, "begun": expected["float32"]}
 
 
@@ -224,13 +206,3 @@ def test_what_is_built_again_is_what_was_written(whole, tmp_path, name, accident
     if (found := read_or_refused(lambda: build(copy))) is not None:
         require_equal(found, expected[name])
         assert not (copy / "text").exists()
-
-
-@pytest.mark.parametrize("name", ["earlier float32", "earlier float16"])
-@settings(max_examples=settings.default.max_examples // 8)
-@given(accident=accidents)
-def test_what_is_read_of_earlier_stores_is_finite(whole, tmp_path, name, accident):
-    folder, _ = whole
-    copy = damaged(folder / name, tmp_path, accident)
-    if (found := read_or_refused(lambda: EmbeddingStore.open(copy))) is not None:
-        assert np.isfinite(found[0]).all()

@@ -195,8 +195,8 @@ def test_a_store_of_another_format_is_refused(tmp_path):
     with pytest.raises(DataError) as caught:
         EmbeddingStore.open(tmp_path)
     assert str(caught.value) == (
-        f"{tmp_path / 'store.json'} should be a store of format 2, but is of format 99. "
-        "Was it written by a later bertflow?"
+        f"{tmp_path / 'store.json'} was made by another version of bertflow: it has format 99, this one reads 2. "
+        "Build it again."
     )
 
 
