@@ -14,35 +14,32 @@ and what was chosen is compared with the best of the systems on all 5,369 pairs:
 points (Spearman x 100, "all") does the choice cost? Writes ask.json and ask.md.
 """
 
-import argparse
-import json
-import logging
-import warnings
-from collections.abc import Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from material import STAND_INS, TUNED, StandIn
+from material import FIRST_OF_EACH_LINE, STAND_INS, TUNED, StandIn, evaluation_keys, folders
 from numpy.typing import NDArray
 from scipy.stats import rankdata
-from weak_pairs import read_texts, split
+from study import Case, Row, Study, table
 
 from bertflow.advise.asking import POWER, drawn
 from bertflow.advise.candidates import fit_candidates, parse_candidates
 from bertflow.advise.evidence import ASKED, LABELLED, Evidence
 from bertflow.calibration.spelling import RAW
+from bertflow.data.corpus import load_sentences
+from bertflow.data.docstrings import sentences as sentences_of
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.systems import SharedPass, pair_cosines
+from bertflow.text_keys import text_key
 
-HERE = Path(__file__).parent
-logger = logging.getLogger("ask")
 CANDIDATES = "whitening,whitening(96),sif+whitening,sif+whitening(96),soft-sif+whitening,soft-sif+whitening(96),abtt(3)"
 ROWS: Mapping[str, StandIn] = {
     **{name: STAND_INS[name] for name in ("L0", "L1L2", "L3", "MLM4")},
@@ -94,7 +91,9 @@ def measured(
     best = names[int(whole.argmax())]
     scores = {name: 100 * float(score) for name, score in zip(names, whole, strict=True)}
     kinds = {"choice": choice, "verdict": verdict}
-    found_by = {kind: {power: summed(each) for power, each in by_power.items()} for kind, by_power in kinds.items()}
+    found_by = {
+        kind: {str(power): summed(each) for power, each in by_power.items()} for kind, by_power in kinds.items()
+    }
     return {"best": best, "scores": scores, **found_by}
 
 
@@ -104,66 +103,94 @@ def summed(found: Found) -> dict[str, float]:
     return {"found": float(np.mean([same for same, _ in found])), "cost": float(np.mean(costs)), "worst": min(costs)}
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """By stand-in, and the means."""
-    lines = [
-        f"How often {ASKED_FOR} pairs find the system that all of `tuning` finds, and what the choice costs: mean and "
-        "worst draw, Spearman x 100.",
-        "",
-        f"| layers | raw | best | {' | '.join('random' if not power else f'power {power}' for power in POWERS)} "
-        "| verdict, random | verdict, asked |",
-        "|---" * (5 + len(POWERS)) + "|",
-    ]
-    means: dict[tuple[str, int], list[tuple[float, float, float]]] = {}
+    titles = ["random" if not power else f"power {power}" for power in POWERS]
+    lines, kinds = [], list[list[Mapping[str, float]]]()
     for row in rows:
-        cells = []
-        for kind in ("choice", "verdict"):
-            for power, one in row[kind].items():
-                means.setdefault((kind, power), []).append((one["found"], one["cost"], one["worst"]))
-                cells.append(f"{100 * one['found']:.0f} % ({one['cost']:+.2f}, {one['worst']:+.1f})")
-        scores = row["scores"]
-        lines.append(
-            f"| {row['layers']} | {scores[RAW]:.1f} | {row['best']} {scores[row['best']]:.1f} | {' | '.join(cells)} |"
-        )
-    cells = [
-        f"{100 * np.mean([share for share, *_ in each]):.0f} % ({np.mean([mean for _, mean, _ in each]):+.2f}, "
-        f"{min(worst for *_, worst in each):+.1f})"
-        for each in means.values()
+        found = [
+            row[kind][str(power)]
+            for kind, powers in {"choice": POWERS, "verdict": (0, POWER)}.items()
+            for power in powers
+        ]
+        kinds.append(found)
+        cells = [f"{100 * one['found']:.0f} % ({one['cost']:+.2f}, {one['worst']:+.1f})" for one in found]
+        raw, best = (row["scores"][name] for name in (RAW, row["best"]))
+        lines.append((row["layers"], f"{raw:.1f}", f"{row['best']} {best:.1f}", *cells))
+    every = [
+        f"{100 * np.mean([one['found'] for one in each]):.0f} % ({np.mean([one['cost'] for one in each]):+.2f}, "
+        f"{min(one['worst'] for one in each):+.1f})"
+        for each in zip(*kinds, strict=True)
     ]
-    return "\n".join([*lines, f"| all | | | {' | '.join(cells)} |"]) + "\n"
+    said = (
+        f"How often {ASKED_FOR} pairs find the system that all of `tuning` finds, and what the choice costs: mean and "
+    )
+    said += "worst draw, Spearman x 100.\n\n"
+    header = ("layers", "raw", "best", *titles, "verdict, random", "verdict, asked")
+    return said + table(header, [*lines, ("all", "", "", *every)])
 
 
-def main() -> None:
-    """Fit, draw, choose, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text and encoders")
-    parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--verdicts", type=int, default=30, help="draws of which the verdict is made, too")
-    parser.add_argument("--resamples", type=int, default=500)
-    parser.add_argument("--output", type=Path, default=HERE / "ask.json", help="and the same with .md")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    warnings.simplefilter("ignore", NullDirectionWarning)
-    folders = {"minilm": embedded_encoder(), "mlm4": str(options.data_dir / "encoders" / "mlm-4x256")}
-    tuning = load_sts("tuning", options.data_dir / "sts")
-    fitted, _ = split(read_texts(options.data_dir)["all three, shuffled"], seed=0)
+def lines_to_fit(data_dir: Path) -> list[str]:
+    """3,000 lines of books, Wikipedia and speech, in runs of 20; none of them is scored."""
+    folder, seen = data_dir / "text", evaluation_keys(data_dir)
+
+    def sampled(file: str, n: int) -> Iterator[str]:
+        every = load_sentences(folder / file)
+        return (every[row] for row in np.sort(np.random.default_rng(0).permutation(len(every))[:n]))
+
+    wiki = load_sentences(data_dir / min(FIRST_OF_EACH_LINE), ["2"])
+    lines = list[str]()
+    for paragraphs in (
+        map(sentences_of, sampled("books_paragraphs.txt.gz", 4_000)),
+        ([part.strip() for part in line.split("<::::>")] for line in wiki),
+        ([line] for line in sampled("commonvoice_en_sentences.txt.gz", 9_000)),
+    ):
+        known, found = set(seen), list[str]()
+        for paragraph in paragraphs:
+            new = {text_key(one): one for one in paragraph if text_key(one) not in known}
+            known |= new.keys()
+            found += list(new.values())[:1]
+        lines += found[:2_500]
+    lines = [lines[row] for row in np.random.default_rng(1).permutation(len(lines))]
+    runs = [lines[start : start + 20] for start in range(0, len(lines), 20)]
+    return [line for row in np.random.default_rng(0).permutation(len(runs)) for line in runs[row]][:3_000]
+
+
+def cases(options: Namespace) -> Iterator[Case]:
+    """One for each of ``ROWS``."""
+    tuning, fitted = load_sts("tuning", options.data_dir / "sts"), lines_to_fit(options.data_dir)
     candidates = parse_candidates(CANDIDATES)
-    rows: list[dict[str, Any]] = []
-    for encoder, folder in folders.items():
-        source = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu", max_length=128))
-        some = {name: one for name, one in ROWS.items() if one.encoder == encoder}
-        poolings = {name: {row: row.pooling_for(one.pooling) for row in candidates} for name, one in some.items()}
-        for name, one in some.items():  # all poolings share one pass if they are known before it
-            for pooling in (one.pooling, *poolings[name].values()):
-                source.pooled(pooling, fitted)
-        for name, one in some.items():
-            systems = {**fit_candidates(source, poolings[name], fitted, seed=0), RAW: source.pooled(one.pooling)}
-            found = measured(systems, tuning, options.draws, options.verdicts, options.resamples)
-            rows.append({"layers": name, **found})
-            logger.info("%s: %s", name, found["best"])
-            options.output.write_text(json.dumps({"resamples": options.resamples, "rows": rows}, indent=1) + "\n")
-            options.output.with_suffix(".md").write_text(to_markdown(rows))
+    poolings = {name: {row: row.pooling_for(one.pooling) for row in candidates} for name, one in ROWS.items()}
+
+    @cache
+    def source(encoder: str) -> SharedPass:
+        folder = folders(options.data_dir)[encoder]
+        shared = SharedPass(TransformerEncoder(folder, pooling="mean", device="cpu", max_length=128))
+        for name, one in ROWS.items():  # all poolings share one pass if they are known before it
+            for pooling in (one.pooling, *poolings[name].values()) if one.encoder == encoder else ():
+                shared.pooled(pooling, fitted)
+        return shared
+
+    def fit(name: str, one: StandIn) -> dict[str, Any]:
+        shared = source(one.encoder)
+        systems = {**fit_candidates(shared, poolings[name], fitted, seed=0), RAW: shared.pooled(one.pooling)}
+        return measured(systems, tuning, options.draws, options.verdicts, options.resamples)
+
+    for name, one in ROWS.items():
+        yield {"layers": name}, partial(fit, name, one)
 
 
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "sts, text and encoders",
+    {
+        "draws": (200, "draws of 100 pairs"),
+        "verdicts": (30, "draws of which the verdict is made, too"),
+        "resamples": (500, "of every bootstrap"),
+    },
+)
 if __name__ == "__main__":
-    main()
+    STUDY.main()

@@ -30,13 +30,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from bench_compile import compiled
 from bench_encode import encoding, hardware, layers
 from bench_fit import calibration, fixing, job, lightning, whole
 from bench_flow import inference, operators, steps
 from bench_material import BASE, MINILM, Material
 from bench_page import PAGE, processor_name, section, table, write_section
 from bench_timing import Result
+from bench_whitening import whitening
 
 from bertflow.files import write_text
 from bertflow.onednn import THROUGH_ONEDNN
@@ -66,11 +66,9 @@ PARTS: Mapping[str, Part] = {
     "fix": Part(fixing, "fix on 600 lines, in processes of its own", 45),
     "calibration": Part(calibration, "what calibrating adds to encoding", 10),
     "lightning": Part(lightning, "Lightning, against a bare loop", 35),
-    "compile": Part(lambda material: compiled(), "torch.compile", 10),
+    "whitening": Part(lambda material: whitening(), "whitening, against scikit-learn, in memory and on disk", 120),
 }
 """In the order of the table."""
-ON_REQUEST = ("compile",)
-"""Run only when named: minutes of compiling."""
 
 
 def conditions(material: Material) -> dict[str, Any]:
@@ -117,7 +115,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=RESULTS, help="another file leaves docs/speed.md as it is")
     parser.add_argument("--print", action="store_true", help="run nothing: print what is kept, and write the page")
     options = parser.parse_args()
-    chosen = options.only or [name for name in PARTS if name not in ON_REQUEST]
+    chosen = options.only or list(PARTS)
     if unknown := [name for name in chosen if name not in PARTS]:
         parser.error(f"unknown part {unknown[0]!r}; known: {', '.join(PARTS)}")
     kept = json.loads(options.output.read_text()) if options.output.exists() else {}

@@ -8,15 +8,12 @@ import copy
 from collections.abc import Callable, Iterator
 from functools import partial
 
-import numpy as np
 import torch
 from bench_stock import PlainAdamW, PlainPort, stock_of
 from bench_timing import Product, Result, count_operators, matmuls, ratio, take_turns
-from folding import fold
 from torch import Tensor, nn
 
-from bertflow.affine import AffineMap
-from bertflow.flow.glow import FlowMap, Glow, build_glow
+from bertflow.flow.glow import Glow, build_glow
 from bertflow.onednn import FORWARD, INPUT, WEIGHT
 from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.recipe import PRESETS, resolve
@@ -82,19 +79,14 @@ def steps() -> Iterator[Result]:
 
 
 def inference() -> Iterator[Result]:
-    """Latents alone of the default flow, against nflows; and with folded weights, which the package does not use."""
+    """Latents alone of the default flow, against nflows."""
     torch.manual_seed(0)
     glow = moved(build_glow(DIM, resolve(FLOWS[0]).glow)).eval().requires_grad_(False)
-    flow = FlowMap(AffineMap(np.zeros(DIM), np.eye(DIM), np.eye(DIM)), glow).eval()
-    folded, stock = fold(flow), stock_of(glow).eval().requires_grad_(False)
+    stock = stock_of(glow).eval().requires_grad_(False)
     for batch, repeat in REPEAT.items():
         x = torch.randn(batch, DIM)
         with torch.no_grad():
-            calls = {
-                "nflows": lambda x=x: stock.transform_to_noise(x),
-                "ours": lambda x=x: glow(x),
-                "folded": lambda x=x: folded(x),
-            }
+            calls = {"nflows": lambda x=x: stock.transform_to_noise(x), "ours": lambda x=x: glow(x)}
             times = take_turns(calls, repeat=2 * repeat)
         facts = {f"{name}_ms": found.milliseconds() for name, found in times.items()}
         value, wall = ratio(times["nflows"], times["ours"])

@@ -12,15 +12,17 @@ The encoder is the embedded MiniLM: its last layer, which is tuned, and ``mean(1
 chunks. Nothing is chosen here, so every task only reports. Writes chunks.json and chunks.md beside this file.
 """
 
-import argparse
 import gzip
 import logging
+from argparse import Namespace
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from study import Case, Row, Study, table
 
 from bertflow.calibration.calibrators import Whitening
 from bertflow.data import docstrings
@@ -30,13 +32,10 @@ from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.figures import mean_figure
 from bertflow.evaluation.significance import difference
-from bertflow.files import write_json, write_text
 from bertflow.progress import at_level
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import text_key
 
-HERE = Path(__file__).parent
-logger = logging.getLogger("chunks")
 ENCODERS = {"last": "mean", "mean(1,2)": "mean(1,2)"}
 LENGTHS, PAIRS = {"docstrings": 32, "books": 64}, {"docstrings": 600, "books": 250}
 SPLITS = {"tokens": "tokens", "tokens, a quarter shared": "tokens:{room}:{quarter}", "sentences": "sentences"}
@@ -89,7 +88,6 @@ class Ways:
         self.split: dict[str, tuple[NDArray[np.float32], ChunkedText]] = {}
         for name, spelling in SPLITS.items():
             self.split[name] = encoder.encode_chunks(texts, spelling.format(room=room, quarter=room // 4))
-            logger.info("%s: %d texts, %d chunks", name, len(texts), len(self.split[name][0]))
 
     def pooled(self) -> Iterator[tuple[str, NDArray[np.float32]]]:
         """One row a text."""
@@ -109,77 +107,66 @@ class Ways:
         return {name: (s >= s.diagonal()[:, None]).sum(1).astype(float) for name, s in scores.items()}
 
 
-def rows_of(task: str, system: str, ranks: Mapping[str, NDArray[np.float64]]) -> Iterator[dict[str, Any]]:
-    """hit@1 and MRR of every way, and its difference from cutting."""
-    names = list(ranks)
+def scores(task: str, ranks: Mapping[str, NDArray[np.float64]]) -> dict[str, dict[str, list[float | None]]]:
+    """hit@1 and MRR of every way, and the interval of its difference from cutting."""
+    names, found = list(ranks), {name: dict[str, list[float | None]]() for name in ranks}
     for metric, values in (("hit@1", [r == 1 for r in ranks.values()]), ("mrr", [1 / r for r in ranks.values()])):
         figure = mean_figure(task, metric, np.array(values, dtype=np.float64), RESAMPLES, 0)
         for at, way in enumerate(names):
             less = difference(names, figure, at, names.index("cut")) if way != "cut" else None
-            ends = (less.ci_low, less.ci_high) if less else (None, None)
-            row = {"task": task, "system": system, "way": way, "metric": metric, "n": figure.n}
-            yield row | {"value": float(figure.values[at]), "less cut, low": ends[0], "less cut, high": ends[1]}
+            ends = [less.ci_low, less.ci_high] if less else [None, None]
+            found[way][metric] = [float(figure.values[at]), *ends]
+    return found
 
 
-def measured(data: Path) -> Iterator[dict[str, Any]]:
-    """All rows, task by task."""
+def measured(task: str, pooling: str, questions: list[str], texts: list[str], others: list[str]) -> dict[str, Any]:
+    """One encoder on one task; of the raw one on docstrings whitened, too."""
+    encoder = TransformerEncoder(embedded_encoder(), ENCODERS[pooling], max_length=LENGTHS[task], device="cpu")
+    whole = TransformerEncoder(embedded_encoder(), ENCODERS[pooling], max_length=512, device="cpu")
+    with at_level(logging.ERROR, "bertflow"):  # that texts are cut is what is measured
+        q, ways = whole.encode(questions), Ways(encoder, texts, whole)
+        systems = {pooling: scores(task, ways.ranks(q))}
+        if task == "docstrings" and pooling != "last":
+            sentences = [text[a:b] for text in others for a, b in sentence_spans(text)]
+            x, split = encoder.encode_chunks(others, "tokens")
+            fits = {"sentences": encoder.encode(sentences), "texts cut": encoder.encode(others)}
+            for name, rows in (fits | {"texts in chunks": split.pooled(x, "mean")}).items():
+                whitened = ways.ranks(q, Whitening().fit(rows).transform)
+                systems[f"{pooling}, whitened on {len(rows):,} {name}"] = scores(task, whitened)
+    return {"n": len(questions), "systems": systems}
+
+
+def cases(options: Namespace) -> Iterator[Case]:
+    """Each task by each encoder."""
     rng = np.random.default_rng(0)
-    tasks = {"docstrings": first_lines(), "books": books(long_paragraphs(data, 150, 250), rng)}
+    tasks = {"docstrings": first_lines(), "books": books(long_paragraphs(options.data_dir, 150, 250), rng)}
     for task, (questions, texts) in tasks.items():
         drawn = rng.permutation(len(texts))
         kept, others = drawn[: PAIRS[task]], [texts[row] for row in drawn[PAIRS[task] :][:FITTED]]
-        questions, texts = [questions[row] for row in kept], [texts[row] for row in kept]
-        for system, pooling in ENCODERS.items():
-            encoder = TransformerEncoder(embedded_encoder(), pooling, max_length=LENGTHS[task], device="cpu")
-            whole = TransformerEncoder(embedded_encoder(), pooling, max_length=512, device="cpu")
-            logger.info("%s, %s: %d texts", task, system, len(texts))
-            q, ways = whole.encode(questions), Ways(encoder, texts, whole)
-            yield from rows_of(task, system, ways.ranks(q))
-            if task == "docstrings" and system != "last":
-                sentences = [text[a:b] for text in others for a, b in sentence_spans(text)]
-                x, split = encoder.encode_chunks(others, "tokens")
-                fits = {"sentences": encoder.encode(sentences), "cut": encoder.encode(others)}
-                for name, rows in (fits | {"in chunks": split.pooled(x, "mean")}).items():
-                    label = f"{system}, whitened on {len(rows):,} {'' if name == 'sentences' else 'texts '}{name}"
-                    yield from rows_of(task, label, ways.ranks(q, Whitening().fit(rows).transform))
+        sides = ([side[row] for row in kept] for side in (questions, texts))
+        call = partial(measured, task, questions=next(sides), texts=next(sides), others=others)
+        for pooling in ENCODERS:
+            yield {"task": task, "pooling": pooling}, partial(call, pooling)
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """A table a task: ways down, systems across, hit@1 x 100 with the interval of the difference from cutting."""
-    lines = []
-    for task in LENGTHS:
-        here = [row for row in rows if row["task"] == task and row["metric"] == "hit@1"]
-        systems, ways = (list(dict.fromkeys(row[key] for row in here)) for key in ("system", "way"))
-        lines += [f"{task}, {here[0]['n']} questions, max_length {LENGTHS[task]}: hit@1 x 100", ""]
-        lines += [f"| | {' | '.join(systems)} |", "|---" + "|---:" * len(systems) + "|"]
-        cells = {(row["way"], row["system"]): row for row in here}
-        lines += [f"| {way} | {' | '.join(cell(cells[way, system]) for system in systems)} |" for way in ways]
-        lines.append("")
-    return "\n".join(lines)
+    text = ""
+    for task in dict.fromkeys(row["task"] for row in rows):
+        here = [row for row in rows if row["task"] == task]
+        systems = {name: ways for row in here for name, ways in row["systems"].items()}
+        ways = next(iter(systems.values()))
+        lines = [(way, *(cell(*found[way]["hit@1"]) for found in systems.values())) for way in ways]
+        text += f"{task}, {here[0]['n']} questions, max_length {LENGTHS[task]}: hit@1 x 100\n\n"
+        text += table(("", *systems), lines)
+    return text
 
 
-def cell(row: Mapping[str, Any]) -> str:
+def cell(value: float, low: float | None, high: float | None) -> str:
     """A value, and what it has over cutting."""
-    value, low, high = (row[key] for key in ("value", "less cut, low", "less cut, high"))
-    return f"{100 * value:.1f}" + ("" if low is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]")
+    return f"{100 * value:.1f}" + ("" if low is None or high is None else f" [{100 * low:+.1f}, {100 * high:+.1f}]")
 
 
-def main() -> None:
-    """Embed, rank, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True, help="holds text")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    rows = []
-    with at_level(logging.ERROR, "bertflow"):  # that texts are cut is what is measured
-        for row in measured(options.data_dir):
-            rows.append(row)
-            if row["metric"] == "hit@1":
-                logger.info("%s  %s  %s: %s", row["task"], row["system"], row["way"], cell(row))
-                write_json(HERE / "chunks.json", rows)
-    write_json(HERE / "chunks.json", rows)
-    write_text(HERE / "chunks.md", to_markdown(rows))
-
-
+STUDY = Study(__file__, __doc__, cases, page, "text")
 if __name__ == "__main__":
-    main()
+    STUDY.main()

@@ -15,35 +15,29 @@ that was fitted on each kind of text, used where a docstring's summary must find
 Writes drift.json and drift.md beside this file; embeddings are kept in --cache.
 """
 
-import argparse
-import json
-import logging
 import tempfile
-import warnings
+from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from closed_forms import applied
-from material import FIRST_OF_EACH_LINE, Vectors
+from material import FIRST_OF_EACH_LINE, Vectors, folders
+from study import Case, Row, Study, table
 
 from bertflow.affine import whitening_map
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.docstrings import sentences as sentences_of
-from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.figures import right_ranks
-from bertflow.files import write_json, write_text
 from bertflow.moments import Moments
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.drift import LARGE_AUROC, LARGE_DISTANCE, Drift
 from bertflow.text_keys import digest, hash_texts
 
-HERE = Path(__file__).parent
-logger = logging.getLogger("drift")
 EACH, FITTED = 16_000, 2_500
 """Sentences of a kind of text; how many a density is fitted on, and as many are held out."""
 ENCODERS: Mapping[str, tuple[str, str]] = {
@@ -51,6 +45,7 @@ ENCODERS: Mapping[str, tuple[str, str]] = {
     "MiniLM, inner layers": ("minilm", "mean(1,2)"),
     "MLM4, first and last layer": ("mlm4", "mean(1,-1)"),
 }
+EVERY = "every kind"
 BATCHES = {100: 20, 1_000: 10, 10_000: 2}
 """Batches of a seed, by their size."""
 NLI = {"captions": ("snli_dev", "snli_test"), "nli": ("conjnli_adversarial_train_15k", "conjnli_dev")}
@@ -77,17 +72,16 @@ def texts(data_dir: Path) -> dict[str, list[str]]:
     return kept
 
 
-def embedded(options: argparse.Namespace, encoder: str, sentences: list[str]) -> dict[str, Vectors]:
+def embedded(options: Namespace, encoder: str, sentences: list[str]) -> dict[str, Vectors]:
     """Embeddings by pooling, kept in the cache."""
-    folders = {"minilm": embedded_encoder(), "mlm4": str(options.data_dir / "encoders" / "mlm-4x256")}
     poolings = [pooling for name, pooling in ENCODERS.values() if name == encoder]
     name = digest(hash_texts([encoder, *sentences]))[:16]
     files = {pooling: options.cache / f"drift-{name}-{pooling}.npy" for pooling in poolings}
     if not all(file.exists() for file in files.values()):
-        opened = TransformerEncoder(folders[encoder], poolings[0], max_length=128, device="cpu")
+        options.cache.mkdir(parents=True, exist_ok=True)
+        opened = TransformerEncoder(folders(options.data_dir)[encoder], poolings[0], max_length=128, device="cpu")
         for pooling, x in opened.encode_poolings(sentences, poolings).items():
             np.save(files[pooling], x)
-        logger.info("%s: embedded %d sentences", encoder, len(sentences))
     return {pooling: np.load(file) for pooling, file in files.items()}
 
 
@@ -133,7 +127,7 @@ def summary(found: Sequence[Drift]) -> dict[str, Any]:
     }
 
 
-def costs(options: argparse.Namespace, name: str, x: Mapping[str, Vectors]) -> dict[str, float]:
+def costs(options: Namespace, name: str, x: Mapping[str, Vectors]) -> dict[str, Any]:
     """hit@1 x 100 of docstrings, raw and whitened with what each kind of text gives."""
     encoder, pooling = ENCODERS[name]
     fitted, pairs = docstring_corpus(options.pairs, 2 * FITTED)
@@ -151,74 +145,84 @@ def costs(options: argparse.Namespace, name: str, x: Mapping[str, Vectors]) -> d
     for kind, rows in text.items():
         fit = whitening_map(Moments.of(rows))
         found[kind] = hits(applied(fit, queries), applied(fit, paragraphs))
-    return found
+    return {"pairs": options.pairs, "hit@1": found}
 
 
-def to_markdown(results: Mapping[str, Any]) -> str:
-    """A table of false alarms, one of other text for each encoder, and one of costs."""
-    lines = [
-        f"A yes needs a difference beyond chance, and an AUROC of {LARGE_AUROC} (or {1 - LARGE_AUROC:.1f}) or means "
-        f"{LARGE_DISTANCE} standard deviations apart. {results['seeds']} fits of {FITTED:,} + {FITTED:,} sentences.",
-        "",
-        "Share of batches that are told to refit, in %:",
-        "",
-        "| encoder | text | same, 100 | same, 1,000 | same, 10,000 | other half, 100 | other half, 1,000 |",
-        "|---|---|" + "---:|" * 5,
-    ]
-    columns = [("the same text", n) for n in BATCHES] + [("its other half", n) for n in (100, 1_000)]
-    for name, kinds in results["encoders"].items():
-        for kind, row in kinds.items():
-            cells = [f"{100 * row[about][str(n)]['yes']:.1f}" for about, n in columns]
-            lines.append(f"| {name} | {kind} | {' | '.join(cells)} |")
-    for name, kinds in results["encoders"].items():
-        lines += [
-            "",
-            f"{name}: told to refit in % of batches of 100 sentences (distance of means, AUROC for 1,000):",
-            "",
-        ]
-        lines += [f"| fitted on | {' | '.join(kinds)} |", "|---|" + "---|" * len(kinds)]
-        for kind, row in kinds.items():
-            cells = [
-                f"{100 * row[about]['100']['yes']:.0f} ({row[about]['1000']['distance']:.1f}, "
-                f"{row[about]['1000']['auroc']:.2f})"
-                for about in ("the same text" if other == kind else other for other in kinds)
-            ]
-            lines.append(f"| {kind} | {' | '.join(cells)} |")
-    if results["costs"]:
-        kinds = list(next(iter(results["costs"].values())))
-        lines += ["", f"hit@1 of docstrings ({results['pairs']:,} pairs) after whitening fitted on:", ""]
-        lines += [f"| encoder | {' | '.join(kinds)} |", "|---|" + "---:|" * len(kinds)]
-        for name, row in results["costs"].items():
-            lines.append(f"| {name} | {' | '.join(str(row[kind]) for kind in kinds)} |")
-    return "\n".join(lines) + "\n"
+def asked_of(options: Namespace, x: Mapping[str, Vectors], kind: str) -> dict[str, Any]:
+    """What checks of one kind of text say of all kinds, by the size of the batch."""
+    found: dict[str, dict[str, list[Drift]]] = {}
+    for about, n, drift in verdicts(x, kind, options.seeds):
+        found.setdefault(about, {}).setdefault(str(n), []).append(drift)
+    said = {about: {n: summary(of) for n, of in sizes.items()} for about, sizes in found.items()}
+    return {"seeds": options.seeds, "verdicts": said}
 
 
-def main() -> None:
-    """Embed, fit, ask, write what there is after every kind of text."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True, help="holds text, nli and encoders")
-    parser.add_argument("--seeds", type=int, default=10, help="fits of each check")
-    parser.add_argument("--pairs", type=int, default=1_000, help="docstrings of which the cost is measured")
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "bertflow-material")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    warnings.simplefilter("ignore", NullDirectionWarning)
-    options.cache.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"seeds": options.seeds, "pairs": options.pairs, "encoders": {}, "costs": {}}
+def cases(options: Namespace) -> Iterator[Case]:
+    """Each encoder with each kind of text, and last what not to refit costs."""
     every = texts(options.data_dir)
-    for name, (encoder, pooling) in ENCODERS.items():
-        x = {kind: embedded(options, encoder, sentences)[pooling] for kind, sentences in every.items()}
-        rows = results["encoders"].setdefault(name, {})
-        for kind in x:
-            found: dict[str, dict[str, list[Drift]]] = {}
-            for about, n, drift in verdicts(x, kind, options.seeds):
-                found.setdefault(about, {}).setdefault(str(n), []).append(drift)
-            rows[kind] = {about: {n: summary(of) for n, of in sizes.items()} for about, sizes in found.items()}
-            logger.info("%s, %s: %s", name, kind, json.dumps(rows[kind]["the same text"]))
-        results["costs"][name] = costs(options, name, x)
-        write_json(HERE / "drift.json", results)
-        write_text(HERE / "drift.md", to_markdown(results))
+
+    @cache
+    def x(name: str) -> dict[str, Vectors]:
+        encoder, pooling = ENCODERS[name]
+        return {kind: embedded(options, encoder, sentences)[pooling] for kind, sentences in every.items()}
+
+    for name in ENCODERS:
+        for kind in every:
+            fitted = {"encoder": name, "fitted on": kind}
+            yield fitted, partial(lambda name, kind: asked_of(options, x(name), kind), name, kind)
+        yield {"encoder": name, "fitted on": EVERY}, partial(lambda name: costs(options, name, x(name)), name)
 
 
+def page(rows: Sequence[Row]) -> str:
+    """A table of false alarms, one of other text for each encoder, and one of costs."""
+    asked = [row for row in rows if row["fitted on"] != EVERY]
+    paid = [row for row in rows if row["fitted on"] == EVERY]
+    names = dict.fromkeys(row["encoder"] for row in asked)
+    columns = [("the same text", n) for n in BATCHES] + [("its other half", n) for n in (100, 1_000)]
+    text = (
+        f"A yes needs a difference beyond chance, and an AUROC of {LARGE_AUROC} (or {1 - LARGE_AUROC:.1f}) or means "
+        f"{LARGE_DISTANCE} standard deviations apart. {asked[0]['seeds']} fits of {FITTED:,} + {FITTED:,} sentences."
+        "\n\nShare of batches that are told to refit, in %:\n\n"
+    )
+    text += table(
+        ("encoder", "text", *(f"{about.removeprefix('the ').removeprefix('its ')}, {n:,}" for about, n in columns)),
+        (
+            (row["encoder"], row["fitted on"], *(f"{100 * row['verdicts'][a][str(n)]['yes']:.1f}" for a, n in columns))
+            for row in asked
+        ),
+    )
+    for name in names:
+        found = {row["fitted on"]: row["verdicts"] for row in asked if row["encoder"] == name}
+        text += f"{name}: told to refit in % of batches of 100 sentences (distance of means, AUROC for 1,000):\n\n"
+        lines = []
+        for kind, said in found.items():
+            about = [said["the same text" if other == kind else other] for other in found]
+            cells = [
+                f"{100 * one['100']['yes']:.0f} ({one['1000']['distance']:.1f}, {one['1000']['auroc']:.2f})"
+                for one in about
+            ]
+            lines.append((kind, *cells))
+        text += table(("fitted on", *found), lines)
+    if paid:
+        text += f"hit@1 of docstrings ({paid[0]['pairs']:,} pairs) after whitening fitted on:\n\n"
+        kinds = list(paid[0]["hit@1"])
+        text += table(
+            ("encoder", *kinds), ((row["encoder"], *(str(row["hit@1"][kind]) for kind in kinds)) for row in paid)
+        )
+    return text
+
+
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "text, nli and encoders",
+    {
+        "seeds": (10, "fits of each check"),
+        "pairs": (1_000, "docstrings of which the cost is measured"),
+        "cache": (Path(tempfile.gettempdir()) / "bertflow-material", "where embeddings are kept"),
+    },
+)
 if __name__ == "__main__":
-    main()
+    STUDY.main()

@@ -1,19 +1,19 @@
 """How cost grows with the number of rows and with their width: embed, fit, transform, evaluate, search.
 
-    python benchmarks/growth.py [--only fit,search] [--limit SECONDS] [--folder DIR]
+    python benchmarks/growth.py [--only fit search] [--limit SECONDS]
+    python benchmarks/growth.py --once store 10000000 8           one size alone: step, rows, width
 
-Each step runs in a process of its own, on 1,000 to 1,000,000 rows, then at widths 128 to 1,024, from small to large,
-and stops before a size that would take more than the limit, or 2.5 GB. Rows are random vectors; ``embed`` runs a
-small random BERT, ``store`` an encoder that costs nothing. Given are seconds of the processor (one thread), and the
+Each step runs on 1,000 to 1,000,000 rows, then at widths 128 to 1,024, from small to large, each size in a process of
+its own, and stops before a size that would take more than the limit, or 2.5 GB. Rows are random vectors; ``embed``
+runs a small BERT, ``store`` an encoder that costs nothing. Given are seconds of the processor (one thread), and the
 peak of anonymous memory above that of the process before it began.
 
 The exponent is the slope of the largest sizes, a factor of 30, on logarithmic axes. A step that grows faster in the
 rows than n log n is marked, and so is memory that grows where the guides say that it does not. growth.json and
-growth.md are beside this file; table and picture go into docs/speed.md as well. Each step is kept when it is done. Five
-minutes on a quiet machine. Linux only.
+growth.md are beside this file; table and picture go into docs/speed.md as well. Some ten minutes on a quiet machine.
+Linux only.
 """
 
-import argparse
 import ctypes
 import gc
 import json
@@ -23,8 +23,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,11 +36,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import numpy as np
 from bench_page import PAGE, processor_name, write_section
-from store_memory import AtOnce, Peak, sentences
+from study import Case, Row, Study, table
 
-from bertflow.files import write_json, write_text
+from bertflow.encoder.abstract import AbstractEncoder
+from bertflow.plots import curves, save_figure
 
-HERE = Path(__file__)
+ONCE = "--once"
 ROWS = (1_000, 3_000, 10_000, 30_000, 100_000, 300_000, 1_000_000)
 WIDTHS = (128, 256, 512, 1_024)
 LIMIT = 20.0
@@ -56,6 +60,61 @@ QUESTIONS = 100
 Call = Callable[[], object]
 Maker = Callable[[Path, int, int], Call]
 """(An empty folder, rows, width) -> what is measured."""
+
+
+def anonymous() -> int:
+    """Bytes of anonymous memory of this process."""
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+class Peak:
+    """The peak of anonymous memory within the block, above its start; and the seconds it took."""
+
+    def __enter__(self) -> "Peak":
+        self._start = self._most = anonymous()
+        self._begin, self._cpu, self._going = time.perf_counter(), time.process_time(), True
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while self._going:
+            self._most = max(self._most, anonymous())
+            time.sleep(0.01)
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds, self.cpu = time.perf_counter() - self._begin, time.process_time() - self._cpu
+        self._going = False
+        self._thread.join()
+        self.bytes = self._most - self._start
+
+
+class AtOnce(AbstractEncoder):
+    """An encoder whose vectors cost next to nothing."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+        generator = np.random.default_rng(0)
+        self._turn = generator.normal(size=(dim, dim)).astype(np.float32) / np.sqrt(dim)
+        self._generator = generator
+
+    def _encode(self, sentences: list[str], *_: Any) -> np.ndarray:
+        x = self._generator.standard_normal((len(sentences), self.dim), dtype=np.float32)
+        return x @ self._turn + 1
+
+    def describe(self) -> dict[str, Any]:
+        """Constant."""
+        return {"encoder": "at once", "pooling": "mean"}
+
+
+def sentences(n: int) -> Iterator[str]:
+    """``n`` distinct sentences of some 90 letters, each tenth twice."""
+    for number in range(n):
+        sentence = f"sentence number {number} says what sentences of a corpus say, and is about as long as they are"
+        yield sentence
+        if number % 10 == 0:
+            yield sentence
 
 
 def random_rows(folder: Path, n: int, dim: int, name: str = "x.npy") -> Path:
@@ -200,27 +259,39 @@ DRAWN = ("embed", "fit", "fit-flow", "transform", "transform-flow", "evaluate", 
 AXES = ("rows", "width")
 
 
-def measure(step: Step, axis: str, limit: float) -> Iterator[dict[str, Any]]:
-    """Seconds and memory at each size, from small to large."""
-    sizes = ROWS if axis == "rows" else WIDTHS
-    shapes = [(size, step.width) if axis == "rows" else (step.rows, size) for size in sizes]
-    with tempfile.TemporaryDirectory() as scratch:
-        _once(step, Path(scratch), *(shapes[0] if axis == "rows" else (1_000, sizes[0])))  # imports are left out
-    last = expected = 0.0
-    for at, (n, dim) in enumerate(shapes):
-        more = sizes[at] / sizes[at - 1] if at else 1.0
-        if last * more > limit or expected * more > MOST:
-            return
+def measure(name: str, axis: str, limit: float) -> list[dict[str, Any]]:
+    """Seconds and memory at each size, from small to large, each in a process of its own."""
+    step, points = STEPS[name], list[dict[str, Any]]()
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    for size in ROWS if axis == "rows" else WIDTHS:
+        n, dim = (size, step.width) if axis == "rows" else (step.rows, size)
+        last = points[-1] if points else {axis: size, "seconds": 0.0, "mb": 0.0}
+        more = size / last[axis]
+        if last["seconds"] * more > limit or last["mb"] * more * 1e6 > MOST:
+            break
+        command = [sys.executable, __file__, ONCE, name, str(n), str(dim), str(int(last["mb"] * more * 1e6))]
+        told = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True).stdout
+        points.append({"rows": n, "width": dim, **json.loads(told.splitlines()[-1])})
+    return points
+
+
+def once(name: str, n: int, dim: int, expected: int = 0) -> dict[str, float]:
+    """Seconds and memory at one size; imports are left out, since a small size comes before."""
+    for size, bytes_expected in ((1_000, 0), (n, expected)):
         with tempfile.TemporaryDirectory() as scratch:
-            peak = _once(step, Path(scratch), n, dim, int(expected * more))
-        last, expected = peak.cpu, peak.bytes
-        yield {"rows": n, "width": dim, "seconds": round(peak.cpu, 4), "mb": round(peak.bytes / 1e6, 1)}
+            peak = _once(STEPS[name], Path(scratch), size, dim, bytes_expected)
+    return {"seconds": round(peak.cpu, 4), "mb": round(peak.bytes / 1e6, 1)}
+
+
+def trim() -> None:
+    """Give back memory that is not used: what earlier calls have left would hide what the next one takes."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
 
 
 def _once(step: Step, folder: Path, n: int, dim: int, expected: int = 0) -> Peak:
     call = step.make(folder, n, dim)
-    gc.collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what smaller sizes have left would hide what this one takes
+    trim()
     # A virtual machine asks its host for memory that was not used before, 2 s for a GB: that is not what is measured.
     np.ones(expected + SOME, dtype=np.uint8)
     with Peak() as peak:
@@ -243,9 +314,10 @@ def most(points: Sequence[Mapping[str, Any]]) -> float:
     return slope(made, "rows", "seconds") + TOLERANCE
 
 
-def judged(name: str, found: Mapping[str, Any]) -> tuple[str, ...]:
+def judged(found: Row) -> tuple[str, ...]:
     """A row of the table."""
-    rows, settled = found["rows"], [point for point in found["rows"] if point["rows"] >= SETTLED]
+    rows, name = found["rows"], found["step"]
+    settled = [point for point in rows if point["rows"] >= SETTLED]
     time_slope, memory = slope(rows, "rows", "seconds"), slope(settled, "rows", "mb")
     too_fast = ", **faster than n log n**" if time_slope > most(rows) else ""
     flat = ", flat" if memory <= FLAT else ", **should be flat**" if STEPS[name].flat and memory > FLAT else ""
@@ -268,79 +340,44 @@ def _shown(exponent: float) -> str:
 HEAD = ("step", "up to", "1,000 rows", "all rows", "exponent, rows", "exponent, width", "memory", "exponent, rows")
 
 
-def table(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """The results as Markdown."""
-    lines = [f"| {' | '.join(HEAD)} |", "| --- | ---: " + "| ---: " * (len(HEAD) - 2) + "|"]
-    return "\n".join([*lines, *(f"| {' | '.join(judged(name, found[name]))} |" for name in STEPS if name in found)])
+def page(rows: Sequence[Row]) -> str:
+    """The table, and where it was measured."""
+    loads = [load for row in rows for load in row["load"]]
+    said = f"{rows[0]['processor']}, one thread, load {min(loads):g} to {max(loads):g}."
+    return table(HEAD, map(judged, sorted(rows, key=lambda row: list(STEPS).index(row["step"])))) + said
 
 
-def draw(found: Mapping[str, Mapping[str, Any]], path: Path) -> None:
-    """Seconds against rows."""
-    from bertflow.plots import curves, save_figure
-
-    lines = {
-        name: ([point["rows"] for point in found[name]["rows"]], [point["seconds"] for point in found[name]["rows"]])
-        for name in DRAWN
-        if name in found
-    }
-    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), path)
+def draw(rows: Sequence[Row]) -> None:
+    """The section of docs/speed.md, and its picture: seconds against rows."""
+    write_section(PAGE, Path(__file__).name, page(rows))
+    drawn = {row["step"]: row["rows"] for row in rows if row["step"] in DRAWN}
+    lines = {name: tuple([point[key] for point in drawn[name]] for key in ("rows", "seconds")) for name in DRAWN}
+    save_figure(curves(lines, "rows", "seconds of the processor", log="xy"), PAGE.with_name("growth.svg"))
 
 
-def write(kept: Mapping[str, Any]) -> None:
-    """Write growth.md, and table and picture of the page."""
-    said = table(kept["steps"])
-    processor = f"{kept['processor']}, one thread, load {kept['load'][0]:g} to {kept['load'][1]:g}."
-    write_text(HERE.with_suffix(".md"), f"# How cost grows\n\n{said}\n\n{processor}\n\n```\n{__doc__}```\n")
-    draw(kept["steps"], PAGE.with_name("growth.svg"))
-    write_section(PAGE, HERE.name, f"{said}\n\n{processor}")
+def cases(options: Namespace) -> Iterator[Case]:
+    """Each step, along both axes."""
+
+    def measured(name: str) -> dict[str, Any]:
+        before = round(os.getloadavg()[0], 1)
+        found = {axis: measure(name, axis, options.limit) for axis in AXES}
+        return {**found, "processor": processor_name(), "load": [before, round(os.getloadavg()[0], 1)]}
+
+    for name in options.only:
+        yield {"step": name}, partial(measured, name)
 
 
-def run(names: Sequence[str], limit: float, folder: Path | None, kept: dict[str, Any], output: Path) -> None:
-    """Run steps, each axis in a process of its own, and keep what was found."""
-    kept |= {"processor": processor_name(), "load": [round(os.getloadavg()[0], 1)] * 2}
-    begin = time.perf_counter()
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-    environment |= {"TMPDIR": str(folder)} if folder else {}
-    for name in names:
-        found: dict[str, list[dict[str, Any]]] = {}
-        for axis in AXES:
-            print(f"{time.perf_counter() - begin:4.0f} s  {name} against {axis}: {STEPS[name].what}", flush=True)
-            command = [sys.executable, str(HERE), "--part", name, axis, "--limit", str(limit)]
-            with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
-                for line in filter(lambda line: line.startswith("{"), process.stdout or ()):
-                    found.setdefault(axis, []).append(json.loads(line))
-                    print("        ", line.strip(), flush=True)
-            if process.returncode:
-                raise SystemExit(f"{name} failed.")
-        kept["steps"][name] = found
-        load = round(os.getloadavg()[0], 1)
-        kept["load"] = [min(kept["load"][0], load), max(kept["load"][1], load)]
-        write_json(output, kept)
-        write(kept)
-
-
-def main() -> None:
-    """Run every step and axis in its own process, keep and print what was found."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(STEPS), help="steps, with commas")
-    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds of the processor that one size may take")
-    parser.add_argument("--folder", type=Path, help="for some 4 GB while it runs (default: the temporary one)")
-    parser.add_argument("--print", action="store_true", help="run nothing: print what is kept, and write the page")
-    parser.add_argument("--part", nargs=2, metavar=("STEP", "AXIS"), help="only this one, in this process, as JSON")
-    options = parser.parse_args()
-    if options.part:
-        for point in measure(STEPS[options.part[0]], options.part[1], options.limit):
-            print(json.dumps(point), flush=True)
-        return
-    if unknown := [name for name in options.only.split(",") if name not in STEPS]:
-        parser.error(f"unknown step {unknown[0]!r}; known: {', '.join(STEPS)}")
-    output = HERE.with_suffix(".json")
-    kept = json.loads(output.read_text()) if output.exists() else {"steps": {}}
-    if not options.print:
-        run(options.only.split(","), options.limit, options.folder, kept, output)
-    write(kept)
-    print("\n" + table(kept["steps"]))
-
-
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "",
+    {"only": (list(STEPS), "steps"), "limit": (LIMIT, "seconds of the processor that one size may take")},
+    draw,
+)
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [ONCE]:
+        print(json.dumps(once(sys.argv[2], *map(int, sys.argv[3:]))))
+    else:
+        STUDY.main()

@@ -101,6 +101,11 @@ READ = {".json", ".safetensors", ".bin", ".txt"}
 """What an encoder is read from, in its folder."""
 
 
+def folders(data_dir: Path) -> dict[str, str]:
+    """The two encoders at hand by name."""
+    return {"minilm": embedded_encoder(), "mlm4": str(data_dir / "encoders" / "mlm-4x256")}
+
+
 def evaluation_keys(data_dir: Path) -> set[str]:
     """Text keys of every sentence that any task here scores."""
     tasks = ("tuning", *SUITES["sts7"])
@@ -176,7 +181,7 @@ class Embedder:
     """
 
     def __init__(self, data_dir: Path, cache: Path, more: Mapping[str, str] | None = None) -> None:
-        self.folders = {"minilm": embedded_encoder(), "mlm4": str(data_dir / "encoders" / "mlm-4x256"), **(more or {})}
+        self.folders = {**folders(data_dir), **(more or {})}
         self.cache = cache
 
     def embed(self, encoder: str, sentences: Sequence[str], *counted: Sequence[str]) -> LayerPoolings:

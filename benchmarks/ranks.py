@@ -14,31 +14,30 @@ share a batch (gloo, CPU, one thread each). Each is set beside one process, afte
 Writes ranks.json and ranks.md beside this file.
 """
 
-import argparse
-import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from study import Case, Row, Study, table
 from torch import Tensor
 
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.files import write_json, write_text
 from bertflow.training.fitting import FlowFit, mean_bits, trainer_options
 from bertflow.training.recipe import resolve
 
-HERE = Path(__file__).parent
 SENTENCES, STEPS = 12_000, (3, 396)
-ROWS = "rows.npy"
+ROWS, RANK = "rows.npy", "rank-of"
 States = Mapping[str, Any]
 """What a rank leaves: ``start``, and for each of ``STEPS`` its parameters and what they make of the held-out rows."""
 
@@ -85,9 +84,8 @@ def train(folder: Path) -> None:
 
 def run(folder: Path, name: str, world: int) -> list[States]:
     """Train by so many processes; the states of each rank."""
-    logging.info("%s", name)
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(world)] if world > 1 else []
-    command = [sys.executable, *launcher, str(Path(__file__).resolve()), "--rank-of", str(folder)]
+    command = [sys.executable, *launcher, str(Path(__file__).resolve()), RANK, str(folder)]
     subprocess.run(command, check=True, env={**os.environ, "BERTFLOW_RUN": name, "OMP_NUM_THREADS": "1"})
     return [torch.load(folder / f"{name}-{rank}.pt", weights_only=True) for rank in range(world)]
 
@@ -97,68 +95,55 @@ def farthest(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:
     return max(float((one[name].double() - other[name].double()).abs().max()) for name in one)
 
 
-def compare(name: str, ranks: list[States], one: States) -> list[dict[str, Any]]:
-    """One row for each of ``STEPS``."""
-    rows = []
-    for step in map(str, STEPS):
-        mine, theirs = ranks[0][step], one[step]
-        pairs = [(mine["parameters"][key], value) for key, value in theirs["parameters"].items()]
-        rows.append(
-            {
-                "run": name,
-                "steps": int(step),
-                "rank to rank": max(farthest(mine["parameters"], rank[step]["parameters"]) for rank in ranks),
-                "parameter": farthest(mine["parameters"], theirs["parameters"]),
-                "moved": farthest(theirs["parameters"], one["start"]),
-                "relative": max(float((a - b).norm() / b.norm()) for a, b in pairs if b.any()),
-                "z": float(((mine["z"] - theirs["z"]).norm(dim=1) / theirs["z"].norm(dim=1)).max()),
-                "bits": mine["bits"],
-                "bits apart": abs(mine["bits"] - theirs["bits"]),
-                "start apart": farthest(ranks[0]["start"], one["start"]),
-            }
-        )
-    return rows
+def compare(ranks: list[States], one: States, step: int) -> dict[str, Any]:
+    """What differs after some steps."""
+    mine, theirs = ranks[0][str(step)], one[str(step)]
+    pairs = [(mine["parameters"][key], value) for key, value in theirs["parameters"].items()]
+    return {
+        "rank to rank": max(farthest(mine["parameters"], rank[str(step)]["parameters"]) for rank in ranks),
+        "parameter": farthest(mine["parameters"], theirs["parameters"]),
+        "moved": farthest(theirs["parameters"], one["start"]),
+        "relative": max(float((a - b).norm() / b.norm()) for a, b in pairs if b.any()),
+        "z": float(((mine["z"] - theirs["z"]).norm(dim=1) / theirs["z"].norm(dim=1)).max()),
+        "bits": mine["bits"],
+        "bits apart": abs(mine["bits"] - theirs["bits"]),
+    }
 
 
-def to_markdown(rows: list[dict[str, Any]]) -> str:
+def page(rows: Sequence[Row]) -> str:
     """A line for each run and step."""
-    exact = ("rank to rank", "parameter", "moved", "relative", "z", "bits apart")
-    header = ["run", "steps", *exact[:2], "moved", *exact[3:5], "bits", "bits apart"]
-    lines = [f"| {' | '.join(header)} |", f"|---|{'---:|' * (len(header) - 1)}"]
-    for row in rows:
-        cells = [
-            f"{row[key]:.1e}" if key in exact else f"{row[key]:.6f}" if key == "bits" else str(row[key])
-            for key in header
-        ]
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    header = ("run", "steps", "rank to rank", "parameter", "moved", "relative", "z", "bits", "bits apart")
+    form = {"run": "{}", "steps": "{}", "bits": "{:.6f}"}
+    return table(header, ([form.get(key, "{:.1e}").format(row[key]) for key in header] for row in rows))
 
 
-def main() -> None:
-    """Embed, train, compare, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--worlds", default="2,4", help="numbers of processes")
-    parser.add_argument("--work", type=Path, help="where the embeddings and the states are kept (default: nowhere)")
-    parser.add_argument("--rank-of", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    if options.rank_of:
-        train(options.rank_of)
-        return
-    with TemporaryDirectory() as scratch:
-        folder = (options.work or Path(scratch)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
-        order = np.random.default_rng(0).permutation(len(sentences := docstring_sentences()))[:SENTENCES]
-        encoder = TransformerEncoder(embedded_encoder(), pooling=RAW_POOLING, max_length=128)
-        np.save(folder / ROWS, encoder.encode([sentences[row] for row in order]))
-        (one,) = run(folder, "one process", 1)
-        rows = compare("one process again", run(folder, "one process again", 1), one)
-        for world in map(int, options.worlds.split(",")):
-            rows += compare(f"{world} processes", run(folder, f"{world} processes", world), one)
-    write_json(HERE / "ranks.json", rows)
-    write_text(HERE / "ranks.md", to_markdown(rows))
-    print(to_markdown(rows), end="")
+def cases(options: Namespace) -> Iterator[Case]:
+    """One process again, and several; each is trained once for all of its steps."""
+    folder = Path(mkdtemp(prefix="bertflow-"))
+    sentences = docstring_sentences()
+    order = np.random.default_rng(0).permutation(len(sentences))[:SENTENCES]
+    encoder = TransformerEncoder(embedded_encoder(), pooling=RAW_POOLING, max_length=128)
+    np.save(folder / ROWS, encoder.encode([sentences[row] for row in order]))
+    trained = cache(partial(run, folder))
+    names = {"one process again": 1, **{f"{world} processes": world for world in options.worlds}}
+    for name, world in names.items():
+        for step in STEPS:
+            yield (
+                {"run": name, "steps": step},
+                partial(lambda *of: compare(trained(*of[:2]), trained("one process", 1)[0], of[2]), name, world, step),
+            )
 
 
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "",
+    {"worlds": ([2, 4], "numbers of processes")},
+)
 if __name__ == "__main__":
-    main()
+    if RANK in sys.argv:
+        train(Path(sys.argv[-1]))
+    else:
+        STUDY.main()

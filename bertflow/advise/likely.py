@@ -46,7 +46,7 @@ TOKENS: Mapping[str, tuple[str, ...]] = {
     "all": ("soft-sif",),
 }
 """By purpose, the pooling that goes with its map. Docstring pairs may choose between two only for search, which they
-measure: for similarity their choice cost up to 4 points on captions (benchmarks/likely.md)."""
+measure: for similarity their choice cost up to 4 points on captions (benchmarks/EXPLORED.md)."""
 MAPS: Mapping[str, str] = {"topic": "ridge(4)", "all": "ridge(50)"}
 """By purpose, the map where many directions hold the variance; without a row, that of the purpose's preset without its
 flow. Whitening, cut or not, finds the one right text at the cost of its neighbors of one kind; these did not

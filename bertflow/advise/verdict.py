@@ -35,7 +35,7 @@ LIKELY = (
 )
 HELPED = (
     "Of 25 poolings of two encoders with such a geometry, 24 gained 3 to 28 points of similarity by calibration; one, "
-    "the mean of two tuned layers, lost 1 (benchmarks/already_calibrated.md)."
+    "the mean of two tuned layers, lost 1 (benchmarks/EXPLORED.md)."
 )
 UNKNOWN = (
     "Vectors do not say how their encoder was made. If it was made for sentences, as those of most services and of "

@@ -6,7 +6,7 @@
     spectrum    overlap of the covariances, tr(AB) / (|A| |B|): 1 if they are proportional
 
 Every encoder leaves a mark in its coordinates: some are large and some far from zero, whatever the text. Other text of
-the same encoder changes the last three less, on average, than another encoder does (benchmarks/unit_length.md). Of few
+the same encoder changes the last three less, on average, than another encoder does (benchmarks/EXPLORED.md). Of few
 coordinates nothing can be said but their lengths.
 """
 

@@ -199,7 +199,7 @@ class InOrder:
 
 STEEP = 60.0
 """Effective rank of the plain mean pooling up to which "auto" keeps all directions: at most 45 in a small plain BERT
-and 56 in a RoBERTa, at least 64 in the inner layers of MiniLM (benchmarks/spectrum.md)."""
+and 56 in a RoBERTa, at least 64 in the inner layers of MiniLM (benchmarks/EXPLORED.md)."""
 CALIBRATED = 75.0
 """Participation ratio of a mean pooling above which calibration cost similarity in all that was measured."""
 LOOKED_AT = 4096

@@ -6,13 +6,11 @@ import json
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
-from bertflow.affine import AffineMap
 from bertflow.flow import GlowConfig
-from bertflow.flow.glow import FlowMap, Glow, build_glow
+from bertflow.flow.glow import Glow, build_glow
 from bertflow.onednn import Linear
 from bertflow.training.recipe import RELEASED_GLOW, resolve
 
@@ -28,7 +26,7 @@ def benchmark(name):
     return module
 
 
-stock, timing, fold = benchmark("bench_stock"), benchmark("bench_timing"), benchmark("folding").fold
+stock, timing = benchmark("bench_stock"), benchmark("bench_timing")
 page = benchmark("bench_page")
 
 
@@ -56,14 +54,6 @@ def test_nflows_own_parts_give_the_same_log_likelihood_as_a_preset(preset):
     glow = pushed(build_glow(48, resolve(preset).glow)).double()
     x = rows(9, 48)
     torch.testing.assert_close(stock.stock_of(glow).double().log_prob(x), glow.log_prob(x), rtol=0, atol=1e-10)
-
-
-def test_nflows_own_parts_give_the_same_latent_as_the_folded_flow():
-    glow = pushed(build_glow(64, GlowConfig(hidden=8, permutation="lu", levels=1))).double()
-    identity = AffineMap(np.zeros(64), np.eye(64), np.eye(64))
-    x = rows(5, 64)
-    z = fold(FlowMap(identity, glow).double())(x)
-    torch.testing.assert_close(stock.stock_of(glow).double().transform_to_noise(x), z, rtol=0, atol=1e-10)
 
 
 def test_the_plain_port_is_the_released_flow():

@@ -40,8 +40,8 @@ def test_the_exponent_is_that_of_the_largest_sizes(growth, exponent):
     ],
 )
 def test_what_grows_too_fast_is_marked(growth, cost, memory, said):
-    found = {"rows": points(growth, cost, memory), "width": points(growth, cost)}
-    row = " ".join(growth.judged("fit", found))
+    found = {"step": "fit", "rows": points(growth, cost, memory), "width": points(growth, cost)}
+    row = " ".join(growth.judged(found))
     assert [mark for mark in ("faster than n log n", "should be flat") if mark in row] == said
 
 
@@ -59,7 +59,5 @@ def test_a_step_measures_what_its_call_takes(growth, tmp_path):
     assert 0 < found.cpu < found.seconds
 
 
-def test_the_page_quotes_the_growth_that_is_kept(growth):
-    kept = json.loads((FOLDER / "growth.json").read_text("utf-8"))
-    assert growth.table(kept["steps"]) in growth.PAGE.read_text("utf-8")
-    assert growth.table(kept["steps"]) in (FOLDER / "growth.md").read_text("utf-8")
+def test_the_guide_quotes_the_growth_that_is_kept(growth):
+    assert growth.page(json.loads((FOLDER / "growth.json").read_text("utf-8"))) in growth.PAGE.read_text("utf-8")

@@ -1,0 +1,70 @@
+"""Every study: its page says what is kept, a run that was stopped goes on, and what cannot be done is refused."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "benchmarks"
+STUDIES = sorted(path.stem for path in FOLDER.glob("*.py") if "STUDY = Study(" in path.read_text("utf-8"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _benchmarks_on_path():
+    """The benchmarks are not a package: their files import one another by name."""
+    sys.path.insert(0, str(FOLDER))
+    yield
+    sys.path.remove(str(FOLDER))
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_a_page_says_what_is_kept(name):
+    study, module = importlib.import_module(name).STUDY, importlib.import_module("study")
+    page = study.page(module.rows_of(study.kept)).rstrip() + "\n"
+    assert page == study.kept.with_suffix(".md").read_text("utf-8")
+
+
+@pytest.fixture
+def counted(tmp_path):
+    """A study of three numbers, and those that were measured."""
+    module, asked = importlib.import_module("study"), []
+
+    def measure(number):
+        asked.append(number)
+        if number == 2 and asked.count(2) == 1:
+            raise KeyboardInterrupt
+        return {"square": number**2}
+
+    def cases(options):
+        return [({"number": number}, lambda number=number: measure(number)) for number in options.only]
+
+    only = {"only": ([1, 2, 3], "numbers")}
+    page = lambda rows: " ".join(str(row["square"]) for row in rows)  # noqa: E731
+    return module.Study(str(tmp_path / "squares.py"), "Squares.", cases, page, "", only), asked
+
+
+def test_a_run_that_was_stopped_goes_on(counted):
+    study, asked = counted
+    with pytest.raises(SystemExit, match=r"interrupted; what was measured is kept. Go on with --resume."):
+        study.main([])
+    assert json.loads(study.kept.read_text()) == [{"number": 1, "square": 1}]
+    study.main(["--resume"])
+    assert asked == [1, 2, 2, 3]
+    assert study.kept.with_suffix(".md").read_text() == "1 4 9\n"
+
+
+def test_a_row_takes_the_place_of_the_one_that_is_kept(counted):
+    study, asked = counted
+    study.kept.write_text(json.dumps([{"number": 1, "square": 0}, {"number": 5, "square": 25}]))
+    study.main(["--only", "1"])
+    assert {row["number"]: row["square"] for row in json.loads(study.kept.read_text())} == {1: 1, 5: 25}
+    assert asked == [1]
+
+
+def test_a_study_of_data_asks_for_it(tmp_path, capsys):
+    study = importlib.import_module("study").Study(str(tmp_path / "none.py"), "", lambda options: [], str)
+    with pytest.raises(SystemExit, match="2"):
+        study.main([])
+    assert "a folder with sts, text, nli and encoders is wanted. Give --data_dir DATA." in capsys.readouterr().err
