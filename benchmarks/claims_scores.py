@@ -1,7 +1,6 @@
 """Claims about how well similarities agree with people, and whether a search finds: poolings, calibrators, text."""
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from claims_bench import Bench, Float64, chosen_by, estimated, ranked_by
 from claims_rules import Measured, Result, Untested
 from claims_systems import PARTS
 from closed_forms import applied
+from study import rows_of, same
 
 from bertflow.correlation import spearman
 from bertflow.data.sts_tasks import SUITES, TASKS
@@ -211,8 +211,8 @@ def _flows(bench: Bench, part: str) -> tuple[Float64, Figure]:
 
 def _published(part: str, setting: str) -> Result:
     """The default flow less the best closed form that was chosen on tuning data, from ``standins.json``."""
-    rows = json.loads(STANDINS.read_text())["rows"]
-    row = next(one for one in rows if (one["stand-in"], one["setting"]) == (PARTS[part].name, setting))
+    case = {"stand-in": PARTS[part].name, "setting": setting}
+    row = next(row for row in rows_of(STANDINS) if same(row, case))
     if row["did"]["similarity"] == "left alone":
         return Untested("the default leaves these layers alone: they look calibrated already")
     numbers = {name: row["values"][name] for name in ("raw", "closed", "similarity")}

@@ -22,16 +22,12 @@ searched with their questions: n is 1 to 6 times the number of directions, all o
 from raw embeddings is of the reporting half of the questions, a mean over the seeds whose index holds their paragraph.
 Tokens are counted on all 2,500 paragraphs.
 
-Writes fit_on_indexed.json and fit_on_indexed.md beside this file; what is done is kept, so the same command goes on.
-``--few`` measures the small indexes alone, and leaves the other figures as they are.
+Writes fit_on_indexed.json and fit_on_indexed.md beside this file; ``--few`` measures the small indexes alone.
 """
 
-import argparse
-import json
-import logging
-import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,18 +35,17 @@ import numpy as np
 import torch
 from closed_forms import applied, whitening_at_most
 from material import STAND_INS, Embedder, StandIn, Vectors
+from study import Case, Row, Study, table, with_interval
 
 from bertflow.affine import whitening_map
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs, sentences
 from bertflow.data.pairs import Pairs
-from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.figures import right_ranks
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.moments import Moments
 from bertflow.text_keys import text_key
 from bertflow.training.fitting import fit_flow
 
-HERE = Path(__file__).parent
 PAIRS, ROWS, OTHERS = 2_500, 2_000, 12_000
 """Questions and paragraphs; rows of a fit; other sentences that "all" is fitted on."""
 CHOSEN = ("L1L2", "L3", "MLM4")
@@ -143,35 +138,34 @@ def compared(one: np.ndarray, other: np.ndarray, resamples: int) -> list[list[fl
     return np.round(np.stack([difference.mean(1), low, high], axis=1), 2).tolist()
 
 
-def summary(found: Mapping[str, Sequence[Sequence[int]]], resamples: int) -> list[dict[str, Any]]:
-    """A row a stand-in and calibrator: its scores on both halves, and the differences on the reporting one."""
-    halves = np.array_split(np.random.default_rng(15).permutation(PAIRS), 2)
-    rows = []
-    for name in dict.fromkeys(key.split(" | ")[0] for key in found):
-        for calibrator in CALIBRATORS:
-            ranked = {kind: found[f"{name} | {calibrator} | {kind}"] for kind in (*KINDS, *ALL)}
-            chooses, reports = ({kind: scores(each, half) for kind, each in ranked.items()} for half in halves)
-            against = [*AGAINST.items(), ("indexed texts", "other sentences"), ("indexed texts", "indexed sentences")]
-            rows.append(
-                {
-                    "stand-in": name,
-                    "calibrator": calibrator,
-                    "chooses": {kind: np.round(each.mean(1), 2).tolist() for kind, each in chooses.items()},
-                    "reports": {kind: np.round(each.mean(1), 2).tolist() for kind, each in reports.items()},
-                    "differences": {
-                        f"{kind} - {other}": compared(reports[kind], reports[other], resamples)
-                        for kind, other in against
-                    },
-                }
-            )
-    return rows
+def halves() -> list[np.ndarray]:
+    """Questions that choose, and those that report."""
+    return np.array_split(np.random.default_rng(15).permutation(PAIRS), 2)
 
 
-def few_texts(collection: Collection, name: str, keeps: int | None, times: float, options: Any) -> dict[str, Any]:
+def summary(collection: Collection, name: str, calibrator: str, options: Namespace) -> dict[str, Any]:
+    """Scores of one stand-in and calibrator on both halves, and the differences on the reporting one."""
+    ranked = {
+        kind: [ranks(collection, STAND_INS[name], kind, calibrator, seed) for seed in range(options.seeds)]
+        for kind in (*KINDS, *ALL)
+    }
+    chooses, reports = ({kind: scores(each, half) for kind, each in ranked.items()} for half in halves())
+    against = [*AGAINST.items(), ("indexed texts", "other sentences"), ("indexed texts", "indexed sentences")]
+    return {
+        "chooses": {kind: np.round(each.mean(1), 2).tolist() for kind, each in chooses.items()},
+        "reports": {kind: np.round(each.mean(1), 2).tolist() for kind, each in reports.items()},
+        "differences": {
+            f"{kind} - {other}": compared(reports[kind], reports[other], options.resamples) for kind, other in against
+        },
+        "seeds": options.seeds,
+    }
+
+
+def few_texts(collection: Collection, name: str, keeps: int | None, times: float, options: Namespace) -> dict[str, Any]:
     """Indexes of few texts: hit@1 raw and whitened, the difference and its interval."""
     one = STAND_INS[name]
     rows, questions, paragraphs = (side[one.sif] for side in collection.embedded(one.encoder, KINDS[0]))
-    reports = set(np.array_split(np.random.default_rng(15).permutation(PAIRS), 2)[1].tolist())
+    reports = set(halves()[1].tolist())
     n = int(times * (keeps or rows.shape[1]))
     sums = np.zeros((3, PAIRS))  # hits raw, hits whitened, how often a question was asked
     for seed in range(options.seeds):
@@ -187,108 +181,79 @@ def few_texts(collection: Collection, name: str, keeps: int | None, times: float
     low, high = np.quantile(100 * (drawn[:, 1] - drawn[:, 0]) / drawn[:, 2], [0.025, 0.975])
     raw, whitened = 100 * sums[:2].sum(1) / sums[2].sum()
     found = {"raw": raw, "whitened": whitened, "low": low, "high": high}
-    where = {"stand-in": name, "keeps": keeps, "times": times, "texts": n, "seeds": options.seeds}
-    return where | {key: round(float(value), 2) for key, value in found.items()}
+    return {"texts": n, "seeds": options.seeds, **{key: round(float(value), 2) for key, value in found.items()}}
 
 
-def few_to_markdown(few: Sequence[Mapping[str, Any]]) -> str:
+def few_to_markdown(few: Sequence[Row]) -> str:
     """A row a stand-in and number of directions, a column a number of texts."""
-    lines = [
-        "",
-        "An index of few texts, whitened (`sif`) by its own moments. hit@1, raw to whitened, and the difference",
-        f"with its 95 % interval; {few[0]['seeds']} seeds, the reporting questions:",
-        "",
-        f"| stand-in | directions | {' | '.join(f'{times:g} texts a direction' for times in TIMES)} |",
-        "|---|---|" + "---|" * len(TIMES),
-    ]
+    lines = []
     for name, keeps in dict.fromkeys((row["stand-in"], row["keeps"]) for row in few):
         cells = [
-            f"{row['raw']:.1f} to {row['whitened']:.1f} ({row['whitened'] - row['raw']:+.1f} "
-            f"[{row['low']:+.1f}, {row['high']:+.1f}])"
+            f"{row['raw']:.1f} to {row['whitened']:.1f} "
+            f"({with_interval(row['whitened'] - row['raw'], row['low'], row['high'])})"
             for row in few
             if (row["stand-in"], row["keeps"]) == (name, keeps)
         ]
-        lines.append(f"| {name} | {keeps or 'all'} | {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+        lines.append((name, str(keeps or "all"), *cells))
+    return (
+        "An index of few texts, whitened (`sif`) by its own moments. hit@1, raw to whitened, and the difference with "
+        f"its 95 % interval; {few[0]['seeds']} seeds, the reporting questions:\n\n"
+        + table(("stand-in", "directions", *(f"{times:g} texts a direction" for times in TIMES)), lines)
+    )
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]], conditions: Mapping[str, Any]) -> str:
-    """Two tables: scores, and differences with their intervals."""
-    lines = [
-        f"hit@1 / MRR x 100 on {PAIRS // 2} questions among {PAIRS} paragraphs; {ROWS} rows a fit, "
-        f"{conditions['seeds']} seeds.",
-        f"The other {PAIRS // 2} questions chose. `all`: {PAIRS} indexed texts, or {OTHERS} other sentences.",
-        "",
-        f"| stand-in | calibrator | {' | '.join((*KINDS, *ALL))} |",
-        "|---|---|" + "---|" * len((*KINDS, *ALL)),
-    ]
-    for row in rows:
-        cells = [" / ".join(f"{value:.1f}" for value in row["reports"][kind]) for kind in (*KINDS, *ALL)]
-        lines.append(f"| {row['stand-in']} | {row['calibrator']} | {' | '.join(cells)} |")
-    lines += ["", "Differences of hit@1 and of MRR, with paired 95 % intervals:", ""]
+def page(every: Sequence[Row]) -> str:
+    """Scores, differences with their intervals, what was chosen, and indexes of few texts."""
+    rows, few = [row for row in every if "reports" in row], [row for row in every if "times" in row]
+    what = ("stand-in", "calibrator")
+    text = (
+        f"hit@1 / MRR x 100 on {PAIRS // 2} questions among {PAIRS} paragraphs; {ROWS} rows a fit, {rows[0]['seeds']} "
+        f"seeds. The other {PAIRS // 2} questions chose. `all`: {PAIRS} indexed texts, or {OTHERS} other sentences.\n\n"
+    )
+    shown = {
+        id(row): {kind: " / ".join(f"{one:.1f}" for one in row["reports"][kind]) for kind in (*KINDS, *ALL)}
+        for row in rows
+    }
+    text += table((*what, *KINDS, *ALL), ((*(row[one] for one in what), *shown[id(row)].values()) for row in rows))
     names = list(rows[0]["differences"])
-    lines += [f"| stand-in | calibrator | {' | '.join(names)} |", "|---|---|" + "---|" * len(names)]
+    lines = []
     for row in rows:
-        cells = [
-            "; ".join(f"{gap:+.1f} [{low:+.1f}, {high:+.1f}]" for gap, low, high in row["differences"][name])
-            for name in names
-        ]
-        lines.append(f"| {row['stand-in']} | {row['calibrator']} | {' | '.join(cells)} |")
-    lines += ["", "Chosen by the other half (hit@1), among kinds of equal size:", ""]
+        cells = ["; ".join(with_interval(*gap) for gap in row["differences"][name]) for name in names]
+        lines.append((*(row[one] for one in what), *cells))
+    text += f"Differences of hit@1 and of MRR, with paired 95 % intervals:\n\n{table((*what, *names), lines)}"
+    text += "Chosen by the other half (hit@1), among kinds of equal size:\n\n"
     for name in dict.fromkeys(row["stand-in"] for row in rows):
-        best = max(
-            ((row["chooses"][kind][0], row, kind) for row in rows if row["stand-in"] == name for kind in KINDS),
-            key=lambda each: each[0],
-        )
-        reported = " / ".join(f"{value:.1f}" for value in best[1]["reports"][best[2]])
-        lines.append(f"* {name}: {best[1]['calibrator']} on {best[2]}, which the reporting half scores {reported}")
-    return "\n".join(lines) + "\n"
+        choices = [(row["chooses"][kind][0], row, kind) for row in rows if row["stand-in"] == name for kind in KINDS]
+        _, best, kind = max(choices, key=lambda each: each[0])
+        text += f"* {name}: {best['calibrator']} on {kind}, which the reporting half scores {shown[id(best)][kind]}\n"
+    return f"{text}\n{few_to_markdown(few)}"
 
 
-def main() -> None:
-    """Fit, rank, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True, help="holds encoders")
-    parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings and ranks are kept")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--resamples", type=int, default=2000)
-    parser.add_argument("--few", action="store_true", help="measure the small indexes alone")
-    parser.add_argument("--output", type=Path, default=HERE / "fit_on_indexed.json", help="and the same with .md")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    warnings.simplefilter("ignore", NullDirectionWarning)
-    collection, done = Collection(options.data_dir, options.cache), options.cache / "fit_on_indexed_ranks.json"
-    grid = [(name, keeps, times) for name in CHOSEN for keeps in FIRST for times in TIMES]
-    few = [few_texts(collection, *one, options) for one in grid]
-    if options.few:
-        kept = json.loads(options.output.read_text())
-        write(
-            options.output,
-            {name: value for name, value in kept.items() if name not in ("rows", "few")},
-            kept["rows"],
-            few,
-        )
-        return
-    found: dict[str, list[list[int]]] = json.loads(done.read_text()) if done.exists() else {}
+def cases(options: Namespace) -> Iterator[Case]:
+    """Each stand-in with each calibrator, and the small indexes."""
+    collection = Collection(options.data_dir, options.cache)
     for name in CHOSEN:
-        for calibrator in CALIBRATORS:
-            for kind in (*KINDS, *ALL):
-                begin, runs = time.perf_counter(), found.setdefault(f"{name} | {calibrator} | {kind}", [])
-                for seed in range(len(runs), options.seeds):
-                    runs.append(ranks(collection, STAND_INS[name], kind, calibrator, seed).tolist())
-                done.write_text(json.dumps(found))
-                hits = 100 * float((np.array(runs) == 1).mean())
-                logging.info("%s %s %s %.1f %.0f s", name, calibrator, kind, hits, time.perf_counter() - begin)
-    sizes = {kind: len(text) for kind, text in collection.text.items()}
-    conditions = {"seeds": options.seeds, "rows": ROWS, "resamples": options.resamples, "texts": sizes}
-    write(options.output, conditions, summary(found, options.resamples), few)
+        for calibrator in () if options.few else CALIBRATORS:
+            case = {"stand-in": name, "calibrator": calibrator}
+            yield case, partial(summary, collection, name, calibrator, options)
+        for keeps in FIRST:
+            for times in TIMES:
+                case = {"stand-in": name, "keeps": keeps, "times": times}  # type: ignore[dict-item]
+                yield case, partial(few_texts, collection, name, keeps, times, options)
 
 
-def write(path: Path, conditions: Mapping[str, Any], rows: Sequence[Any], few: Sequence[Any]) -> None:
-    """The figures, and the tables."""
-    path.write_text(json.dumps({**conditions, "rows": rows, "few": few}, indent=1) + "\n")
-    path.with_suffix(".md").write_text(to_markdown(rows, conditions) + few_to_markdown(few))
-
-
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "encoders",
+    {
+        "cache": (Path("embeddings"), "where embeddings are kept"),
+        "seeds": (5, "draws of the rows, and of the flow"),
+        "resamples": (2_000, "of the bootstrap"),
+        "few": (False, "measure the small indexes alone"),
+    },
+)
 if __name__ == "__main__":
-    main()
+    STUDY.main()

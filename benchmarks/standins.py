@@ -20,14 +20,11 @@ is fitted once, and kept in the cache. Writes standins.json and standins.md besi
 one setting replace those that are there, so parts can be run one by one.
 """
 
-import argparse
 import hashlib
-import json
-import logging
-import time
-import warnings
-from collections.abc import Callable, Mapping
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,22 +33,21 @@ import torch
 from closed_forms import ALSO_TRIED, CLOSED_FORMS, applied
 from material import SEARCHED, SETTINGS, STAND_INS, TUNED, Embedded, Material, StandIn, Vectors
 from standins_print import to_markdown
+from study import Case, Row, Study
 
 from bertflow.bands import HEAD
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.sts_tasks import SUITES
 from bertflow.encoder.pooling import parse_pooling
-from bertflow.errors import NullDirectionWarning
 from bertflow.evaluation.figures import suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
-from bertflow.files import atomic_file, write_json, write_text
+from bertflow.files import atomic_file
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.training.fitting import fit_flow
 from bertflow.training.rows import CALIBRATED, STEEP, effective_rank, participation_ratio
 
-HERE = Path(__file__).parent
 STS, SEARCH = SETTINGS[:2], SEARCHED
 PEERS = CLOSED_FORMS | {name: form for name, form in ALSO_TRIED.items() if not name.startswith("partial")}
 """What the recipes are compared with: all calibrators that need no gradient; with ridge and two bands."""
@@ -253,51 +249,45 @@ def summary(found: Mapping[str, tuple[float, np.ndarray]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Fit, score, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True, help="holds sts, text, nli and encoders")
-    parser.add_argument("--cache", type=Path, default=Path("embeddings"), help="where embeddings are kept")
-    parser.add_argument("--seeds", type=int, default=5, help="of the recipes")
-    parser.add_argument("--resamples", type=int, default=500)
-    for name in MORE:
-        parser.add_argument(f"--{name.lower()}", help=f"folder of an encoder, which joins the stand-ins as {name}")
-    parser.add_argument("--only", nargs="*", help="names of stand-ins and of joined layers")
-    parser.add_argument("--settings", nargs="*", default=[*STS, *SEARCH])
-    parser.add_argument("--output", type=Path, default=HERE / "standins.json", help="and the same with .md")
-    options = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
-    warnings.simplefilter("ignore", NullDirectionWarning)
-    more = {name: getattr(options, name.lower()) for name in MORE if getattr(options, name.lower())}
-    stand_ins = {**STAND_INS, **TUNED, **{name: MORE[name] for name in more}}
-    folders = {MORE[name].encoder: folder for name, folder in more.items()}
-    bench = Bench(options.data_dir, options.cache, options.resamples, folders)
+def cases(options: Namespace) -> Iterator[Case]:
+    """Every stand-in and the joined layers, in every setting."""
+    given = {name: getattr(options, name.lower()) for name in MORE}
+    more = {MORE[name].encoder: folder for name, folder in given.items() if folder}
+    bench = Bench(options.data_dir, options.cache, options.resamples, more)
+    stand_ins = {**STAND_INS, **TUNED, **{name: one for name, one in MORE.items() if given[name]}}
     for setting in options.settings:
-        for name, one in {**stand_ins, **JOINED}.items():
-            if options.only and name not in options.only:
-                continue
-            begin = time.perf_counter()
-            if name in JOINED:
-                keep(options.output, "joined", {"layers": name, "setting": setting, **joined(bench, one, setting)})
-            else:
-                row = measured(bench, one, setting, options.seeds)
-                keep(options.output, "rows", {"stand-in": name, "setting": setting, **row})
-            logging.info("%s %s %.0f s", name, setting, time.perf_counter() - begin)
+        for name, one in stand_ins.items():
+            if not options.only or name in options.only:
+                yield {"stand-in": name, "setting": setting}, partial(measured, bench, one, setting, options.seeds)
+        for name, one in JOINED.items():
+            if not options.only or name in options.only:
+                yield {"layers": name, "setting": setting}, partial(joined, bench, one, setting)
 
 
-def keep(path: Path, kind: str, row: Mapping[str, Any]) -> None:
-    """Write a row beside the others, in place of one of the same name and setting, in the order of the tables."""
-    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+def page(rows: Sequence[Row]) -> str:
+    """All tables, in the order of stand-ins and settings."""
     names, settings = (*STAND_INS, *TUNED, *MORE, *JOINED), (*STS, *SEARCH)
 
-    def place(one: Mapping[str, Any]) -> tuple[int, int]:
-        return names.index(one.get("stand-in") or one["layers"]), settings.index(one["setting"])
+    def place(row: Row) -> tuple[int, int]:
+        return names.index(row.get("stand-in") or row["layers"]), settings.index(row["setting"])
 
-    kept = {"rows": found.get("rows", []), "joined": found.get("joined", [])}
-    kept[kind] = sorted([*(one for one in kept[kind] if place(one) != place(row)), row], key=place)
-    write_json(path, kept)
-    write_text(path.with_suffix(".md"), to_markdown(kept["rows"], kept["joined"]))
+    return to_markdown(sorted(rows, key=place))
 
 
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    arguments={
+        "cache": (Path("embeddings"), "where embeddings are kept"),
+        "seeds": (5, "of the recipes"),
+        "resamples": (500, "of every bootstrap"),
+        "roberta": ("", "folder that roberta.py wrote, which joins the stand-ins"),
+        "simcse": ("", "folder that simcse.py wrote of MiniLM, which joins the stand-ins"),
+        "only": ([], "names of stand-ins and of joined layers (else all)"),
+        "settings": ([*STS, *SEARCH], "where maps are fitted"),
+    },
+)
 if __name__ == "__main__":
-    main()
+    STUDY.main()

@@ -1,9 +1,9 @@
 """The tables of standins.py: similarity, search, what was held and missed, joined layers."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from material import SEARCHED, SETTINGS
+from study import Row, table, with_interval
 
 STS, SEARCH = SETTINGS[:2], SEARCHED
 RECIPES = ("similarity", "both", "search")
@@ -13,35 +13,25 @@ ABOVE = (
 )
 
 
-def to_markdown(rows: Sequence[Mapping[str, Any]], pairs: Sequence[Mapping[str, Any]]) -> str:
+def to_markdown(every: Sequence[Row]) -> str:
     """A table for STS, one for search, what was missed, and a table for joined layers."""
-    lines = [
-        ABOVE,
-        "",
-        "Recipes are a mean over seeds, ± their standard deviation (number of seeds). Intervals are 95 %.",
-    ]
-    lines += ["", "## In short", "", *short(rows)]
+    rows, pairs = ([row for row in every if kind in row] for kind in ("stand-in", "layers"))
+    said = "Recipes are a mean over seeds, ± their standard deviation (number of seeds). Intervals are 95 %."
+    text = "\n".join([ABOVE, "", said, "", "## In short", "", *short(rows), "", ""])
     for title, settings, recipe in (("Similarity", STS, "similarity"), ("Search", SEARCH, "search")):
-        lines += ["", f"## {title}", "", *_table([row for row in rows if row["setting"] in settings], recipe)]
-    lines += ["", "## Held and missed", "", *(f"* {said}" for said in judged(rows))]
-    if not pairs:
-        return "\n".join(lines) + "\n"
-    lines += ["", "## Joined layers, each calibrated alone by the closed form of the recipe", ""]
-    systems = list(dict.fromkeys(name.split(",", 1)[0] for row in pairs for name in row["values"]))
-    lines += [
-        "| layers | setting | purpose | joined | reduced to the width of one | each layer alone |",
-        "|---" * 6 + "|",
-    ]
+        text += f"## {title}\n\n{_table([row for row in rows if row['setting'] in settings], recipe)}"
+    text += "\n".join(["## Held and missed", "", *(f"* {one}" for one in judged(rows)), "", ""])
+    lines = []
     for row in pairs:
-        for name in systems:
+        for name in dict.fromkeys(name.split(",", 1)[0] for name in row["values"]):
             values = {key: f"{value:.1f}" for key, value in row["values"].items() if key.split(",", 1)[0] == name}
             alone = ", ".join(value for key, value in values.items() if key not in (name, f"{name}, reduced"))
-            cells = (row["layers"], row["setting"], name, values[name], values[f"{name}, reduced"], alone)
-            lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+            lines.append((row["layers"], row["setting"], name, values[name], values[f"{name}, reduced"], alone))
+    header = ("layers", "setting", "purpose", "joined", "reduced to the width of one", "each layer alone")
+    return f"{text}## Joined layers, each calibrated alone by the closed form of the recipe\n\n{table(header, lines)}"
 
 
-def short(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def short(rows: Sequence[Row]) -> Iterator[str]:
     """A row a stand-in, for docs/results.md: STS transductive / inductive, and hits with a fit on other docstrings."""
     columns = [(STS, name) for name in ("raw", "closed", "similarity", "both")]
     columns += [(SEARCH[1:], name) for name in ("raw", "closed", "similarity", "both", "search")]
@@ -69,7 +59,7 @@ STAND_INS = {
 }
 
 
-def brief(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def brief(rows: Sequence[Row]) -> Iterator[str]:
     """A row a stand-in, for the README: fitted on other text."""
     columns = [(STS[1], name) for name in ("raw", "closed", "similarity")]
     columns += [(SEARCH[1], name) for name in ("raw", "closed", "search")]
@@ -81,24 +71,23 @@ def brief(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"| {name} | {' | '.join('-' if one is None else f'{one:.1f}' for one in found)} |"
 
 
-def _table(rows: Sequence[Mapping[str, Any]], recipe: str) -> Iterator[str]:
-    heads = ("raw", "best closed form (chosen)", "in hindsight", "default-1", *RECIPES)
+def _table(rows: Sequence[Row], recipe: str) -> str:
+    systems = ("raw", "closed", "hindsight", "default-1", *RECIPES)
     pairs = (f"{recipe} - closed", f"{recipe} - {recipe}, linear", f"both - {recipe}")
-    head = ("stand-in", "setting", *heads, *pairs)
-    yield f"| {' | '.join(head)} |"
-    yield "|---" * len(head) + "|"
+    titles = ("raw", "best closed form (chosen)", "in hindsight", *systems[3:])
+    lines = []
     for row in rows:
         values = {name: f"{value:.1f}" for name, value in row["values"].items()}
         for name in ("closed", "hindsight"):
             values[name] += f" ({' '.join(row[name])})"
-        for name in [name for name in ("default-1", *RECIPES) if name in values]:
+        for name in [name for name in systems[3:] if name in values]:
             alone = row["did"].get("similarity" if name == "default-1" else name) == "left alone"
             spread, n = row["spread"].get(name), row["seeds"].get(name)
             values[name] += " (left alone)" if alone else f" ± {spread:.2f} ({n})" if spread else f" ({n})"
-        cells = [values.get(name, "-") for name in ("raw", "closed", "hindsight", "default-1", *RECIPES)]
         gaps = [row["differences"].get(pair) for pair in pairs]
-        cells += ["-" if gap is None else f"{gap[0]:+.2f} [{gap[1]:+.2f}, {gap[2]:+.2f}]" for gap in gaps]
-        yield f"| {row['stand-in']} | {row['setting']} | {' | '.join(cells)} |"
+        cells = [values.get(name, "-") for name in systems] + [with_interval(*gap, 2) if gap else "-" for gap in gaps]
+        lines.append((row["stand-in"], row["setting"], *cells))
+    return table(("stand-in", "setting", *titles, *pairs), lines)
 
 
 JUDGED: Mapping[str, tuple[Sequence[str], str, float]] = {
@@ -110,7 +99,7 @@ JUDGED: Mapping[str, tuple[Sequence[str], str, float]] = {
 """What was wanted: settings, a difference, and its bound; 0 for the upper end of its interval."""
 
 
-def judged(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def judged(rows: Sequence[Row]) -> Iterator[str]:
     """For each of ``JUDGED`` how often it holds, and where it does not."""
     for said, (settings, pair, bound) in JUDGED.items():
         asked = [row for row in rows if row["setting"] in settings and pair in row["differences"]]

@@ -23,22 +23,20 @@ def printed():
     return module
 
 
-def test_the_tables_are_those_of_the_figures(printed):
-    kept = json.loads((FOLDER / "standins.json").read_text("utf-8"))
-    assert printed.to_markdown(kept["rows"], kept["joined"]) == (FOLDER / "standins.md").read_text("utf-8")
+@pytest.fixture(scope="module")
+def rows():
+    return [row for row in json.loads((FOLDER / "standins.json").read_text("utf-8")) if "stand-in" in row]
 
 
 @pytest.mark.parametrize(("page", "form"), [("README.md", "brief"), ("docs/results.md", "short")])
-def test_the_readme_and_the_results_have_the_same_figures(printed, page, form):
-    kept = json.loads((FOLDER / "standins.json").read_text("utf-8"))
-    table = "\n".join(getattr(printed, form)(kept["rows"]))
+def test_the_readme_and_the_results_have_the_same_figures(printed, rows, page, form):
+    table = "\n".join(getattr(printed, form)(rows))
     assert table in (ROOT / page).read_text("utf-8"), table
 
 
-def test_the_readme_has_every_stand_in_and_at_most_ten_rows(printed):
-    kept = json.loads((FOLDER / "standins.json").read_text("utf-8"))
-    assert set(printed.STAND_INS) == {row["stand-in"] for row in kept["rows"]}
-    assert len(list(printed.brief(kept["rows"]))) - 2 <= 10
+def test_the_readme_has_every_stand_in_and_at_most_ten_rows(printed, rows):
+    assert set(printed.STAND_INS) == {row["stand-in"] for row in rows}
+    assert len(list(printed.brief(rows))) - 2 <= 10
 
 
 @pytest.mark.parametrize(
