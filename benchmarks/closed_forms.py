@@ -19,14 +19,6 @@ def whitening_at_most(moments: Moments, dim_out: int) -> AffineMap:
     return whitening_map(moments, min(dim_out, rank))
 
 
-def partial_whitening(moments: Moments, power: float) -> AffineMap:
-    """Directions divided by their standard deviation to a power: 0 is centering, 1 whitening."""
-    whitening = whitening_map(moments)
-    deviation = whitening.inverse_weight.norm(dim=1).numpy() ** (1 - power)
-    weight, inverse = whitening.weight.numpy() * deviation, whitening.inverse_weight.numpy() / deviation[:, None]
-    return AffineMap(moments.mean, weight, inverse)
-
-
 def spelled(spelling: str, moments: Moments) -> torch.nn.Module:
     """A closed form of the package."""
     calibrator = parse_calibrator(spelling)
@@ -43,11 +35,10 @@ CLOSED_FORMS: Mapping[str, Callable[[Moments], AffineMap]] = {
 }
 """What a recipe is compared with."""
 ALSO_TRIED: Mapping[str, Callable[[Moments], torch.nn.Module]] = {
-    **{f"partial({power})": partial(partial_whitening, power=power) for power in (0.25, 0.5, 0.75)},
     **{name: partial(spelled, name) for name in ("ridge(0.25)", "ridge(1)", "ridge(4)")},
     **{name: partial(spelled, name) for name in ("two-band(0.5)", "two-band(1)", "two-band(2)")},
 }
-"""Closed forms that no recipe is compared with."""
+"""The same of the bands and the ridge."""
 
 
 def applied(fitted: torch.nn.Module, x: NDArray[np.floating]) -> NDArray[np.float32]:

@@ -1,6 +1,6 @@
 """Collections of vectors, calibrated where they are: LanceDB, Qdrant in local mode, Postgres with pgvector.
 
-    python benchmarks/databases.py --data_dir DATA --work FOLDER [--rows 20000,100000] [--kills 10] [--only lancedb]
+    python benchmarks/databases.py --data_dir DATA --work FOLDER [--rows 20000 100000] [--only lancedb]
 
 The texts are paragraphs and sentences of docstrings, then sentences of other text until there are enough; their vectors
 are inner layers of a MiniLM, of unit length. Questions are summary lines, each of which should find the paragraph that
@@ -12,30 +12,29 @@ follows it. Nothing is chosen here: the recipes are frozen. For each database:
                 `evaluate_retrieval` says of the same vectors and the same calibrator
     recall@10   share of the ten nearest rows by exact search that the index finds
     contents    ids and payload of the target are those of the source
-    kills       another target, whose job is killed (SIGKILL) at random points and called again: the same contents
 
-Each result is kept; a run that is interrupted goes on with the next. Writes databases.json and databases.md beside this
+Writes databases.json and databases.md beside this
 file. Linux only.
 """
 
-import argparse
 import hashlib
 import json
 import os
-import random
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from material import MIXTURE, Vectors, texts_of
+from study import Case, Row, Study, table
 
 from bertflow.calibration.base import load_calibrator
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs
@@ -43,13 +42,11 @@ from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.evaluation.figures import retrieval_figures
-from bertflow.files import write_json, write_text
+from bertflow.files import write_json
 from bertflow.onednn import cpu_facts
 from bertflow.retrieval.collections import AbstractCollection, open_collection, parse_address
-from bertflow.tables import Table
 from bertflow.text_keys import text_key
 
-HERE = Path(__file__).parent
 LAYERS: Mapping[str, slice] = {"mean(1,2)": slice(0, 2), "mean(3)": slice(2, 3)}
 """Poolings, by which of the layers 1, 2 and 3 they average."""
 RECIPES: Mapping[str, Sequence[str]] = {
@@ -57,10 +54,10 @@ RECIPES: Mapping[str, Sequence[str]] = {
     "flow, search-2": ("--calibrator", "flow", "--preset", "search-2", "--fit_rows", "20000"),
 }
 BLOCK, NEAREST = 5_000, 10
-SIDES = ("raw", "calibrated")
+SIDES, MEASURED = ("raw", "calibrated"), ("reference", "exact", "by_index")
 WHAT = ("database", "vectors", "rows", "calibrator")
 SEARCHES = (*WHAT, "index", *(f"{side} {how}" for side in SIDES for how in ("said", "exact", "index", "recall")))
-JOBS = (*WHAT, "seconds", "of the processor", "rows a second", "peak, MB", "ids, payload equal", "kills")
+JOBS = (*WHAT, "seconds", "of the processor", "rows a second", "peak, MB", "ids, payload equal")
 PAGE = """\
 # Collections of vectors, calibrated where they are
 
@@ -76,8 +73,7 @@ hit@1 x 100 on {questions} questions: summary lines of docstrings, each of which
 {searches}
 
 `bertflow reindex`, with the fit and the index: seconds, seconds of the processor (of its process, not of a server),
-peak of its anonymous memory. Kills: how often another job was killed at random and called again, and whether its ids,
-vectors and payload then were those of the job that was not killed.
+peak of its anonymous memory.
 
 {jobs}
 """
@@ -188,15 +184,11 @@ DATABASES: Mapping[str, tuple[Any, Callable[[str, Sequence[int], Vectors, Sequen
 """Where each is, and how it is filled."""
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """A command of bertflow in a process of its own."""
-    command = [sys.executable, "-m", "bertflow", *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-
 def run(*arguments: object) -> dict[str, float]:
-    """A command to its end: seconds, seconds of the processor, and the peak of anonymous memory in MB."""
-    begin, process, peak = time.perf_counter(), start(*arguments), [0]
+    """A command of bertflow to its end: seconds, seconds of the processor, and the peak of anonymous memory in MB."""
+    command = [sys.executable, "-m", "bertflow", *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    begin, peak = time.perf_counter(), [0]
 
     def watch() -> None:
         status = Path(f"/proc/{process.pid}/status")
@@ -240,24 +232,7 @@ def searched(collection: AbstractCollection, queries: Vectors, right: Sequence[i
     return {"exact": float(hits[0]), "by_index": float(hits[1]), "recall": recall}
 
 
-def kill_and_go_on(kills: int, done: Path, parts: int, *arguments: object) -> list[int]:
-    """Run a job that is killed at random points; returns how many parts were noted at each of them."""
-    draw, noted = random.Random(0), [0]
-    for least in sorted(draw.sample(range(1, parts), min(kills, parts - 1))):
-        process = start(*arguments)
-        while process.poll() is None and len(list(done.glob("*.json"))) < max(least, noted[-1] + 1):
-            time.sleep(0.001)
-        time.sleep(draw.random() / 20)  # anywhere in the part
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        if process.returncode != -signal.SIGKILL:
-            break  # it was done before
-        noted.append(len(list(done.glob("*.json"))))
-    run(*arguments)
-    return noted[1:]
-
-
-def measure(kind: str, pooling: str, recipe: str, material: "Material", kills: int) -> dict[str, Any]:
+def measure(kind: str, pooling: str, recipe: str, material: "Material") -> dict[str, Any]:
     """One database, one pooling, one calibrator."""
     place, fill = DATABASES[kind]
     texts, n = material.texts, len(material.texts)
@@ -277,8 +252,8 @@ def measure(kind: str, pooling: str, recipe: str, material: "Material", kills: i
         z, z_queries = calibrator.transform(x), calibrator.transform(queries)
         sides = [("raw", queries, x), ("calibrated", z_queries, z)]
         hit = next(one for one in retrieval_figures(pairs, sides, "cosine", 0, 0) if one.metric == "hit@1")
-        row: dict[str, Any] = {"database": kind, "pooling": pooling, "calibrator": recipe, "rows": n, **cost}
-        row |= {"questions": len(queries), "rows_a_second": n / cost["seconds"]}
+        row: dict[str, Any] = {**cost, "questions": len(queries), "rows_a_second": n / cost["seconds"]}
+        row["processor"] = cpu_facts()["model name"]
         for at, (name, asked, _) in enumerate(sides):
             with open_collection(address("docs" if name == "raw" else "done")) as collection:
                 row[name] = {"reference": 100 * float(hit.values[at]), **searched(collection, asked, right)}
@@ -287,13 +262,6 @@ def measure(kind: str, pooling: str, recipe: str, material: "Material", kills: i
         source, target = contents(address("docs")), contents(address("done"))
         row["ids_equal"] = source.keys() == target.keys()
         row["payload_equal"] = all(held == target[name][1] for name, (_, held) in source.items())
-        if kills:
-            done, again = Path(work) / "killed" / "done", ("--calibrator", job / "calibrator")
-            how = (*again, "--part_rows", 2_000, "--output", done.parent)
-            parts = -(-n // 2_000)
-            row["killed_at"] = kill_and_go_on(kills, done, parts, "reindex", address("docs"), address("killed"), *how)
-            row["killed_equal"] = contents(address("killed")) == target
-            say(f"{kind}: killed with {row['killed_at']} of {parts} parts noted, equal: {row['killed_equal']}")
     return row
 
 
@@ -324,58 +292,44 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
-def page(rows: Sequence[Mapping[str, Any]], processor: str) -> str:
+def page(rows: Sequence[Row]) -> str:
     """The results as Markdown."""
     searches, jobs = [], []
     for row in rows:
-        cells = [f"{row[side][key]:.1f}" for side in SIDES for key in ("reference", "exact", "by_index")]
-        recalls = [f"{row[side]['recall']:.3f}" for side in SIDES]
+        sides = [(*(f"{row[one][key]:.1f}" for key in MEASURED), f"{row[one]['recall']:.3f}") for one in SIDES]
         what = (row["database"], row["pooling"], f"{row['rows']:,}", row["calibrator"])
-        searches.append((*what, row["index"] or "none", *cells[:3], recalls[0], *cells[3:], recalls[1]))
+        searches.append((*what, row["index"] or "none", *sides[0], *sides[1]))
         cost = (f"{row[key]:,.0f}" for key in ("seconds", "processor_seconds", "rows_a_second", "peak_mb"))
-        same = "yes" if row["ids_equal"] and row["payload_equal"] else "NO"
-        kills = row.get("killed_at", ())
-        jobs.append(
-            (*what, *cost, same, f"{len(kills)}, {'equal' if row['killed_equal'] else 'OTHER'}" if kills else "")
-        )
-    return PAGE.format(
-        processor=processor,
-        questions=f"{rows[0]['questions']:,}",
-        searches=Table(SEARCHES, tuple(searches)).to_markdown(),
-        jobs=Table(JOBS, tuple(jobs)).to_markdown(),
-    )
+        jobs.append((*what, *cost, "yes" if row["ids_equal"] and row["payload_equal"] else "NO"))
+    facts = {"processor": rows[0]["processor"], "questions": f"{rows[0]['questions']:,}"}
+    return PAGE.format(**facts, searches=table(SEARCHES, searches), jobs=table(JOBS, jobs))
 
 
-def main() -> None:
-    """Measure what is not there yet."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data_dir", type=Path, required=True)
-    parser.add_argument("--work", type=Path, required=True, help="folder for texts, embeddings and results")
-    parser.add_argument("--rows", default="20000,100000", help="sizes, with commas; jobs are killed at the largest")
-    parser.add_argument("--questions", type=int, default=500)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--only", default=",".join(DATABASES), help="databases, with commas")
-    parser.add_argument("--poolings", default=";".join(LAYERS), help="with semicolons")
-    parser.add_argument("--recipes", default=";".join(RECIPES), help="with semicolons")
-    parser.add_argument("--output", type=Path, default=HERE)
-    options = parser.parse_args()
-    results = options.work / "results.json"
-    rows = json.loads(results.read_text()) if results.exists() else []
-    processor = cpu_facts()["model name"]
-    sizes = [int(size) for size in options.rows.split(",")]
-    for n in sizes:
+def cases(options: Namespace) -> Iterator[Case]:
+    """Every size, database, pooling and recipe."""
+    for n in options.rows:
         material = Material(options.data_dir, options.work, n, options.questions)
-        for kind in options.only.split(","):
-            for pooling in options.poolings.split(";"):
-                for recipe in options.recipes.split(";"):
+        for kind in options.only:
+            for pooling in options.poolings:
+                for recipe in options.recipes:
                     case = {"database": kind, "pooling": pooling, "calibrator": recipe, "rows": n}
-                    if any(case.items() <= row.items() for row in rows):
-                        continue
-                    rows.append(measure(kind, pooling, recipe, material, options.kills if n == max(sizes) else 0))
-                    write_json(results, rows)
-                    write_json(options.output / "databases.json", {"processor": processor, "rows": rows})
-                    write_text(options.output / "databases.md", page(rows, processor))
+                    yield case, partial(measure, kind, pooling, recipe, material)
 
 
+STUDY = Study(
+    __file__,
+    __doc__,
+    cases,
+    page,
+    "text and nli",
+    {
+        "work": (Path("runs/databases"), "folder for texts and embeddings"),
+        "rows": ([20_000, 100_000], "sizes"),
+        "questions": (500, "summary lines that are asked"),
+        "only": (list(DATABASES), "databases"),
+        "poolings": (list(LAYERS), "of the encoder"),
+        "recipes": (list(RECIPES), "calibrators"),
+    },
+)
 if __name__ == "__main__":
-    main()
+    STUDY.main()

@@ -327,12 +327,12 @@ class Material:
             for members in _groups(task.pairs)
         ]
 
-    def score(self, fitted: torch.nn.Module, data: Embedded, pooling: str, width: int | None = None) -> list[float]:
-        """Spearman x 100 of each task or sub-set, or hit@1 in percent; of the first ``width`` coordinates."""
-        z = applied(fitted, data.scored[pooling])[:, :width]
+    def score(self, fitted: torch.nn.Module, data: Embedded, pooling: str) -> list[float]:
+        """Spearman x 100 of each task or sub-set, or hit@1 in percent."""
+        z = applied(fitted, data.scored[pooling])
         if data.texts is None:
             return self.sts(z)
-        return [100 * float(data.hits(z, applied(fitted, data.texts[pooling])[:, :width]).mean())]
+        return [100 * float(data.hits(z, applied(fitted, data.texts[pooling])).mean())]
 
 
 def _groups(pairs: Pairs) -> Iterable[NDArray[np.intp]]:

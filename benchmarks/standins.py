@@ -49,7 +49,7 @@ from bertflow.training.fitting import fit_flow
 from bertflow.training.rows import CALIBRATED, STEEP, effective_rank, participation_ratio
 
 STS, SEARCH = SETTINGS[:2], SEARCHED
-PEERS = CLOSED_FORMS | {name: form for name, form in ALSO_TRIED.items() if not name.startswith("partial")}
+PEERS = CLOSED_FORMS | ALSO_TRIED
 """What the recipes are compared with: all calibrators that need no gradient; with ridge and two bands."""
 MORE: Mapping[str, StandIn] = {
     "RoBERTa": StandIn("roberta", "mean(1,-1)", "sif(1,-1)"),
