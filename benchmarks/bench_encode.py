@@ -14,7 +14,6 @@ import torch
 from bench_material import BASE, MINILM, Material
 from bench_timing import Product, Result, Times, flops, matmuls, ratio, take_turns
 from sentence_transformers import SentenceTransformer
-from torch.profiler import ProfilerActivity, profile
 
 from bertflow.calibration.calibrators import Whitening
 from bertflow.correlation import spearman
@@ -38,16 +37,6 @@ BFLOAT16_SHARE = 50.0
 """Percent of the rate of matrix products in bfloat16 that arithmetic on real tokens should reach."""
 FAST_BFLOAT16 = ("avx512_bf16", "amx_bf16")
 """Flags of processors that multiply bfloat16 faster than float32."""
-
-KINDS: Mapping[str, tuple[str, ...]] = {
-    "matrix products": ("mkldnn::_linear_pointwise", "aten::addmm", "aten::mm", "aten::bmm"),
-    "gelu": ("aten::gelu",),
-    "layer norm": ("aten::native_layer_norm",),
-    "attention": ("aten::_scaled_dot_product_flash_attention_for_cpu", "aten::softmax", "aten::_softmax"),
-    "packing of weights": ("mkldnn::_reorder_linear_weight",),
-    "copies and sums": ("aten::copy_", "aten::add", "aten::add_", "aten::mul", "aten::cat", "aten::index_select"),
-}
-"""What the time of an encoder goes to, by operator."""
 
 
 def sentence_transformer(folder: str, max_length: int, dtype: str = "float32") -> SentenceTransformer:
@@ -150,7 +139,7 @@ def layers(material: Material) -> Iterator[Result]:
 
 
 def hardware(material: Material) -> Iterator[Result]:
-    """Arithmetic on real tokens a second, against matrix products alone; and what the rest goes to."""
+    """Arithmetic on real tokens a second, against matrix products alone."""
     for name, (folder, sentences) in material.encoders.items():
         for dtype in PRECISIONS if fast_bfloat16() else PRECISIONS[:1]:
             share, facts = of_the_hardware(transformer(folder, dtype), sentences, DTYPES[dtype])
@@ -179,17 +168,5 @@ def of_the_hardware(
         "mflop_a_token": round(work / text.lengths.sum() / 1e6, 1),
         "tokens_a_sentence": round(float(text.lengths.mean()), 1),
         "padding_percent": round(100 * (1 - text.lengths.sum() / padded), 1),
-        "time_goes_to_percent": spent(calls["encode"]),
     }
     return 100 * median(a / b for a, b in zip(achieved, rate, strict=True)), facts
-
-
-def spent(call: Callable[[], object]) -> dict[str, float]:
-    """Shares of the time of one call by kind of operator, in percent of all operators."""
-    with profile(activities=[ProfilerActivity.CPU]) as record:
-        call()
-    own = {event.key: event.self_cpu_time_total for event in record.key_averages() if event.key.startswith(("a", "m"))}
-    total = sum(own.values())
-    shares = {kind: 100 * sum(own.get(name, 0) for name in names) / total for kind, names in KINDS.items()}
-    shares["other operators"] = 100 - sum(shares.values())
-    return {kind: round(share, 1) for kind, share in shares.items()}

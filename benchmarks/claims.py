@@ -49,8 +49,11 @@ def conditions(bench: "Bench") -> dict[str, Any]:
 def measured(bench: "Bench", name: str) -> dict[str, Any]:
     """One claim on all encoders, with verdicts."""
     module, function = CLAIMS[name].measure.split(":")
-    measure = getattr(importlib.import_module(module), function)
-    results = {part: measure(bench, part) for part in SUBJECTS}
+    if module == "compare":
+        results = {part: bench.compare(part, *function.split(" - ")) for part in SUBJECTS}
+    else:
+        measure = getattr(importlib.import_module(module), function)
+        results = {part: measure(bench, part) for part in SUBJECTS}
     return {part: {**result.to_dict(), "verdict": verdict(CLAIMS[name], result)} for part, result in results.items()}
 
 

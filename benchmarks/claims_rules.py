@@ -29,20 +29,21 @@ class Claim:
         says: The claim in one plain sentence.
         otherwise: What is so where it does not hold.
         source: Paper and place, or the kind of tutorial.
-        by: The functions or the command of this repository that measure it.
-        measure: The function of the benchmarks that calls them, as "module:function".
+        measure: The function that calls them, as "module:function"; or two rows of ``claims_systems.SYSTEMS``, as
+            "compare:one - other".
         effect: What the number is.
         boundary: Where the claim ends.
+        by: The functions or the command of this repository that measure it.
         side: On which side of the boundary the claim is true.
     """
 
     says: str
     otherwise: str
     source: str
-    by: str
     measure: str
     effect: str
     boundary: float = 0.0
+    by: str = "bertflow.evaluation.figures.suite_figures"
     side: Literal["above", "below"] = "above"
 
 

@@ -79,66 +79,6 @@ def aggregations_apart(bench: Bench, part: str) -> Measured:
     return estimated(numbers["wmean"] - numbers["all"], apart, figures["all"].n, "pairs", numbers)
 
 
-def centering(bench: Bench, part: str) -> Measured:
-    """Center less raw."""
-    return bench.compare(part, "center", "raw")
-
-
-def standardizing(bench: Bench, part: str) -> Measured:
-    """Standardize less raw."""
-    return bench.compare(part, "standardize", "raw")
-
-
-def top_removed(bench: Bench, part: str) -> Measured:
-    """All-but-the-top less raw."""
-    return bench.compare(part, "abtt(3)", "raw")
-
-
-def whitening(bench: Bench, part: str) -> Measured:
-    """Whitening less raw."""
-    return bench.compare(part, "whitening", "raw")
-
-
-def whitening_of_other_text(bench: Bench, part: str) -> Measured:
-    """The same, fitted on other text."""
-    return bench.compare(part, "whitening of other text", "raw")
-
-
-def reduction(bench: Bench, part: str) -> Measured:
-    """Whitening to 128 directions less to all."""
-    return bench.compare(part, "whitening(128)", "whitening")
-
-
-def sif_against_whitening(bench: Bench, part: str) -> Measured:
-    """SIF pooling alone less whitening of the mean."""
-    return bench.compare(part, "sif", "whitening")
-
-
-def whitened_sif(bench: Bench, part: str) -> Measured:
-    """SIF pooling, whitened to 64 directions, less SIF pooling alone."""
-    return bench.compare(part, "sif, whitening(64)", "sif")
-
-
-def flow_against_whitening(bench: Bench, part: str) -> Measured:
-    """Both of all directions, fitted on the same scored sentences."""
-    return bench.compare(part, "flow of part", "whitening of part")
-
-
-def flow_against_whitening_of_other_text(bench: Bench, part: str) -> Measured:
-    """Both fitted on the same other sentences."""
-    return bench.compare(part, "flow of part of other", "whitening of part of other")
-
-
-def flow_against_raw(bench: Bench, part: str) -> Measured:
-    """The flow less raw."""
-    return bench.compare(part, "flow of part", "raw")
-
-
-def target_against_nli(bench: Bench, part: str) -> Measured:
-    """Whitening fitted on as many scored sentences as NLI sentences."""
-    return bench.compare(part, "whitening of part", "whitening of NLI")
-
-
 def target_against_nli_by_subset(bench: Bench, part: str) -> Measured:
     """The same as the paper aggregates."""
     return bench.compare(part, "whitening of part", "whitening of NLI", "wmean")
