@@ -9,6 +9,7 @@ _.SentenceVectorizer  # docs/serving.md
 _.embed_with_ray  # docs/cluster.md
 _.fit_siamese  # docs/finetune.md
 _.brief  # benchmarks/standins_print.py: the table of README.md
+_.UsearchSearch  # docs/search.md
 _.mteb_model  # docs/evaluate.md
 
 # pydantic: keys of schemas that are read by ``get``.
