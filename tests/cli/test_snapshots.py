@@ -56,7 +56,7 @@ SAID = {
     "([-─ ])\\1{2,}": r"\1\1\1",  # tables as wide as their cells
 }
 """What differs from run to run -> what stands for it."""
-VARYING = re.compile("bytes$|command|float16|host|memory|onednn|platform|processor|python|seconds|versions")
+VARYING = re.compile("bytes$|command|float16|host|memory|onednn|platform|processor|python|seconds|version")
 """Keys of JSON whose values do."""
 THEIRS = "_transactions|_versions|events|hparams|model.safetensors|model_meta|tokenizer|/config.json"
 NAMED = re.compile(f"{THEIRS}|/geometry/|/report/|/lines/")
