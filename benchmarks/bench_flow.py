@@ -19,13 +19,14 @@ from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.recipe import PRESETS, resolve
 
 DIM = 384
-FLOWS = ("default", "paper-tf")
-"""Presets."""
+FLOWS = {"default": 1.25, "paper-tf": 1.8}
+"""Presets, and how much longer a step of nflows' parts should take."""
 REPEAT = {32: 10, 256: 5, 2048: 1}
 """Calls of one round, by the batch."""
-STEP_TARGETS = {32: 1.5, 256: 1.5, 2048: None}
-FLOORS = {256: 1.6}
+FLOORS = {256: 1.8}
 """A step of the default flow should cost at most this much of its matrix products alone."""
+LARGE = 2048
+"""A batch that is reported without a target."""
 
 
 def training_step(flow: nn.Module, x: Tensor, optimizer: torch.optim.Optimizer) -> Callable[[], None]:
@@ -58,8 +59,8 @@ def moved(flow: Glow) -> Glow:
 
 def steps() -> Iterator[Result]:
     """A step of training, against nflows and against nothing but its matrix products."""
-    for preset in FLOWS:
-        for batch, target in STEP_TARGETS.items():
+    for preset, target in FLOWS.items():
+        for batch, repeat in REPEAT.items():
             torch.manual_seed(0)
             glow, x = moved(build_glow(DIM, resolve(preset).glow)), torch.randn(batch, DIM)
             stock = stock_of(copy.deepcopy(glow)).train()
@@ -68,12 +69,12 @@ def steps() -> Iterator[Result]:
                 "ours": training_step(glow, x, OPTIMIZERS["adam"](glow.parameters(), lr=1e-6, weight_decay=0.0)),
                 "products": matmuls(list(products(glow, batch)), learns=True),
             }
-            times = take_turns(calls, repeat=REPEAT[batch])
+            times = take_turns(calls, repeat=repeat)
             facts = {f"{name}_ms": found.milliseconds() for name, found in times.items()}
             value, wall = ratio(times["nflows"], times["ours"])
             name = f"flow step, {preset}, batch {batch}"
-            yield Result(f"{name}: nflows / ours", value, wall, target, facts=facts)
-            if preset == FLOWS[0]:
+            yield Result(f"{name}: nflows / ours", value, wall, None if batch == LARGE else target, facts=facts)
+            if preset == "default":
                 value, wall = ratio(times["ours"], times["products"])
                 yield Result(f"{name}: ours / its matrix products", value, wall, FLOORS.get(batch), at_most=True)
 
@@ -81,7 +82,7 @@ def steps() -> Iterator[Result]:
 def inference() -> Iterator[Result]:
     """Latents alone of the default flow, against nflows."""
     torch.manual_seed(0)
-    glow = moved(build_glow(DIM, resolve(FLOWS[0]).glow)).eval().requires_grad_(False)
+    glow = moved(build_glow(DIM, resolve("default").glow)).eval().requires_grad_(False)
     stock = stock_of(glow).eval().requires_grad_(False)
     for batch, repeat in REPEAT.items():
         x = torch.randn(batch, DIM)

@@ -11,7 +11,7 @@ oneDNN packs a weight anew for every product; ``prepacked`` spares a long call o
 
 import logging
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -99,26 +99,6 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, product: str =
         made: Tensor = (_Linear.apply if learns else _product)(x, weight, bias)
         return made
     return nn.functional.linear(x, weight, bias)
-
-
-def linear_vjp(
-    x: Tensor, weight: Tensor, bias: Tensor
-) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, tuple[Tensor, Tensor]]]]:
-    """``linear`` of rows x (n, dim_in) in a step of training, and its gradients, without autograd.
-
-    Returns:
-        The product, and a function: its gradient (n, dim_out) -> that of x, and those of weight and bias.
-    """
-    through = _is_enough(x, weight, learns=True) and _is_faster(x, weight, FORWARD, learns=True)
-    x = x.contiguous() if through else x  # else it would be copied the other way round for the gradient of the weight
-
-    def pullback(above: Tensor) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        if not through:
-            return above.mm(weight), (above.t().mm(x), above.sum(0))
-        of_x, of_weight = linear(above, weight.t(), None, INPUT), linear(above.t(), x.t(), None, WEIGHT)
-        return of_x, (of_weight, above.sum(0))
-
-    return (_product if through else nn.functional.linear)(x, weight, bias), pullback
 
 
 class Linear(nn.Linear):

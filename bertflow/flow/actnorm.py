@@ -9,7 +9,7 @@ forward pass does not check for it.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from bertflow.affine import NULL_SHARE
 from bertflow.errors import DataError, UsageError
-from bertflow.flow.transforms import AbstractPart, LogAbsDet, Recorded
+from bertflow.flow.transforms import AbstractPart, LogAbsDet
 
 EPS = 1e-6
 """Added to the standard deviation. Source: bohanli/BERT-flow flow/glow_ops_1x1.py, actnorm_scale."""
@@ -66,18 +66,6 @@ class ActNorm(AbstractPart):
     def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         log_scale = times(self.factor, self.log_scale)
         return (inputs + self.shift) * log_scale.exp(), log_scale.sum()
-
-    def recorded(self, x: Tensor) -> Recorded:
-        """Keeps one tensor of the size of its rows."""
-        log_scale = times(self.factor, self.log_scale)
-        scale, shifted = log_scale.exp(), x + self.shift
-
-        def pullback(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            above = above.mul_(scale)
-            of_scale = (above * shifted).sum(0).add_(of_change)
-            return above, (above.sum(0), times(self.factor, of_scale))
-
-        return Recorded(shifted * scale, log_scale.sum(), (self.shift, self.log_scale), pullback)
 
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         log_scale = times(self.factor, self.log_scale)

@@ -11,7 +11,7 @@ an ActNorm takes the place of the bias, or plain ones.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from torch.nn.functional import logsigmoid
 
 from bertflow.flow.actnorm import ActNorm, times
-from bertflow.flow.transforms import AbstractPart, LogAbsDet, Recorded
-from bertflow.onednn import Linear, linear, linear_vjp
+from bertflow.flow.transforms import AbstractPart, LogAbsDet
+from bertflow.onednn import Linear, linear
 from bertflow.registry import lookup
 
 NetworkFactory = Callable[[int, int], nn.Module]
@@ -50,22 +50,6 @@ class AdditiveCoupling(AbstractPart):
     def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
         return torch.cat((first, second + self.network(first)), 1), 0.0
-
-    def recorded(self, x: Tensor) -> Recorded:
-        """Where the network knows its gradients; the second half passes its own on as they are."""
-        if self.network.gate is not None:
-            return super().recorded(x)
-        first, second = x.narrow(1, 0, self.halves[0]), x.narrow(1, *self.halves)
-        made, parameters, network = self.network.recorded(first)
-        second.add_(made)
-
-        def pullback(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            of_first, of_second = above.split_with_sizes(self.halves, 1)
-            change, own = network(of_second)
-            of_first.add_(change)
-            return above, own
-
-        return Recorded(x, 0.0, parameters, pullback)
 
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         first, second = inputs.split(self.halves, 1)
@@ -115,40 +99,9 @@ ACTIVATIONS = ("relu", "gatu")
 """The second activation: relu, or the gate tanh(a) sigmoid(b) of the released code."""
 
 
-Layer = tuple[Tensor, Sequence[Tensor], Callable[[Tensor], tuple[Tensor, Sequence[Tensor]]]]
-"""What a layer makes of rows (n, dim_in), its parameters, and gradient (n, dim_out) -> those of x and parameters."""
-
-
-def recorded_layer(
-    x: Tensor, weight: Tensor, bias: Tensor, factor: float = 1.0, log_scale: Tensor | None = None
-) -> Layer:
-    """(x @ weight.T + bias) * exp(factor * log_scale) in a step of training, without autograd."""
-    made, product = linear_vjp(x, weight, bias)
-    if log_scale is None:
-        return made, (weight, bias), product
-    scale = times(factor, log_scale).exp()
-    made.mul_(scale)
-
-    def pullback(above: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-        # A relu may have set some of ``made`` to zero since: there the gradient is zero, too.
-        of_scale = times(factor, (above * made).sum(0))
-        of_x, own = product(above * scale)
-        return of_x, (*own, of_scale)
-
-    return made, (weight, bias, log_scale), pullback
-
-
-class PlainLinear(Linear):
-    """A linear layer as PyTorch has it."""
-
-    def recorded(self, x: Tensor) -> Layer:
-        """As ``recorded_layer``."""
-        return recorded_layer(x, self.weight, self.bias)
-
-
-def _linear(dim_in: int, dim_out: int, bias: bool) -> PlainLinear:
+def _linear(dim_in: int, dim_out: int, bias: bool) -> Linear:
     """A linear layer whose numbers the caller sets: the global random state is not touched."""
-    return nn.utils.skip_init(PlainLinear, dim_in, dim_out, bias=bias)
+    return nn.utils.skip_init(Linear, dim_in, dim_out, bias=bias)
 
 
 class NormalizedLinear(nn.Module):
@@ -169,11 +122,6 @@ class NormalizedLinear(nn.Module):
         # ActNorm's shift is a bias: one operator instead of two, and no log-determinant, which is not needed here.
         log_scale = times(self.actnorm.factor, self.actnorm.log_scale)
         return linear(x, self.linear.weight, self.actnorm.shift) * log_scale.exp()
-
-    def recorded(self, x: Tensor) -> Layer:
-        """As ``recorded_layer``."""
-        actnorm = self.actnorm
-        return recorded_layer(x, self.linear.weight, actnorm.shift, actnorm.factor, actnorm.log_scale)
 
     def initialize(self, x: Tensor) -> None:
         """Start the ActNorm from the rows ``x`` (n, dim_in) that reach this layer."""
@@ -196,12 +144,8 @@ class ScaledLinear(nn.Module):
         """(n, dim_in) -> (n, dim_out)."""
         return self.linear(x) * times(self.factor, self.log_scale).exp()
 
-    def recorded(self, x: Tensor) -> Layer:
-        """As ``recorded_layer``."""
-        return recorded_layer(x, self.linear.weight, self.linear.bias, self.factor, self.log_scale)
 
-
-def plain_linear(dim_in: int, dim_out: int, factor: float, start: str, generator: torch.Generator) -> PlainLinear:
+def plain_linear(dim_in: int, dim_out: int, factor: float, start: str, generator: torch.Generator) -> Linear:
     """A linear layer as PyTorch starts it: weights and bias uniform within 1/sqrt(dim_in)."""
     layer = _linear(dim_in, dim_out, bias=True)
     bound = 1 / math.sqrt(dim_in)
@@ -210,7 +154,7 @@ def plain_linear(dim_in: int, dim_out: int, factor: float, start: str, generator
     return layer
 
 
-def zero_linear(dim_in: int, dim_out: int, factor: float) -> PlainLinear:
+def zero_linear(dim_in: int, dim_out: int, factor: float) -> Linear:
     """A linear layer that starts at zero."""
     layer = _linear(dim_in, dim_out, bias=True)
     nn.init.zeros_(layer.weight)
@@ -221,8 +165,8 @@ def zero_linear(dim_in: int, dim_out: int, factor: float) -> PlainLinear:
 class Layers(NamedTuple):
     """Makers of a hidden layer (dim_in, dim_out, factor, start, generator) and the last (dim_in, dim_out, factor)."""
 
-    hidden: Callable[[int, int, float, str, torch.Generator], PlainLinear | NormalizedLinear]
-    last: Callable[[int, int, float], PlainLinear | ScaledLinear]
+    hidden: Callable[[int, int, float, str, torch.Generator], Linear | NormalizedLinear]
+    last: Callable[[int, int, float], Linear | ScaledLinear]
 
 
 NETWORKS: Mapping[str, Layers] = {
@@ -271,19 +215,3 @@ class Network(nn.Module):
         second = self.second(h)
         h = torch.relu(second) if self.gate is None else torch.tanh(second) * torch.sigmoid(self.gate(h))
         return self.last(h)
-
-    def recorded(self, x: Tensor) -> Layer:
-        """All layers, without a gate, in a step of training."""
-        inside, first, back_first = self.first.recorded(x)
-        inside.relu_()
-        deeper, second, back_second = self.second.recorded(inside)
-        deeper.relu_()
-        made, last, back_last = self.last.recorded(deeper)
-
-        def pullback(above: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            above, of_last = back_last(above)
-            above, of_second = back_second(torch.ops.aten.threshold_backward.default(above, deeper, 0))
-            above, of_first = back_first(torch.ops.aten.threshold_backward.default(above, inside, 0))
-            return above, (*of_first, *of_second, *of_last)
-
-        return made, (*first, *second, *last), pullback

@@ -36,7 +36,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.flow import GlowConfig
 from bertflow.flow.actnorm import STARTS, ActNorm
 from bertflow.flow.coupling import ACTIVATIONS, COUPLINGS, NETWORKS, Network
-from bertflow.flow.transforms import MIXINGS, Chain, Recorded, Reordering, Split
+from bertflow.flow.transforms import MIXINGS, Chain, Reordering, Split
 from bertflow.registry import lookup
 
 logger = logging.getLogger("bertflow")
@@ -78,16 +78,6 @@ class Glow(Transform):
             x: The rows.
             dtype: What the latents are squared in; by default as they come.
         """
-        traced = torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active()
-        autocast = torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
-        if torch.is_grad_enabled() and not (traced or autocast):
-            _refuse_half(x)
-            with torch.no_grad():
-                recorded = self.flow.recorded(x)
-            # A parametrization computes its tensor without autograd here, so no gradient would reach its parameters.
-            if all(isinstance(each, nn.Parameter) or each.requires_grad for each in recorded.parameters):
-                made: Tensor = _LogProb.apply(self, recorded, dtype or x.dtype, x, *recorded.parameters)
-                return made
         z, logabsdet = self(x)
         return normal_log_prob(z.to(dtype or z.dtype)) + logabsdet
 
@@ -95,31 +85,6 @@ class Glow(Transform):
     def sample(self, n: int, generator: torch.Generator | None = None) -> Tensor:
         """``n`` rows (n, dim) of the density; the generator may live on any device."""
         return self.inverse(normal_sample(n, self.dim, next(self.parameters()), generator))[0]
-
-
-class _LogProb(torch.autograd.Function):
-    """Log density by what the parts recorded: one node instead of a hundred, and fewer operators."""
-
-    @staticmethod
-    def forward(ctx: Any, glow: Glow, recorded: Recorded, dtype: torch.dtype, x: Tensor, *parameters: Tensor) -> Tensor:
-        z, change, _, pullback = recorded
-        ctx.glow, ctx.z, ctx.pullback = glow, z, pullback
-        ctx.of_rows = isinstance(change, Tensor) and change.dim() > 0  # else one number for all
-        ctx.save_for_backward(x, *parameters)
-        return normal_log_prob(z.to(dtype)) + change
-
-    @staticmethod
-    def backward(ctx: Any, above: Tensor) -> tuple[Tensor | None, ...]:
-        x, *parameters = ctx.saved_tensors
-        if torch.is_grad_enabled():  # these gradients will be differentiated again, which the recorded ones cannot
-            z, logabsdet = ctx.glow(x)
-            made = normal_log_prob(z.to(above.dtype)) + logabsdet
-            wanted = [each for each in (x, *parameters) if each.requires_grad]
-            found = iter(torch.autograd.grad(made, wanted, above, create_graph=True))
-            return None, None, None, *(next(found) if each.requires_grad else None for each in (x, *parameters))
-        above = above.to(ctx.z.dtype)
-        of_x, of_parameters = ctx.pullback(ctx.z * -above[:, None], above if ctx.of_rows else above.sum())
-        return None, None, None, of_x, *of_parameters
 
 
 def _refuse_half(rows: Tensor) -> None:

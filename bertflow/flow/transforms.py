@@ -18,8 +18,7 @@ solves. One square parameter holds both factors: below the diagonal L (whose dia
 logarithms of the absolute values of U's diagonal. The permutation P and the signs are fixed.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 from nflows.transforms.base import Transform
@@ -29,19 +28,6 @@ from torch import Tensor, nn
 from bertflow.onednn import linear
 
 LogAbsDet = Tensor | float
-
-
-Pullback = Callable[[Tensor, Tensor], tuple[Tensor, Sequence[Tensor]]]
-"""The gradients of z (n, dim), which may be overwritten, and of the log-determinant -> those of x and parameters."""
-
-
-class Recorded(NamedTuple):
-    """What a part makes in a step of training, without autograd, and how gradients go back through it."""
-
-    z: Tensor
-    change: LogAbsDet
-    parameters: Sequence[Tensor]
-    pullback: Pullback
 
 
 def added(changes: Iterable[LogAbsDet]) -> LogAbsDet:
@@ -89,24 +75,6 @@ class AbstractPart(Transform):
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         raise NotImplementedError
 
-    def recorded(self, x: Tensor) -> Recorded:
-        """``forward`` in a step of training, in the smallest form; by autograd where a part does not know better.
-
-        The rows may be overwritten: those of the caller reach an ``ActNorm`` first, which makes new ones.
-        """
-        rows, parameters = x.detach().requires_grad_(), [each for each in self.parameters() if each.requires_grad]
-        with torch.enable_grad():
-            z, change = self._forward(rows, None)
-
-        def pullback(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            made, gradients = [z], [above]
-            if isinstance(change, Tensor):
-                made, gradients = [z, change], [above, of_change]
-            x, *own = torch.autograd.grad(made, [rows, *parameters], gradients, retain_graph=True, allow_unused=True)
-            return x, own
-
-        return Recorded(z.detach(), change.detach() if isinstance(change, Tensor) else change, parameters, pullback)
-
 
 def within(part: Transform, inputs: Tensor, context: Tensor | None, inverse: bool = False) -> tuple[Tensor, LogAbsDet]:
     """A part inside another one: the smallest form of the log-determinant, where the part has one."""
@@ -131,27 +99,6 @@ class Chain(AbstractPart):
             outputs, change = within(part, outputs, context)
             changes.append(change)
         return outputs, added(changes)
-
-    def recorded(self, x: Tensor) -> Recorded:
-        """Of the parts, in order; gradients go back in reverse order."""
-        changes, parameters, pullbacks = list[LogAbsDet](), list[Tensor](), list[Pullback]()
-        for part in self.children():
-            assert isinstance(part, AbstractPart)
-            x, change, own, pullback = part.recorded(x)
-            changes.append(change)
-            parameters.extend(own)
-            pullbacks.append(pullback)
-
-        def pull(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            gradients: list[Tensor] = []
-            for pullback, change in zip(reversed(pullbacks), reversed(changes), strict=True):
-                # One number for all rows has the sum of their gradients.
-                of_all = isinstance(change, Tensor) and of_change.dim() > change.dim()
-                above, own = pullback(above, of_change.sum() if of_all else of_change)
-                gradients[:0] = own
-            return above, gradients
-
-        return Recorded(x, added(changes), parameters, pull)
 
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         outputs, changes = inputs, []
@@ -185,21 +132,6 @@ class Split(AbstractPart):
         kept, logabsdet = within(self.inner, kept, context)
         return torch.cat((rest, kept) if self.factored_first else (kept, rest), 1), logabsdet
 
-    def recorded(self, x: Tensor) -> Recorded:
-        """Of the part that goes on."""
-        assert isinstance(self.inner, AbstractPart)
-        kept, rest = x.split_with_sizes((self.kept, x.shape[1] - self.kept), 1)
-        kept, change, parameters, pullback = self.inner.recorded(kept)
-        first = self.factored_first
-
-        def pull(above: Tensor, of_change: Tensor) -> tuple[Tensor, Sequence[Tensor]]:
-            widths = (above.shape[1] - self.kept, self.kept) if first else (self.kept, above.shape[1] - self.kept)
-            halves = above.split_with_sizes(widths, 1)
-            of_kept, own = pullback(halves[first], of_change)
-            return torch.cat((of_kept, halves[not first]), 1), own
-
-        return Recorded(torch.cat((rest, kept) if first else (kept, rest), 1), change, parameters, pull)
-
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         gone = inputs.shape[1] - self.kept
         if self.factored_first:
@@ -219,26 +151,11 @@ class Reordering(AbstractPart, Permutation):
         order: Column j of z is column ``order[j]`` of x.
     """
 
-    _back: Tensor
-
-    def __init__(self, order: Tensor) -> None:
-        super().__init__(order)
-        self.register_buffer("_back", order.argsort(), persistent=False)
-
-    def _load_from_state_dict(self, *given: Any) -> None:
-        super()._load_from_state_dict(*given)
-        self._back = self._permutation.argsort()
-
     def _forward(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
         return inputs.index_select(1, self._permutation), 0.0
 
     def _inverse(self, inputs: Tensor, context: Tensor | None) -> tuple[Tensor, LogAbsDet]:
-        return inputs.index_select(1, self._back), 0.0
-
-    def recorded(self, x: Tensor) -> Recorded:
-        """A gather, also backward, where autograd adds the gradients into zeros."""
-        back = self._back
-        return Recorded(x.index_select(1, self._permutation), 0.0, (), lambda g, _: (g.index_select(1, back), ()))
+        return inputs.index_select(1, self._permutation.argsort()), 0.0
 
 
 class LULinear(AbstractPart):
