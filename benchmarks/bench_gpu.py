@@ -10,16 +10,11 @@ minutes. ``--device cpu --tiny`` runs the same code on models of two small block
 it is kept only where --output says.
 """
 
-import os
-
-# Before torch is loaded: kernels of a CUDA graph are seen only by a profiler that was there before the graph.
-os.environ.setdefault("DISABLE_CUPTI_LAZY_REINIT", "1")
-os.environ.setdefault("TEARDOWN_CUPTI", "0")
-
 import argparse
 import datetime
 import json
 import logging
+import os
 import tempfile
 import time
 import warnings
@@ -33,7 +28,6 @@ from bench_gpu_material import TINY, Bench, Sizes
 from bench_gpu_parts import encoding, flow_steps, together, tokenizing
 from bench_page import PAGE, Kept, cell, target, write_section
 from bench_timing import Result
-from torch.profiler import profile
 
 from bertflow.encoder.device import PRECISIONS
 from bertflow.files import write_text
@@ -146,8 +140,6 @@ def main(given: Sequence[str] | None = None) -> None:
     output = options.output or (None if options.tiny else RESULTS)
     kept = json.loads(output.read_text("utf-8")) if output and output.exists() else {}
     if not options.print:
-        with profile():
-            pass  # so that it is there before the first graph
         quiet = at_level(logging.ERROR, "bertflow")
         with tempfile.TemporaryDirectory() as folder, quiet, warnings.catch_warnings(action="ignore"):
             bench = Bench(options.device, TINY if options.tiny else Sizes(), options.dtypes, Path(folder))

@@ -32,7 +32,6 @@ from bertflow.registry import lookup
 from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
 from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.recipe import Recipe
-from bertflow.training.resident import ReplayedNll, row_nll, rows_placed
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
 
 LN2 = math.log(2)
@@ -65,7 +64,6 @@ class BertFlow(pl.LightningModule):
         self.recipe = recipe
         self.states = KeepGoodStates()
         self._borrowed = Borrowed(encoder)
-        self._replayed = ReplayedNll()
 
     def forward(self, batch: Tensor | Sequence[str]) -> Tensor:
         """Calibrated embeddings (n, dim_out) of sentences, or of raw embeddings (n, dim_in).
@@ -93,7 +91,7 @@ class BertFlow(pl.LightningModule):
 
     def nll(self, x: Tensor) -> Tensor:
         """Negative log-likelihood of each row (n,), in nats per dimension."""
-        return row_nll(self.flow, x)
+        return -self.flow.log_prob(x) / self.flow.rank
 
     def setup(self, stage: str) -> None:
         """Refuse what would break the mathematics, and initialize the flow from data.
@@ -103,7 +101,6 @@ class BertFlow(pl.LightningModule):
         """
         if stage != "fit":
             return
-        self._replayed = self._replayed.anew()
         require_precision(self.trainer.precision)
         # Not again in a second fit of this module; and a checkpoint that is resumed is read after this.
         if all(part.initialized for part in self.flow.modules() if isinstance(part, ActNorm)):
@@ -115,25 +112,15 @@ class BertFlow(pl.LightningModule):
             x = self.embed(data.batches.sample(INITIAL_ROWS)).to(self.flow.affine.shift.device)
             initialize(self.flow.glow, self.flow.start(x)[:, : self.flow.glow.dim])
 
-    def teardown(self, stage: str) -> None:
-        """Give back the memory of the recorded step; the weights leave the GPU."""
-        self._replayed = self._replayed.anew()
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """The loss of one batch; it is logged when the Trainer will write it."""
-        nll = self._mean_nll(self.embed(batch, dropout=self.recipe.dropout))
+        nll = self.nll(self.embed(batch, dropout=self.recipe.dropout)).mean()
         if is_due(self.trainer):
             # Each call costs a third of a millisecond, so there is one, and only now and then.
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             values = {"train/nll": nll, "train/bits_per_dim": nll / LN2, "train/learning_rate": rate}
             self.log_dict(values, batch_size=len(batch), sync_dist=True, logger=False)
         return self.loss(nll)
-
-    def _mean_nll(self, x: Tensor) -> Tensor:
-        # Gradients are reduced between several GPUs while they are computed, and added up over several batches where
-        # the recorded step would overwrite them.
-        alone = self.trainer.world_size == 1 and self.trainer.accumulate_grad_batches == 1
-        return self._replayed(self.flow, x) if alone and x.device.type == "cuda" else self.nll(x).mean()
 
     def loss(self, nll: Tensor) -> Tensor:
         """What is minimized, as the recipe says: nats per dimension, or both sides' bits per dimension added up."""
@@ -207,11 +194,9 @@ class TrainingData(pl.LightningDataModule):
         self.held_out = torch.empty(0) if held_out is None else held_out
 
     def train_dataloader(self) -> ShuffledBatches:
-        """This rank's share of one epoch; on a GPU the rows go there, once."""
-        if not self.trainer:
-            return self.batches
-        self.batches.rows = rows_placed(self.batches.rows, self.trainer.strategy.root_device)
-        return replace(self.batches, rank=self.trainer.global_rank, world=self.trainer.world_size)
+        """This rank's share of one epoch."""
+        there = self.trainer
+        return replace(self.batches, rank=there.global_rank, world=there.world_size) if there else self.batches
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Rows that are not on the device yet go there without anybody waiting."""

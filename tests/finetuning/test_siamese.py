@@ -1,5 +1,4 @@
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -310,16 +309,6 @@ def test_weights_in_half_precision_are_refused(dtype, tiny_bert):
         f"Weights are trained in float32, but the encoder is in {dtype}. Open it with dtype='float32'; the Trainer's "
         "precision='bf16-mixed' computes in half precision."
     )
-
-
-def test_on_a_gpu_pairs_are_looked_up_on_the_processor(tiny_bert, monkeypatch):
-    monkeypatch.setattr("bertflow.training.resident.on_device", pytest.fail)  # else NumPy is asked for a GPU's numbers
-    data = SiameseFit(opened(tiny_bert), PAIRS, FinetuneRecipe(batch_size=4)).data
-    data.trainer = SimpleNamespace(
-        strategy=SimpleNamespace(root_device=torch.device("cuda")), global_rank=0, world_size=1
-    )
-    batch = data.on_before_batch_transfer(next(iter(data.train_dataloader())), 0)
-    assert len(batch) == 4
 
 
 def test_no_attention_of_a_training_is_planned_for_each_shape(tiny_bert):

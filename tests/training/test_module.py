@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.training.fitting import FlowFit, trainer_options
 from bertflow.training.module import BertFlow
 from bertflow.training.recipe import resolve
-from bertflow.training.trainer import known_warnings
+from bertflow.training.trainer import known_warnings, quiet_trainer
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
 SENTENCES = [f"the {a} {b} sleeps in the {c} ." for a in ("big", "small", "red") for b in NOUNS for c in NOUNS]
@@ -172,3 +173,30 @@ class StopAt(pl.Callback):
             self.path = f"{trainer.default_root_dir}/step.ckpt"
             trainer.save_checkpoint(self.path)
             trainer.should_stop = True
+
+
+class Asked(TorchDispatchMode):
+    """Counts the numbers that Python asks tensors for: on a GPU each would be waited for."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ == "_local_scalar_dense"
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("preset", ["default", pytest.param("paper-tf", marks=pytest.mark.slow)])
+def test_more_steps_ask_for_no_more_numbers(embeddings, preset):
+    def asked(steps):
+        recipe = resolve(preset, {"batch_size": 32, "dropout": False, "held_out": 0.0})
+        fit = FlowFit(embeddings, recipe)
+        options = {"accelerator": "cpu", "max_steps": steps, "max_epochs": 99, "log_every_n_steps": 1000}
+        trainer = quiet_trainer(trainer_options(recipe, len(fit.x)), options)
+        with Asked() as mode:
+            fit.run(trainer)
+        assert trainer.global_step == steps
+        return mode.count
+
+    assert asked(2) == asked(6)
