@@ -21,26 +21,22 @@ _.embed_documents
 _.embed_query
 
 # Lightning: hooks, and what its loggers and loaders are asked for.
-_._check_log_dir_exists
-_._rewrite_with_new_header
 _.configure_callbacks
 _.configure_gradient_clipping
 _.configure_optimizers
-_.experiment
-_.metrics_keys
 _.on_before_backward
 _.on_before_batch_transfer
-_.on_before_optimizer_step
 _.on_exception
 _.on_fit_end
 _.on_load_checkpoint
 _.on_save_checkpoint
+batch_idx
+_.on_train_batch_end
 _.on_train_batch_start
 _.on_train_epoch_end
 _.on_train_start
 _.on_validation_batch_end
 _.on_validation_end
-_.received_sigterm
 _.sampler
 _.setup
 _.teardown

@@ -33,7 +33,7 @@ from bertflow.progress import peak_memory
 from bertflow.registry import lookup
 from bertflow.store.text import distinct_rows
 from bertflow.text_keys import digest, hash_text, hash_texts
-from bertflow.training.checkpoints import DivergenceError, MidEpochCheckpoint
+from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.module import TrainingData
 from bertflow.training.rows import InOrder, ShuffledBatches, seeded_order
 from bertflow.training.trainer import quiet_trainer, recipe_limits, run_training
@@ -74,15 +74,10 @@ class PairData(TrainingData):
         return PairBatch(first, second, torch.from_numpy(self._keys[rows]), targets)
 
 
-def siamese_options(recipe: FinetuneRecipe, n: int, folder: Path | None = None) -> dict[str, Any]:
-    """What a recipe asks of a Trainer, for ``n`` pairs: ``folder/last.ckpt`` every so many steps, if one is given."""
+def siamese_options(recipe: FinetuneRecipe, n: int) -> dict[str, Any]:
+    """What a recipe asks of a Trainer, for ``n`` pairs."""
     held_out = round(n * recipe.held_out)
-    options = recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
-    if folder:
-        every = recipe.checkpoint_every
-        last = MidEpochCheckpoint(folder, filename="last", every_n_train_steps=every, enable_version_counter=False)
-        options["callbacks"] = [last]
-    return options
+    return recipe_limits(recipe.epochs, recipe.clip_norm, (n - held_out) // recipe.batch_size, held_out)
 
 
 class SiameseFit:

@@ -27,7 +27,7 @@ from bertflow.errors import UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.finetuning.objectives import OBJECTIVES, Judged, Sides
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import ExactResumption, is_due, require_finite_loss
+from bertflow.training.checkpoints import is_due, require_finite_loss
 from bertflow.training.module import Borrowed, planned_steps, require_precision, scheduled
 
 
@@ -148,7 +148,7 @@ class Siamese(pl.LightningModule):
             require_finite_loss(self.trainer, judged["loss"], advice)
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             figures = {f"train/{name}": value for name, value in judged.items()} | {"train/learning_rate": rate}
-            self.log_dict(figures, batch_size=len(batch), logger=False)
+            self.log_dict(figures, batch_size=len(batch))
         return judged["loss"]
 
     def validation_step(self, batch: PairBatch, batch_idx: int) -> None:
@@ -179,10 +179,6 @@ class Siamese(pl.LightningModule):
         optimizer = torch.optim.AdamW([g for g in groups if g["params"]], lr=self.recipe.learning_rate, fused=fused)
         warmup = math.ceil(total * self.recipe.warmup)
         return scheduled(optimizer, lambda step: learning_rate_share(step, int(total), warmup))
-
-    def configure_callbacks(self) -> list[pl.Callback]:
-        """What watches every training of this module, whichever Trainer runs it."""
-        return [ExactResumption()]
 
     def configure_gradient_clipping(
         self,

@@ -36,15 +36,15 @@ from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.files import atomic_folder, remove_unfinished, write_text
-from bertflow.onednn import THROUGH_ONEDNN, processor
+from bertflow.onednn import processor
 from bertflow.records import write_record
 from bertflow.registry import flat_options
 from bertflow.runs import RUN, read_run
 from bertflow.store.build import locked
-from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, prune_requeue_checkpoints, steps_of
-from bertflow.training.metrics import METRICS, keep_metrics
+from bertflow.training.checkpoints import DivergenceError, newest_checkpoint, steps_of
+from bertflow.training.metrics import METRICS, log_again
 from bertflow.training.recipe import DEFAULT
-from bertflow.training.trainer import PLACE, build_trainer
+from bertflow.training.trainer import PLACE, build_trainer, known_warnings
 
 AUTO = "auto"
 FREE = (
@@ -125,13 +125,13 @@ class RunFolder:
         """Let others have it."""
         self._held.close()
 
-    def prepare(self, recipe: Mapping[str, Any]) -> None:
-        """Make Lightning's Trainer of this run, with the user's options and those of a recipe.
+    def prepare(self, recipe: Mapping[str, Any], every: int | None = None) -> None:
+        """Make Lightning's Trainer of this run, with the user's options and a recipe's; a checkpoint ``every`` steps.
 
         Raises:
             UsageError: If Lightning refuses its options, or several processes would each have a folder of their own.
         """
-        self.trainer = trainer = build_trainer(self._asked, self.path, recipe, self.steps)
+        self.trainer = trainer = build_trainer(self._asked, self.path, recipe, self.steps, every)
         missing = [f"--{name}" for name, folder in self._shared.items() if not folder]
         if trainer.world_size > 1 and missing:
             raise UsageError(
@@ -186,7 +186,8 @@ class RunFolder:
             if status not in ("done", "interrupted"):
                 self.say(f"\nrun       {self.path}")
         if status == "done":
-            prune_requeue_checkpoints(self.path / "checkpoints", keep=0)
+            for requeued in self.path.glob("checkpoints/hpc_ckpt_*.ckpt"):
+                requeued.unlink()
         return status
 
     def _begin(self, encoder: TransformerEncoder, facts: Mapping[str, Any]) -> None:
@@ -196,10 +197,7 @@ class RunFolder:
         remove_unfinished(self.path / "encoder")
         write_text(self.path / "config.yaml", self.config)
         host = socket.gethostname()
-        here = {"processor": [*processor()], "through_onednn": [*THROUGH_ONEDNN]}
-        left: Mapping[str, Any] = read_run(self.begun) if self.begun else {}
-        moved = {key: left[key] for key, found in here.items() if left.get(key, found) != found}
-        stop = {"at": _now(), "host": host, "step": self.steps} | ({"moved_from": moved} if moved else {})
+        stop = {"at": _now(), "host": host, "step": self.steps}
         self.facts = {
             "encoder": encoder.recipe,
             "describe": encoder.describe(),
@@ -210,18 +208,18 @@ class RunFolder:
             "resumed": [*before.get("resumed", []), *([stop] if self.begun else [])],
             "host": host,
             "platform": platform.platform(),
-            **here,
+            "processor": [*processor()],
             "python": platform.python_version(),
             "versions": {name: version(name) for name in (*VERSIONED, "pytorch-lightning")},
             "command": sys.argv,
         }
         self._write_facts(status="running")
-        keep_metrics((self.begun or self.path) / METRICS, self.path, self.steps)
         if self.begun:
+            logged = self.begun / METRICS
+            if self.trainer.loggers and logged.exists():
+                with known_warnings():
+                    log_again(self.trainer.loggers[0], logged, self.steps)
             self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
-        if moved:
-            changes = (f"{key} {' '.join(was)} (now {' '.join(here[key])})" for key, was in moved.items())
-            self.say(f"moved     {', '.join(changes)}: from here on, products are rounded otherwise")
 
     def _require_empty(self) -> None:
         """Refuse to write among other files; what this run wrote when it was killed as it began is allowed."""

@@ -295,7 +295,7 @@ def finetune(
         recipe.require_even(run.trainer.world_size)
         source = data if pairs is None or isinstance(pairs, str | Path) else pairs
         given, left_out = read_pairs(source, recipe.objective, wanted, seed)
-        run.prepare(siamese_options(recipe, len(given), run.path / "checkpoints"))
+        run.prepare(siamese_options(recipe, len(given)), recipe.checkpoint_every)
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
         fit = SiameseFit(opened, given, recipe, seed)
         what = "sentences" if wanted == "text" else "pairs"

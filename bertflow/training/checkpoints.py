@@ -1,15 +1,14 @@
 """What watches a training: checkpoints to resume from, states known to be good, SLURM's notice that the job ends.
 
-    checkpoints/last.ckpt         at the end of each epoch, and every ``CHECKPOINT_STEPS`` steps
+    checkpoints/last.ckpt         at the end of each epoch, and every so many steps
     checkpoints/hpc_ckpt_3.ckpt   what Lightning writes when SLURM is about to end the job, the third time
 
 Checkpoints are Lightning's own, written whole or not at all and read without pickle. Lightning keeps the state of a
-callback under the name of its class, so these names stay.
+callback under the name of its class.
 """
 
 import math
 import pickle
-import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytorch_lightning as pl
 import torch
-from pytorch_lightning.callbacks import ModelCheckpoint, WeightAveraging
 from pytorch_lightning.plugins.io import TorchCheckpointIO
 from torch import Tensor
 
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from bertflow.training.module import BertFlow
 
 CHECKPOINT_STEPS = 1000
-"""Most steps that a run loses when it is killed in the middle of a long epoch."""
+"""Most steps that a run of ``train`` loses when it is killed in the middle of a long epoch."""
 
 
 class WholeCheckpoints(TorchCheckpointIO):
@@ -56,131 +54,31 @@ class WholeCheckpoints(TorchCheckpointIO):
                 ) from None
 
 
-class MidEpochCheckpoint(ModelCheckpoint):
-    """Writes every so many steps, but only where a resumed run goes on exactly.
+class StopAfter(pl.Callback):
+    """Ends a training after so many steps.
 
-    Not between a step and the validation or the end of the epoch that belongs to it: a resumed run would leave that
-    out. Not between the batches that are accumulated for one step: their gradients would be lost.
+    Given ``max_steps``, Lightning 2.6 takes an epoch at whose end a run is resumed for one to be continued, and adds a
+    batch of the next one to it: https://github.com/Lightning-AI/pytorch-lightning/issues/19617.
     """
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Write, when it is due."""
-        if is_between_steps(trainer, batch_idx):
-            super().on_train_batch_end(trainer, pl_module, outputs, batch, batch_idx)
-
-    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write what was due before a validation in the middle of an epoch."""
-        if not trainer.is_last_batch and not trainer.fit_loop._should_accumulate():
-            super().on_train_batch_end(trainer, pl_module, None, None, trainer.fit_loop.batch_idx)
-
-
-def is_between_steps(trainer: pl.Trainer, batch_idx: int) -> bool:
-    """Whether nothing that belongs to this batch follows: no validation, no end of the epoch, no step of its own."""
-    across_epochs = trainer.check_val_every_n_epoch is None
-    done = trainer.fit_loop.total_batch_idx + 1 if across_epochs else batch_idx + 1
-    every = trainer.val_check_batch  # None where it is a time span: then it is not known beforehand
-    validated = trainer.fit_loop.epoch_loop._should_check_val_epoch() and every is not None and done % every == 0
-    return not (validated or trainer.is_last_batch or trainer.fit_loop._should_accumulate())
-
-
-class ExactResumption(pl.Callback):
-    """Brings a run that was killed anywhere to the end of one that was not, with the same ``metrics.csv``."""
-
-    def __init__(self) -> None:
-        self._begun, self._random = False, list[Tensor]()
-
-    def on_save_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Keep the random state of every rank, for dropout: of the CPU, and of the GPU if there is one."""
-        device = pl_module.device
-        states = [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device.type == "cuda" else [])]
-        checkpoint["bertflow_random"] = of_all_ranks = [states] * trainer.world_size
-        if trainer.world_size > 1:
-            torch.distributed.all_gather_object(of_all_ranks, states)
-
-    def on_load_checkpoint(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Take up the random state of this rank; on another number of ranks there is none for each."""
-        of_all_ranks = checkpoint.get("bertflow_random", [])
-        self._random = of_all_ranks[trainer.global_rank] if len(of_all_ranks) == trainer.world_size else []
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Begin the next epoch if the checkpoint was written at the end of one.
+        """Take no step after the last one."""
+        trainer.should_stop = trainer.global_step >= self.steps
 
-        Given max_steps, Lightning 2.6 takes that epoch for one to be continued, and adds a batch of the next one to it.
-        See https://github.com/Lightning-AI/pytorch-lightning/issues/19617.
-        """
-        self._begun, loop = True, trainer.fit_loop
-        for state, restore in zip(self._random, (torch.set_rng_state, torch.cuda.set_rng_state), strict=False):
-            restore(state)
-        if loop.restarted_on_epoch_end:
-            loop.epoch_progress.increment_completed()
-            for each in (loop, loop.epoch_loop, loop.epoch_loop.val_loop):
-                each.on_iteration_done()  # so that it does not restore its state
-
-    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Put averaged weights in place where the checkpoint was the last one: Lightning then trains no more."""
-        if not self._begun:
-            for average in trainer.callbacks:  # type: ignore[attr-defined]  # set from outside
-                if isinstance(average, WeightAveraging):
-                    average.on_train_end(trainer, pl_module)
-
-    def on_before_optimizer_step(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, optimizer: torch.optim.Optimizer
-    ) -> None:
-        """Write the figures of a step before it is taken.
-
-        Lightning would write them after the checkpoint that counts the step: a run killed in between would lack a row.
-        """
-        if is_due(trainer):
-            figures = trainer.callback_metrics.items()
-            row = {name: float(value) for name, value in figures if name.startswith("train/")}
-            for logger in trainer.loggers:
-                logger.log_metrics({"epoch": trainer.current_epoch, **row}, trainer.global_step)
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Stop when they are taken."""
+        trainer.should_stop = trainer.should_stop or trainer.global_step >= self.steps
 
 
 class EMAWeightAveraging(pl.callbacks.EMAWeightAveraging):
-    """Lightning's, which does not wait for a GPU: the numbers, and what a checkpoint holds, are the same.
+    """Lightning's, which also puts the average in place where a resumed run has no step to take any more."""
 
-    Lightning's asks the device twice a step whether there is an average yet, and keeps the average of a fit on a GPU on
-    the CPU, since the module is moved after ``setup``.
-    """
-
-    def __init__(self, decay: float) -> None:
-        super().__init__(decay=decay, use_buffers=False)  # they are permutations, which have no meaningful average
-        self._decay, self._begun = decay, False
-
-    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Put the average where the weights will be."""
-        self._device, self._begun = trainer.strategy.root_device, False
-        super().setup(trainer, pl_module, stage)
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Ask once whether a checkpoint brought an average."""
-        assert self._average_model is not None
-        self._begun = bool(self._average_model.n_averaged)
-
-    @torch.no_grad()
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        """Average the weights of a step that was taken."""
-        if trainer.global_step <= self._latest_update_step:
-            return
-        assert self._average_model is not None
-        average = self._average_model
-        if self._begun:
-            averaged, weights = (tuple[Tensor, ...](each.parameters()) for each in (average.module, pl_module))
-            torch._foreach_mul_(averaged, self._decay)
-            torch._foreach_add_(averaged, torch._foreach_mul(weights, 1 - self._decay))
-        else:
-            average.module.load_state_dict(pl_module.state_dict())
-        average.n_averaged += 1
-        self._begun, self._latest_update_step = True, trainer.global_step
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Put it in place; a second time changes nothing."""
+        self.on_train_end(trainer, pl_module)
 
 
 def newest_checkpoint(folder: Path) -> Path | None:
@@ -205,14 +103,6 @@ def steps_of(checkpoint: Path) -> int:
             f"{checkpoint} should be a checkpoint to go on from, but cannot be read: {reason}. "
             "Delete it to go on from an older one."
         ) from None
-
-
-def prune_requeue_checkpoints(folder: Path, keep: int = 1) -> None:
-    """Delete all but the last ``keep`` checkpoints that were written for SLURM."""
-    found = ((re.fullmatch(r"hpc_ckpt_(\d+)\.ckpt", path.name), path) for path in folder.glob("hpc_ckpt_*.ckpt"))
-    numbered = sorted((int(match[1]), path) for match, path in found if match)
-    for _, path in numbered[: len(numbered) - keep]:
-        path.unlink(missing_ok=True)
 
 
 class DivergenceError(DataError):

@@ -63,7 +63,7 @@ def trainer_options(recipe: Recipe, n: int) -> dict[str, Any]:
     options = recipe_limits(recipe.epochs, recipe.clip_norm, batches, len(held_out), recipe.steps)
     if torch.backends.mps.is_available():
         options["accelerator"] = "cpu"  # the affine start is float64, which MPS does not have
-    return options | ({"callbacks": [EMAWeightAveraging(recipe.ema)]} if recipe.ema else {})
+    return options | ({"callbacks": [EMAWeightAveraging(decay=recipe.ema, use_buffers=False)]} if recipe.ema else {})
 
 
 class FlowFit:

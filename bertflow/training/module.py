@@ -29,7 +29,7 @@ from bertflow.flow.glow import FlowMap
 from bertflow.flow.transforms import LULinear
 from bertflow.moments import require_finite
 from bertflow.registry import lookup
-from bertflow.training.checkpoints import ExactResumption, KeepGoodStates, is_due
+from bertflow.training.checkpoints import KeepGoodStates, StopAfter, is_due
 from bertflow.training.optimizer import OPTIMIZERS
 from bertflow.training.recipe import Recipe
 from bertflow.training.rows import Batch, InOrder, ShuffledBatches
@@ -119,7 +119,7 @@ class BertFlow(pl.LightningModule):
             # Each call costs a third of a millisecond, so there is one, and only now and then.
             rate = self.trainer.optimizers[0].param_groups[0]["lr"]
             values = {"train/nll": nll, "train/bits_per_dim": nll / LN2, "train/learning_rate": rate}
-            self.log_dict(values, batch_size=len(batch), sync_dist=True, logger=False)
+            self.log_dict(values, batch_size=len(batch), sync_dist=True)
         return self.loss(nll)
 
     def loss(self, nll: Tensor) -> Tensor:
@@ -143,7 +143,7 @@ class BertFlow(pl.LightningModule):
 
     def configure_callbacks(self) -> list[pl.Callback]:
         """What watches every fit of this module, whichever Trainer runs it."""
-        return [self.states, ExactResumption()]
+        return [self.states]
 
 
 def planned_steps(trainer: pl.Trainer) -> float:
@@ -160,7 +160,8 @@ def planned_steps(trainer: pl.Trainer) -> float:
     batches = min(batches, limit) if isinstance(limit, int) else int(batches * limit)
     epochs = math.inf if trainer.max_epochs in (None, -1) else trainer.max_epochs
     steps = epochs * math.ceil(batches / trainer.accumulate_grad_batches)
-    return steps if trainer.max_steps == -1 else min(steps, trainer.max_steps)
+    ends = [each.steps for each in trainer.callbacks if isinstance(each, StopAfter)]  # type: ignore[attr-defined]
+    return min([steps, *ends, *([] if trainer.max_steps == -1 else [trainer.max_steps])])
 
 
 def require_precision(

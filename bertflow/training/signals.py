@@ -8,14 +8,10 @@ SIGUSR1     SLURM's notice: a checkpoint is written and the job runs again
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from threading import current_thread, main_thread
-from types import FrameType
 from typing import Any
 
 import pytorch_lightning as pl
-
-from bertflow.training.checkpoints import is_between_steps, prune_requeue_checkpoints
 
 NOTICE: Any = getattr(signal, "SIGUSR1", None)  # Windows has none
 AGREE_STEPS = 20
@@ -26,42 +22,30 @@ class RequeueBetweenSteps(pl.Callback):
     """Delays Lightning's handler of SLURM's notice to the end of a step; does nothing where Lightning has set none.
 
     The handler writes a checkpoint and asks SLURM to run the job again (``scontrol requeue``). It would run wherever
-    the signal finds the process: between two parameters that the optimizer updates, or while another rank waits for our
-    gradients. So the signal is only noted, and all ranks call the handler after the same step.
+    the signal finds the process, also while another rank waits for our gradients: the two would wait for ever.
     """
 
     def __init__(self) -> None:
-        self._lightnings: Any = None
         self._noted = False
+        self._lightnings: Any = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Take the place of Lightning's handler; Lightning restores the old ones in the end."""
         handler = NOTICE and signal.getsignal(NOTICE)
         if callable(handler):
             self._lightnings = handler
-            signal.signal(NOTICE, self._note)
+            signal.signal(NOTICE, lambda *_: setattr(self, "_noted", True))
 
-    def _note(self, signum: int, frame: FrameType | None) -> None:
-        self._noted = True
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Check whether a notice came; with several ranks only now and then, since they have to agree."""
-        if not is_between_steps(trainer, batch_idx) or (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS):
-            return
-        self._check(trainer)
+        if not (trainer.is_last_batch or (trainer.world_size > 1 and trainer.global_step % AGREE_STEPS)):
+            self.on_train_epoch_end(trainer)
 
-    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+    def on_train_epoch_end(self, trainer: pl.Trainer, *_: Any) -> None:
         """Check once more, now that the epoch was validated."""
-        self._check(trainer)
-
-    def _check(self, trainer: pl.Trainer) -> None:
         if self._lightnings is not None and trainer.strategy.reduce_boolean_decision(self._noted, all=False):
             self._noted = False
             self._lightnings(NOTICE, None)
-            if trainer.is_global_zero:
-                prune_requeue_checkpoints(Path(trainer.default_root_dir))
 
 
 @contextmanager
@@ -75,7 +59,8 @@ def between_steps(trainer: pl.Trainer) -> Iterator[None]:
 
     def stop(*_: object) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        trainer._signal_connector.received_sigterm = True
+        lightnings = signal.getsignal(signal.SIGTERM)
+        (lightnings if callable(lightnings) else signal.default_int_handler)(signal.SIGTERM, None)
 
     handlers: dict[signal.Signals, Any] = {signal.SIGTERM: signal.SIG_DFL}
     if trainer.world_size == 1:

@@ -25,8 +25,8 @@ from tqdm.auto import tqdm
 
 from bertflow.errors import UsageError
 from bertflow.progress import Advance, Lines, at_level, watched, working
-from bertflow.training.checkpoints import CHECKPOINT_STEPS, MidEpochCheckpoint, WholeCheckpoints
-from bertflow.training.metrics import ContinuedCSV
+from bertflow.training.checkpoints import CHECKPOINT_STEPS, StopAfter, WholeCheckpoints
+from bertflow.training.metrics import csv_logger
 from bertflow.training.module import planned_steps
 from bertflow.training.signals import RequeueBetweenSteps, between_steps
 
@@ -46,6 +46,7 @@ def known_warnings() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*LeafSpec.* is deprecated", category=FutureWarning)
         warnings.filterwarnings("ignore", message="Checkpoint directory .* exists and is not empty")
+        warnings.filterwarnings("ignore", message="Experiment logs directory .* exists and is not empty")
         warnings.filterwarnings("ignore", message="The dirpath has changed from")
         yield
 
@@ -134,7 +135,9 @@ def recipe_limits(epochs: float, clip_norm: float, batches: int, held_out: int, 
     }
 
 
-def build_trainer(given: Mapping[str, Any], output: Path, recipe: Mapping[str, Any], step: int = 0) -> pl.Trainer:
+def build_trainer(
+    given: Mapping[str, Any], output: Path, recipe: Mapping[str, Any], step: int = 0, every: int | None = None
+) -> pl.Trainer:
     """The Trainer of a run folder, with every option that was given.
 
     Args:
@@ -142,6 +145,7 @@ def build_trainer(given: Mapping[str, Any], output: Path, recipe: Mapping[str, A
         output: The run folder, for metrics and checkpoints.
         recipe: The recipe's options, for what the user left open.
         step: Steps taken before, for a run that is resumed.
+        every: Steps between two checkpoints in the middle of an epoch; ``CHECKPOINT_STEPS`` by default.
 
     Raises:
         UsageError: If Lightning refuses the options.
@@ -154,11 +158,9 @@ def build_trainer(given: Mapping[str, Any], output: Path, recipe: Mapping[str, A
     checkpoints = output / "checkpoints"
     plugins = _listed(given.get("plugins"))
     if given.get("enable_checkpointing") is not False and not given.get("fast_dev_run"):
-        # At the end of an epoch, and in the middle of a long one; both write the same file.
-        last: dict[str, Any] = {"filename": "last", "save_top_k": 1, "enable_version_counter": False}
-        callbacks.append(ModelCheckpoint(checkpoints, save_on_train_epoch_end=True, **last))
-        if not any(isinstance(each, MidEpochCheckpoint) for each in callbacks):
-            callbacks.append(MidEpochCheckpoint(checkpoints, every_n_train_steps=CHECKPOINT_STEPS, **last))
+        # In the middle of an epoch, and at its end; both write the same file.
+        for when in ({"every_n_train_steps": every or CHECKPOINT_STEPS}, {"save_on_train_epoch_end": True}):
+            callbacks.append(ModelCheckpoint(checkpoints, "last", enable_version_counter=False, **when))
         callbacks.append(RequeueBetweenSteps())
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             plugins.append(WholeCheckpoints())
@@ -200,9 +202,13 @@ def launched(environment: Mapping[str, str] = os.environ) -> dict[str, int]:
 
 
 def _trainer(arguments: Mapping[str, Any]) -> pl.Trainer:
+    options = dict(arguments)
+    if options.get("max_steps", -1) > 0:
+        options["callbacks"] = [*options["callbacks"], StopAfter(options.pop("max_steps"))]
+        options.setdefault("max_epochs", -1)
     try:
         with at_level(logging.WARNING, *LIGHTNING):
-            return pl.Trainer(**arguments)
+            return pl.Trainer(**options)
     except (MisconfigurationException, ValueError, TypeError, RuntimeError, ImportError) as error:
         raise UsageError(f"Lightning's Trainer refuses its options: {error}") from None
 
@@ -215,7 +221,7 @@ def _loggers(given: Any, output: Path, step: int) -> list[Logger]:
         # What was logged after the checkpoint is logged again.
         purge = step or None
         given = TensorBoardLogger(output, name="", version="tensorboard", default_hp_metric=False, purge_step=purge)
-    return [ContinuedCSV(output), *_listed(given)]
+    return [csv_logger(output), *_listed(given)]
 
 
 def _listed(given: Any) -> list[Any]:

@@ -269,7 +269,6 @@ def test_a_job_that_gets_notice_is_requeued_and_comes_to_the_same_end(cluster, w
             notify(cluster, 77)
             wait_for(lambda notice=notice: requeued.exists() and requeued.read_text().count("\n") == notice, job, log)
         assert requeued.read_text() == "requeue 77\n" * 2
-        wait_for(lambda: [path.name for path in run.glob("checkpoints/hpc_*")] == ["hpc_ckpt_2.ckpt"], job, log)
         checkpoint = torch.load(run / "checkpoints" / "hpc_ckpt_2.ckpt", weights_only=True)
         assert 0 < checkpoint["global_step"] < 60 * 8
         os.killpg(job.pid, signal.SIGKILL)

@@ -245,10 +245,10 @@ def test_a_logger_whose_package_is_missing_says_how_to_get_it():
 @pytest.mark.parametrize(
     ("given", "names"),
     [
-        ([], ["ContinuedCSV", "TensorBoardLogger"]),
-        (["--trainer.logger=true"], ["ContinuedCSV", "TensorBoardLogger"]),
+        ([], ["CSVLogger", "TensorBoardLogger"]),
+        (["--trainer.logger=true"], ["CSVLogger", "TensorBoardLogger"]),
         (["--trainer.logger=false"], []),
-        (["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=x"], ["ContinuedCSV", "CSVLogger"]),
+        (["--trainer.logger=CSVLogger", "--trainer.logger.save_dir=x"], ["CSVLogger", "CSVLogger"]),
     ],
 )
 def test_metrics_go_to_csv_and_tensorboard_or_to_what_was_asked_for(given, names, tmp_path):

@@ -106,7 +106,7 @@ def require_equal_runs(run, whole, rtol=0.0, atol=0.0):
         (3, 1000, 0),  # before any checkpoint
         (8, 1000, 8),  # between two epochs
         (7, 5, 5),  # in the middle of an epoch
-        (7.5, 4, 4),  # before the validation at the end of the epoch, where a checkpoint would have been due
+        (7.5, 3, 6),  # before the validation at the end of the epoch
     ],
 )
 def test_a_run_that_was_stopped_comes_to_the_same_end(step, every, resumed, stopped, whole):

@@ -18,7 +18,6 @@ from bertflow.errors import DataError, UsageError
 from bertflow.finetuning import FinetuneRecipe
 from bertflow.flow import GlowConfig
 from bertflow.runs import ModelOptions
-from bertflow.runs import folder as runs_folder
 from bertflow.training.recipe import Recipe
 
 NOUNS = ["man", "dog", "cat", "bird", "house", "garden"]
@@ -82,22 +81,6 @@ def test_other_sentences_do_not_go_on_with_a_run(encoder, tmp_path):
         bertflow.train(encoder, SENTENCES[:100], FLOW, stopped, tmp_path / "run", "auto", report=False)
     finished = bertflow.train(encoder, SENTENCES, FLOW, stopped, tmp_path / "run", "auto", report=False)
     assert (finished.status, finished.record.steps) == ("done", 8)
-
-
-def test_a_run_that_goes_on_on_another_processor_says_so(encoder, tmp_path, monkeypatch):
-    stopped = {**TRAINER, "callbacks": [Stop()]}
-    with monkeypatch.context() as elsewhere:
-        elsewhere.setattr(runs_folder, "processor", lambda: ("GenuineIntel", "AVX2"))
-        elsewhere.setattr(runs_folder, "THROUGH_ONEDNN", ())
-        bertflow.train(encoder, SENTENCES, FLOW, stopped, output=tmp_path / "run", report=False)
-    said = []
-    bertflow.train(encoder, SENTENCES, FLOW, stopped, tmp_path / "run", "auto", report=False, say=said.append)
-    (line,) = [line for line in said if line.startswith("moved")]
-    here = " ".join(runs_folder.processor())
-    assert line.startswith(f"moved     processor GenuineIntel AVX2 (now {here})")
-    kept = json.loads((tmp_path / "run/run.json").read_text())
-    assert kept["processor"] == [*runs_folder.processor()]
-    assert kept["resumed"][0]["moved_from"]["processor"] == ["GenuineIntel", "AVX2"]
 
 
 class Stop(pl.Callback):

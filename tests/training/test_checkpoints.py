@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from bertflow.errors import DataError
-from bertflow.training.checkpoints import WholeCheckpoints, newest_checkpoint, prune_requeue_checkpoints, steps_of
+from bertflow.training.checkpoints import WholeCheckpoints, newest_checkpoint, steps_of
 
 
 def test_a_checkpoint_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -28,15 +28,6 @@ def test_the_newest_checkpoint_is_the_one_written_last(tmp_path):
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
     assert newest_checkpoint(tmp_path).name == "hpc_ckpt_1.ckpt"
-
-
-@pytest.mark.parametrize(("keep", "left"), [(0, []), (1, [10]), (2, [9, 10]), (9, [2, 9, 10])])
-def test_old_requeue_checkpoints_are_pruned_by_number(keep, left, tmp_path):
-    for number in (9, 10, 2):
-        (tmp_path / f"hpc_ckpt_{number}.ckpt").touch()
-    (tmp_path / "last.ckpt").touch()
-    prune_requeue_checkpoints(tmp_path, keep)
-    assert {path.name for path in tmp_path.iterdir()} == {"last.ckpt", *(f"hpc_ckpt_{number}.ckpt" for number in left)}
 
 
 class Harmful:

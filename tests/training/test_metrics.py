@@ -6,8 +6,9 @@ import pytest
 from pytorch_lightning.loggers import CSVLogger
 
 from bertflow.errors import DataError
-from bertflow.training.metrics import ContinuedCSV, keep_metrics
+from bertflow.training.metrics import csv_logger, log_again
 
+pytestmark = pytest.mark.filterwarnings("ignore:Experiment logs directory")
 ROWS = [({"train/nll": 1.5}, 0), ({"train/nll": 1.25}, 4), ({"val/nll": 1.1}, 4), ({"train/nll": 1.0}, 9)]
 
 
@@ -28,34 +29,31 @@ def expected(tmp_path):
 
 @pytest.mark.parametrize("steps", [0, 1, 4, 5, 10])
 def test_a_file_that_is_continued_is_that_of_one_run(steps, tmp_path, expected):
-    log(ContinuedCSV(tmp_path / "run"), ROWS)
-    keep_metrics(tmp_path / "run" / "metrics.csv", tmp_path / "run", steps)
-    log(ContinuedCSV(tmp_path / "run"), [row for row in ROWS if row[1] >= steps])
+    log(csv_logger(tmp_path / "run"), ROWS)
+    again = csv_logger(tmp_path / "run")
+    log_again(again, tmp_path / "run" / "metrics.csv", steps)
+    log(again, [row for row in ROWS if row[1] >= steps])
     assert (tmp_path / "run" / "metrics.csv").read_bytes() == expected
 
 
 def test_every_row_is_on_disk_at_once(tmp_path):
-    logger = ContinuedCSV(tmp_path)
+    logger = csv_logger(tmp_path)
     for count, row in enumerate(ROWS, start=1):
         log(logger, [row])
         assert len(list(csv.DictReader((tmp_path / "metrics.csv").read_text().splitlines()))) == count
 
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path):
-    log(ContinuedCSV(tmp_path), ROWS)
+    log(csv_logger(tmp_path), ROWS)
     whole = (tmp_path / "metrics.csv").read_bytes()
     (tmp_path / "metrics.csv").write_bytes(whole + b"1,2")
-    keep_metrics(tmp_path / "metrics.csv", tmp_path, 10)
+    log_again(csv_logger(tmp_path), tmp_path / "metrics.csv", 10)
     assert (tmp_path / "metrics.csv").read_bytes() == whole
-
-
-def test_nothing_to_keep_is_no_file(tmp_path):
-    keep_metrics(tmp_path / "none.csv", tmp_path, 10)
-    assert not (tmp_path / "metrics.csv").exists()
 
 
 @pytest.mark.parametrize("content", [b"epoch,loss\n0,1\n", b"epoch,step\n0,one\n", b"step\n1,2,3\n", b"step\n\xff\n"])
 def test_a_damaged_file_is_one_line(content, tmp_path):
     (tmp_path / "metrics.csv").write_bytes(content)
     with pytest.raises(DataError, match=r"metrics\.csv should hold the rows that the run has logged, but is damaged: "):
-        keep_metrics(tmp_path / "metrics.csv", tmp_path, 10)
+        log_again(csv_logger(tmp_path), tmp_path / "metrics.csv", 10)
+    assert (tmp_path / "metrics.csv").read_bytes() == content
