@@ -28,6 +28,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 import yaml
+from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.utilities import rank_zero_only
 
 from bertflow.calibration.base import VERSIONED
@@ -215,10 +216,10 @@ class RunFolder:
         }
         self._write_facts(status="running")
         if self.begun:
-            logged = self.begun / METRICS
-            if self.trainer.loggers and logged.exists():
+            logged, ours = self.begun / METRICS, next(iter(self.trainer.loggers), None)
+            if isinstance(ours, CSVLogger) and logged.exists():
                 with known_warnings():
-                    log_again(self.trainer.loggers[0], logged, self.steps)
+                    log_again(ours, logged, self.steps)
             self.say(f"resumed   {self.checkpoint or 'before its first checkpoint'}, after {self.steps:,} steps")
 
     def _require_empty(self) -> None:

@@ -4,7 +4,7 @@ import csv
 import io
 from pathlib import Path
 
-from pytorch_lightning.loggers import CSVLogger, Logger
+from pytorch_lightning.loggers import CSVLogger
 
 from bertflow.errors import DataError, reason_of
 
@@ -16,7 +16,7 @@ def csv_logger(folder: str | Path) -> CSVLogger:
     return CSVLogger(folder, name="", version="", flush_logs_every_n_steps=1)
 
 
-def log_again(logger: Logger, source: Path, steps: int) -> None:
+def log_again(logger: CSVLogger, source: Path, steps: int) -> None:
     """Log the rows of ``source``, another such file, that the first ``steps`` logged: the logger begins its file anew.
 
     A last line that was cut off in the middle is left out.
