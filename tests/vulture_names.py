@@ -50,8 +50,9 @@ _.collect
 # uvicorn and urllib.
 _.connection_lost
 _.connection_made
-_.data_received
+_.disconnected
 _.redirect_request
+_.send_400_response
 _.should_exit
 
 # PyTorch, NumPy, Python and IPython.

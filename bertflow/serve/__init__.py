@@ -5,7 +5,7 @@ The address is taken, the encoder opened, and requests are answered until the pr
     protocol.py     requests and answers, and what is refused
     callers.py      who may ask
     trying.py       similarities before and after, and the page that shows them
-    connections.py  how many connections, and how long
+    connections.py  how long a connection waits for its client
     server.py       HTTP
     batching.py     requests that wait are embedded together
     model.py        the encoder
@@ -14,7 +14,6 @@ The address is taken, the encoder opened, and requests are answered until the pr
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import ip_address
@@ -26,10 +25,6 @@ from bertflow.progress import working
 from bertflow.serve.callers import key_digest
 from bertflow.serve.protocol import Limits, Served
 
-BACKLOG = 128
-"""Connections that the system keeps until they are accepted; as many may be accepted at once."""
-OTHERS = 64
-"""Files that are open besides."""
 CACHES = {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64", "LRU_CACHE_CAPACITY": "64"}
 """oneDNN and PyTorch keep code for each shape of a matrix, by default for 1,024: nearly 1 GB for texts as they come."""
 KEY = "BERTFLOW_API_KEY"
@@ -97,7 +92,6 @@ def serve_encoder(
     )
     key, named = _key(api_key), frozenset(name.strip().lower() for name in allow_host.split(",") if name.strip())
     os.environ.update({name: os.environ.get(name, kept) for name, kept in CACHES.items()})  # read when first used
-    _require_files(connections + 2 * BACKLOG + OTHERS)
     with _bound(host, port) as listener:
         from bertflow.serve.model import ServedModel, no_prefix
         from bertflow.serve.server import EmbeddingServer  # first: without its packages nothing is loaded
@@ -105,7 +99,7 @@ def serve_encoder(
         opened = ServedModel(model, device, truncate)
         name = name or (Path(model).resolve().name if Path(model).exists() else model)
         served = Served(name, opened.encoder.dim, no_prefix(opened.encoder), normalize, limits, key, host, named)
-        listener.listen(BACKLOG)
+        listener.listen()
         with EmbeddingServer(served, opened) as server, _stopping(server.stop), working(""):  # waiting is not work
             shown = "[::1]" if host == "::" else f"[{host}]" if ":" in host else host
             at = f"http://{shown}:{listener.getsockname()[1]}"
@@ -121,22 +115,6 @@ def _key(given: str | None) -> bytes:
     if not key.strip() or key != key.strip() or not key.isascii() or not key.isprintable():
         raise UsageError("The key should be ASCII characters without spaces around them. Choose another one.")
     return key_digest(key)
-
-
-def _require_files(needed: int) -> None:
-    """Let the process open that many files: each connection is one."""
-    if sys.platform == "win32":
-        return
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        if hard != resource.RLIM_INFINITY and hard < needed:
-            raise UsageError(
-                f"So many connections need {needed} open files, and {hard} are allowed. Raise that (ulimit -n), or "
-                "give fewer --connections."
-            )
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 
 @contextmanager

@@ -6,6 +6,7 @@ which it found the server, also where that name was rebound to another address, 
 
 import hashlib
 import hmac
+import re
 from collections.abc import Mapping
 from ipaddress import ip_address
 from socket import gethostname
@@ -13,6 +14,8 @@ from urllib.parse import urlsplit
 
 from bertflow.serve.protocol import RequestError, Served
 
+ADDRESS = re.compile(r"[\d.]+|.*:.*")
+"""An IP address in a URL; no name that a browser looks up is made of digits and dots alone, or has a colon."""
 LONGEST = 60
 """Characters of a header that a message shows."""
 
@@ -62,7 +65,7 @@ def _answers_to(served: Served, name: str) -> bool:
     """Whether a client may call the server so; on all addresses, any may be its own, and only names are rebound."""
     if name in {"localhost", "127.0.0.1", "::1", served.host} | served.allowed:
         return True
-    return ip_address(served.host).is_unspecified and (name == gethostname().lower() or _is_address(name))
+    return ip_address(served.host).is_unspecified and (name == gethostname().lower() or bool(ADDRESS.fullmatch(name)))
 
 
 def _name(address: str) -> str:
@@ -71,11 +74,3 @@ def _name(address: str) -> str:
         return urlsplit(address).hostname or ""
     except ValueError:
         return ""
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ip_address(name)
-    except ValueError:
-        return False
-    return True

@@ -22,7 +22,7 @@ from bertflow.serve.protocol import Size
 from bertflow.serve.trying import PAGES, SIMILARITY
 
 with needs("prometheus_client", "serve"):
-    from prometheus_client import CollectorRegistry, Counter, Histogram
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
     from prometheus_client.core import GaugeMetricFamily
     from prometheus_client.exposition import choose_encoder
     from prometheus_client.registry import Collector
@@ -64,8 +64,10 @@ class Metrics:
         self._texts = self._counter("texts", "Texts that were embedded.")
         self._tokens = self._counter("tokens", "Tokens that were read, special tokens included.")
         self._truncated = self._counter("truncated_texts", "Texts that were cut at max_length, which needs --truncate.")
+        for name, value in (now or {}).items():
+            said = name.replace("_", " ").capitalize() + "."
+            Gauge(f"bertflow_{name}", said, registry=self._registry).set_function(value)
         self._domain = None if domain is None else DomainWatch(domain, self._registry, window)
-        self._registry.register(_Now(now or {}, self._domain))
 
     def _counter(self, name: str, said: str, labels: tuple[str, ...] = ()) -> Counter:
         return Counter(f"bertflow_{name}", said, labels, registry=self._registry)
@@ -93,8 +95,8 @@ class Metrics:
         return encode(self._registry), kind
 
 
-class DomainWatch:
-    """Percentiles of texts as they come, and the drift of each window of documents.
+class DomainWatch(Collector):
+    """Percentiles of texts as they come, and the drift of each window of documents, absent before the first is full.
 
     Queries are another kind of text than documents, so they have percentiles of their own and no part in the drift.
     """
@@ -109,7 +111,8 @@ class DomainWatch:
             registry=registry,
         )
         self._kept: list[Float32] = []
-        self.drift: Drift | None = None
+        self._drift: Drift | None = None
+        registry.register(self)
 
     def watch(self, role: Role, x: Float32) -> None:
         """Look at raw embeddings (n, dim)."""
@@ -123,26 +126,16 @@ class DomainWatch:
                 self._judge(np.concatenate(self._kept))
                 self._kept = []
 
-    def _judge(self, x: Float32) -> None:
-        before, self.drift = self.drift, self._check.drift(self._check.log_likelihood(x), x)
-        if before is None or before.refit != self.drift.refit:
-            logger.log(logging.WARNING if self.drift.refit else logging.INFO, "%s", self.drift)
-
-
-class _Now(Collector):
-    """What is read when it is asked for; drift is absent before the first window is full."""
-
-    def __init__(self, now: Mapping[str, Callable[[], float]], domain: DomainWatch | None) -> None:
-        self._now, self._domain = now, domain
-
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """A gauge each; the evidence of the last window stands in the help of ``bertflow_refit_now``."""
-        for name, value in self._now.items():
-            yield GaugeMetricFamily(f"bertflow_{name}", name.replace("_", " ").capitalize() + ".", value())
-        drift = self._domain and self._domain.drift
-        if drift:
-            yield GaugeMetricFamily("bertflow_refit_now", str(drift), float(drift.refit))
+        """The last window: the evidence stands in the help of ``bertflow_refit_now``, too."""
+        if self._drift:
+            yield GaugeMetricFamily("bertflow_refit_now", str(self._drift), float(self._drift.refit))
             family = GaugeMetricFamily("bertflow_drift", "Evidence of the last window.", labels=["evidence"])
-            for name, number in drift.evidence().items():
+            for name, number in self._drift.evidence().items():
                 family.add_metric([name], number)
             yield family
+
+    def _judge(self, x: Float32) -> None:
+        before, self._drift = self._drift, self._check.drift(self._check.log_likelihood(x), x)
+        if before is None or before.refit != self._drift.refit:
+            logger.log(logging.WARNING if self._drift.refit else logging.INFO, "%s", self._drift)

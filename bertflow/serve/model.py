@@ -15,7 +15,7 @@ from bertflow.flow.glow import FlowMap
 from bertflow.opening import load
 from bertflow.scoring.domain import DomainCheck
 from bertflow.scoring.scores import SCORES, ScoreCalibrator
-from bertflow.serve.protocol import RequestError, Size
+from bertflow.serve.protocol import Found, RequestError, Size
 
 
 class ServedModel:
@@ -50,16 +50,18 @@ class ServedModel:
         self.domain = DomainCheck.find(model, raw)
         self.before = encoder.before if isinstance(encoder, CalibratedEncoder) else None
 
-    def count(self, role: Role, texts: Sequence[str]) -> Size | RequestError:
-        """How large a request is, or why it is refused."""
-        try:
-            tokenized = self._raw.tokenized(texts, role)
-        except BertflowError as error:
-            return RequestError(str(error), "input")
+    def count(self, role: Role, texts: Sequence[str]) -> Size:
+        """How large a request is.
+
+        Raises:
+            BertflowError: If a text cannot be tokenized.
+            RequestError: If a text is too long.
+        """
+        tokenized = self._raw.tokenized(texts, role)
         if tokenized.truncated and not self._truncate:
             long = np.flatnonzero(tokenized.lengths == self.max_tokens).tolist()
             index = next(index for index in long if self._raw.tokenized([texts[index]], role).truncated)
-            return RequestError(
+            raise RequestError(
                 f"input[{index}] has more than the {self.max_tokens} tokens that this model reads. Shorten it, or "
                 "start the server with --truncate.",
                 "input",
@@ -69,8 +71,8 @@ class ServedModel:
 
     def embed(
         self, role: Role, requests: Sequence[Sequence[str]], watch: Callable[[Role, Float32], object]
-    ) -> list[tuple[Float32, Float32, Float32] | RequestError]:
-        """The embeddings of each request, the raw ones, which ``watch`` gets as well, and those before `fix`.
+    ) -> list[Found | RequestError]:
+        """What each request gets; ``watch`` gets the raw embeddings.
 
         If the joined pass fails, each request is tried alone, to find the one at fault.
         """
@@ -87,8 +89,8 @@ class ServedModel:
                 return [RequestError(str(error), "input")]
             return [self.embed(role, [one], watch)[0] for one in requests]
         watch(role, raw)
-        bounds = accumulate(map(len, requests), initial=0)
-        return [(x[start:stop], raw[start:stop], before[start:stop]) for start, stop in pairwise(bounds)]
+        bounds = pairwise(accumulate(map(len, requests), initial=0))
+        return [Found(x[start:stop], 0, raw[start:stop], before[start:stop]) for start, stop in bounds]
 
 
 def no_prefix(encoder: SentenceEncoder) -> str:

@@ -11,6 +11,7 @@ Source: https://platform.openai.com/docs/api-reference/embeddings
 
 import base64
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from reprlib import Repr
@@ -23,6 +24,7 @@ from bertflow.errors import UsageError
 from bertflow.similarity import unit_rows
 from bertflow.text_keys import is_blank
 
+SURROGATE = re.compile("[\ud800-\udfff]")
 _shown: Callable[[Any], str] = Repr().repr
 """A wrong value in a message, cut to a few words and levels."""
 
@@ -136,7 +138,7 @@ class Found(NamedTuple):
 
     Attributes:
         x: Embeddings (n, dim), in the order of its texts.
-        tokens: Number of tokens that were read, special tokens included.
+        tokens: Number of tokens that were read, special tokens included; 0 until they are known.
         raw: Embeddings before the calibrator (n, dim_in); ``x`` itself where there is none.
         before: Embeddings by the encoder that the user came with; ``raw`` itself where nothing else is known.
     """
@@ -258,7 +260,7 @@ def parse_input(given: Any, limits: Limits) -> tuple[str, ...]:
             )
         if is_blank(text):
             raise RequestError(f"input[{index}] is empty. Leave it out.", "input")
-        if not _is_text(text):
+        if SURROGATE.search(text):
             raise RequestError(f"input[{index}] is not valid text: it holds half of a surrogate pair.", "input")
     return tuple(texts)
 
@@ -277,11 +279,3 @@ def _kind(value: Any) -> str:
     """The type of a JSON value, in words."""
     names = {dict: "an object", list: "a list", bool: "a boolean", int: "a number", float: "a number"}
     return "nothing" if value is None else names.get(type(value), "a text")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -19,27 +19,12 @@ from typing import Any, Self
 from bertflow.encoder.abstract import Role
 from bertflow.errors import BertflowError, needs
 from bertflow.export.client import PATH
-from bertflow.serve import BACKLOG
 from bertflow.serve.batching import Batcher
 from bertflow.serve.callers import require_host, require_key
 from bertflow.serve.metrics import Metrics
 from bertflow.serve.model import ServedModel
-from bertflow.serve.protocol import (
-    Found,
-    RequestError,
-    Served,
-    answer_body,
-    models_body,
-    parse_request,
-)
-from bertflow.serve.trying import (
-    PAGES,
-    SIMILARITY,
-    as_query,
-    comparison_body,
-    page_with_headers,
-    parse_comparison,
-)
+from bertflow.serve.protocol import Found, Limits, RequestError, Served, answer_body, models_body, parse_request
+from bertflow.serve.trying import PAGES, SIMILARITY, as_query, comparison_body, page_with_headers, parse_comparison
 
 with needs("fastapi", "serve"):
     from fastapi import APIRouter, Depends, FastAPI, Request, Response
@@ -49,7 +34,7 @@ with needs("fastapi", "serve"):
 with needs("uvicorn", "serve"):
     import uvicorn
 
-    from bertflow.serve.connections import Connection, Gate
+    from bertflow.serve.connections import Connection
 
 BODY = 2
 """A body may take ``Limits.patience``, and is refused then; its connection may wait this many times as long."""
@@ -64,15 +49,13 @@ class EmbeddingServer:
     """
 
     def __init__(self, served: Served, model: ServedModel) -> None:
-        self._served, self._model = served, model
-        self._gate = Gate(served.limits.connections, served.limits.patience)
+        self._served, self._model, self._server = served, model, uvicorn.Server(self._config(served.limits))
         now = {
-            "open_connections": lambda: len(self._gate.open),
+            "open_connections": lambda: len(self._server.server_state.connections),
             "waiting_requests": lambda: self._batcher.unanswered,
         }
         self._metrics = Metrics(model.domain, now)
         self._batcher: Batcher = Batcher(model, served.limits, self._metrics)
-        self._server = uvicorn.Server(self._config())
 
     def __enter__(self) -> Self:
         return self
@@ -88,7 +71,7 @@ class EmbeddingServer:
         """As SIGTERM does; from any thread."""
         self._server.should_exit = True
 
-    def _config(self) -> uvicorn.Config:
+    def _config(self, limits: Limits) -> uvicorn.Config:
         app = FastAPI(openapi_url=None, docs_url=None, dependencies=[Depends(self._require_host)])
         app.add_api_route("/health", self.health, methods=["GET"])
         for path in PAGES:
@@ -103,7 +86,7 @@ class EmbeddingServer:
             app.add_exception_handler(kind, _failed)
         return uvicorn.Config(
             partial(self._watched, app),
-            http=partial(Connection, self._gate),  # type: ignore[arg-type]  # it is called, nothing else
+            http=Connection,
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -113,9 +96,10 @@ class EmbeddingServer:
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=round(BODY * self._served.limits.patience) + 1,  # ours comes first
-            timeout_graceful_shutdown=round(self._served.limits.seconds) + 1,
+            backlog=128,
+            limit_concurrency=limits.connections + 1,  # uvicorn counts the one that it refuses
+            timeout_keep_alive=limits.patience,  # type: ignore[arg-type]  # seconds may have fractions
+            timeout_graceful_shutdown=round(limits.seconds) + 1,
         )
 
     async def health(self) -> Response:
@@ -140,14 +124,14 @@ class EmbeddingServer:
 
     async def similarity(self, request: Request) -> Response:
         """``POST /v1/similarity``: the query, then its texts, each within the limits of a request for embeddings."""
-        wanted = parse_comparison(await self._body(request), self._served)
+        query, texts, role = parse_comparison(await self._body(request), self._served)
         request.state.connection.owe()
         try:
-            query = await self._answer(request, wanted.role, [wanted.query])
+            asked = await self._answer(request, role, [query])
         except RequestError as error:
             raise as_query(error) from None
-        texts = await self._answer(request, "document", wanted.texts)
-        return _json(comparison_body(self._served, query, texts, self._model))
+        found = await self._answer(request, "document", texts)
+        return _json(comparison_body(self._served, asked, found, self._model))
 
     async def page(self, request: Request) -> Response:
         """``GET /`` and ``GET /docs``; they hold nothing of the model, so they need no key."""
@@ -199,8 +183,6 @@ class EmbeddingServer:
         begin = time.perf_counter()
 
         async def counting(message: Message) -> None:
-            if connection.transport.is_closing():
-                await connection.lost.wait()  # uvicorn has refused the rest of this request, and takes no answer
             if message["type"] == "http.response.start":
                 if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
                     # Some proxy may have read another body: RFC 9112, section 6.3.

@@ -7,7 +7,7 @@ or null}, ...], "query_out_of_domain": true, false or null, "model": name, ...}
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from importlib.resources import files
 
@@ -22,23 +22,8 @@ PAGES: Mapping[str, str] = {"/": "page.html", "/docs": "docs.html"}
 """The file of each page."""
 
 
-@dataclass(frozen=True)
-class SimilarityRequest:
-    """What a request asks for.
-
-    Attributes:
-        query: The text that is compared.
-        texts: The texts that it is compared with.
-        role: What the query is; the others are documents.
-    """
-
-    query: str
-    texts: tuple[str, ...]
-    role: Role = "document"
-
-
-def parse_comparison(body: bytes, served: Served) -> SimilarityRequest:
-    """Read a request.
+def parse_comparison(body: bytes, served: Served) -> tuple[str, tuple[str, ...], Role]:
+    """Read a request: a text, the texts that it is compared with, and what it is; they are documents.
 
     Raises:
         RequestError: If it cannot be answered.
@@ -52,7 +37,7 @@ def parse_comparison(body: bytes, served: Served) -> SimilarityRequest:
     except RequestError as error:
         raise as_query(error) from None
     texts = parse_input(request.get("input"), served.limits)
-    return SimilarityRequest(query, texts, ROLES[parse_choice(request, "input_type", ROLES)])
+    return query, texts, ROLES[parse_choice(request, "input_type", ROLES)]
 
 
 def as_query(error: RequestError) -> RequestError:

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -211,7 +212,9 @@ def test_a_server_that_is_stopped_answers_what_it_accepted(client_of, minilm, tm
         assert process.wait(SECONDS) == 0
         idle.close()
         slow.close()
-    said = [line for line in (tmp_path / "log.out").read_text().splitlines() if "Normalize" not in line]
+    said = [
+        line for line in (tmp_path / "log.out").read_text().splitlines() if not re.match("note: |.*Normalize", line)
+    ]
     assert said.pop(0).startswith("bertflow serve")
     (line,) = said
     assert "is served at http://127.0.0.1:" in line
@@ -245,7 +248,6 @@ def test_memory_is_flat_under_load(client_of, folder, tmp_path):
         (["{folder}", "--port", "70000"], "The port should be from 0 to 65535, got 70000."),
         (["{folder}", "--port", "{taken}"], "cannot be used: Address already in use. Choose another --port."),
         (["{folder}", "--batch", "0"], "Limits must be above zero and finite"),
-        (["{folder}", "--connections", "2000000000"], "So many connections need 2000000320 open files, and"),
         (["{folder}", "--api_key", ""], "The key should be ASCII characters without spaces around them."),
     ],
 )
