@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.export.approximation import Int8Loss
 
-APPROXIMATIONS: Mapping[str, tuple[str, ...]] = {"int8": ("onnx",), "linearize": ("sentence-transformers", "onnx")}
-"""An option -> the targets that it applies to."""
 TASKS = "tuning"
 """STS tasks by default: choices are not made on test sets."""
 
@@ -134,12 +132,14 @@ def export_encoder(
 
     folder, scored = Path(output), bool(tasks or data_dir)
     lookup("target", targets.TARGETS, target)
-    for option, asked in (("int8", int8), ("linearize", linearize)):
-        if asked and target not in APPROXIMATIONS[option]:
-            fitting = " or ".join(APPROXIMATIONS[option])
-            raise UsageError(f"--{option} is for the target {fitting}, got {target}. Leave it out.")
-    if layout != "legacy" and target != "sentence-transformers":
-        raise UsageError(f"--layout is for the target sentence-transformers, got {target}. Leave it out.")
+    lookup("layout", TYPES, layout)
+    for option, asked, only in (
+        ("int8", int8, ("onnx",)),
+        ("linearize", linearize, ("sentence-transformers", "onnx")),
+        ("layout", layout != "legacy", ("sentence-transformers",)),
+    ):
+        if asked and target not in only:
+            raise UsageError(f"--{option} is for the target {' or '.join(only)}, got {target}. Leave it out.")
     if text and not linearize:
         raise UsageError("--text is what --linearize is fitted on. Add --linearize, or leave it out.")
     if scored and not (int8 or linearize):
@@ -152,7 +152,6 @@ def export_encoder(
         onnx_encoder.require_onnx()
     targets.require_earlier(folder)
     require_place(folder, folder=True)
-    lookup("layout", TYPES, layout)
     require_files(text, results)
     if scored:
         require_tasks(tasks or TASKS, data_dir or "hub")

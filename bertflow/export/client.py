@@ -1,10 +1,10 @@
 """A client of OpenAI's ``/v1/embeddings``: whatever a server answers, or does not, becomes embeddings or one line.
 
-An answer has a limit in time and in size. Redirects are not followed, so that a key goes to the given address alone.
+An answer has a limit in size, and each wait for more of it one in time. Redirects are not followed, so that a key goes
+to the given address alone.
 """
 
 import json
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ MODELS = "/v1/models"
 IS_IT = "Is it an embedding server?"
 """What the user can check about an answer without embeddings."""
 TIMEOUT = 60.0
-"""Seconds that one answer may take."""
+"""Seconds that may pass between two parts of an answer."""
 LARGEST = 2**26
 """Bytes that one answer may have."""
 SAID = 300
@@ -157,21 +157,16 @@ def _ask(address: str, question: object, key: str | None) -> bytes:
         raise UsageError("A key should be ASCII characters in one line. Look at the environment variable.")
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
     body = None if question is None else json.dumps(question).encode()
-    request, end = Request(address, body, headers), time.monotonic() + TIMEOUT
     try:
-        with build_opener(_Straight).open(request, timeout=TIMEOUT) as answer:
-            found = bytearray()
-            while part := answer.read1(2**16):
-                found += part
-                if len(found) > LARGEST:
-                    raise DataError(f"{address} answered with more than {LARGEST} bytes. {IS_IT}")
-                if time.monotonic() > end:
-                    raise TimeoutError
-            return bytes(found)
+        with build_opener(_Straight).open(Request(address, body, headers), timeout=TIMEOUT) as answer:
+            found: bytes = answer.read(LARGEST + 1)
     except HTTPError as error:
         raise _refused(address, error) from None
     except (OSError, HTTPException) as error:
         raise UsageError(f"{address} {_reason(error)}") from None
+    if len(found) > LARGEST:
+        raise DataError(f"{address} answered with more than {LARGEST} bytes. {IS_IT}")
+    return found
 
 
 def _refused(address: str, error: HTTPError) -> RefusedError:

@@ -7,8 +7,7 @@ sentence-transformers casts every module to the dtype of the transformer. In hal
 into scores, so these modules follow only moves to a device: both stay and work in float32.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from inspect import signature
+from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 import torch
@@ -32,7 +31,13 @@ WHERE = ("token", "cache_folder", "revision", "local_files_only")
 class AbstractExactModule(Module):
     """A module of sentence-transformers that stays float32 and is saved as a config and safetensors."""
 
-    format: int
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.config = dict(config)
+
+    def get_config_dict(self) -> dict[str, Any]:
+        """What ``save`` writes as its config."""
+        return self.config
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(lambda tensor: tensor.to(device=fn(tensor).device), recurse)
@@ -60,93 +65,66 @@ class AbstractExactModule(Module):
         if config.get("format") != FORMAT:
             place = f"{model_name_or_path}/{subfolder}"
             raise DataError(other_version(place, config.get("format"), FORMAT, "Export the encoder again."))
-        module: Self = cls.load_torch_weights(model_name_or_path, model=cls(**config), **where)
+        module: Self = cls.load_torch_weights(model_name_or_path, model=cls(config), **where)
         return module
 
 
 class LayerPooling(AbstractExactModule):
     """Any of our poolings, on the output of sentence-transformers' Transformer.
 
-    Args:
-        embedding_dimension: Width of an embedding.
-        layers: Indices from 0 of the layers that are read.
-        depth: Index of the transformer's last layer.
-        join: A row of ``JOINS``.
-        tokens: A row of ``TOKEN_REDUCTIONS``.
-        before: Number of special tokens before the text.
-        after: Number of special tokens after the text.
-        vocabulary: Number of token ids that have a weight; 0 where tokens are not weighted.
-        final_norm: The transformer's norm that must not act, since later blocks were left out.
-        mask_at: Place of the template's mask, as in ``TokenViews``; None without a template.
-        lengths: Number of lengths of a sentence, from 0, of which the template's own part is known; 0 where it is left.
-        format: Format of this config.
+    Its config has the fields of ``Pooling``, whose ``layers`` are indices from 0, and
+
+        embedding_dimension     width of an embedding
+        depth                   index of the transformer's last layer
+        before, after           number of special tokens before the text, and after it
+        vocabulary              number of token ids that have a weight; 0 where tokens are not weighted
+        final_norm              the transformer's norm that must not act, since later blocks were left out
+        mask_at                 place of the template's mask, as in ``TokenViews``; null without a template
+        lengths                 number of lengths of a sentence, from 0, of which the template's own part is known
     """
 
-    def __init__(
-        self,
-        embedding_dimension: int,
-        layers: Sequence[int],
-        depth: int,
-        join: str = "mean",
-        tokens: str = "mean",
-        before: int = 1,
-        after: int = 1,
-        vocabulary: int = 0,
-        final_norm: str | None = None,
-        mask_at: int | None = None,
-        lengths: int = 0,
-        format: int = FORMAT,  # noqa: A002 - the key in config.json
-    ) -> None:
-        super().__init__()
-        self.embedding_dimension, self.layers, self.depth = embedding_dimension, list(layers), depth
-        self.join, self.tokens, self.before, self.after = join, tokens, before, after
-        self.vocabulary, self.final_norm, self.format = vocabulary, final_norm, format
-        self.mask_at, self.lengths = mask_at, lengths
-        pooling, weights = Pooling(tuple(layers), join, tokens), torch.ones(vocabulary) if vocabulary else None
-        each = embedding_dimension // pooling.width(1)
-        bias = torch.zeros(len(self.layers), lengths, each) if lengths else None
-        self.head = PoolingHead(pooling, (before, after), weights, mask_at, bias)
-
-    config_keys: list[str] = list(signature(__init__).parameters)[1:]
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        pooling = Pooling(tuple(config["layers"]), config["join"], config["tokens"])
+        weights = torch.ones(config["vocabulary"]) if config["vocabulary"] else None
+        each = config["embedding_dimension"] // pooling.width(1)
+        bias = torch.zeros(len(pooling.layers), config["lengths"], each) if config["lengths"] else None
+        self.head = PoolingHead(pooling, (config["before"], config["after"]), weights, config["mask_at"], bias)
 
     def on_model_ready(self, model: Any) -> None:
         """Called by sentence-transformers when the model is complete."""
-        if self.final_norm is not None:
-            switch_off(model[0].model, self.final_norm)
+        if self.config["final_norm"] is not None:
+            switch_off(model[0].model, self.config["final_norm"])
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Add ``sentence_embedding``, (batch, dim), float32."""
         self._require_single()
-        inner = [layer for layer in self.layers if layer < self.depth]
+        depth = self.config["depth"]
+        inner = [layer for layer in self.config["layers"] if layer < depth]
         if inner and "all_layer_embeddings" not in features:
             raise DataError(
                 f"LayerPooling reads the layers {inner}, but the transformer gives only its last one. "
                 "Set output_hidden_states to true in its config.json, as bertflow wrote it."
             )
         read = {layer: features["all_layer_embeddings"][layer] for layer in inner}
-        read[self.depth] = features["token_embeddings"]
+        read[depth] = features["token_embeddings"]
         features["sentence_embedding"] = self.head(read, features["input_ids"], features["attention_mask"])
         return features
 
     def get_embedding_dimension(self) -> int:
         """Width of an embedding."""
-        return self.embedding_dimension
+        return int(self.config["embedding_dimension"])
 
 
 class Calibration(AbstractExactModule):
     """A fitted map, row by row: a flow, or a closed form after a transformer in half precision.
 
-    Args:
-        map: Its class and shape, as ``{"class": "FlowMap", **spec}``.
-        format: Format of this config.
+    Its config has ``map``, class and shape, as ``{"class": "FlowMap", **spec}``.
     """
 
-    config_keys: list[str] = ["map", "format"]  # noqa: RUF012 - as the library declares it
-
-    def __init__(self, map: Mapping[str, Any], format: int = FORMAT) -> None:  # noqa: A002 - the keys in config.json
-        super().__init__()
-        self.map, self.format = dict(map), format
-        self.calibrator = empty_map(map).float().eval()
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        super().__init__(config)
+        self.calibrator = empty_map(config["map"]).float().eval()
 
     def forward(self, features: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Calibrate ``sentence_embedding``; the result is float32."""
