@@ -27,7 +27,7 @@ from .evaluation.verification import verify_paper as verify_paper
 from .export import export_encoder as export_encoder
 from .export.golden import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
-from .geometry.report import inspect_geometry as inspect_geometry
+from .geometry import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments
 from .opening import load as load
 from .retrieval import add_answers as add_answers

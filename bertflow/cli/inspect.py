@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bertflow.cli.command import Command
-from bertflow.geometry.report import inspect_geometry, run_folder
+from bertflow.geometry import inspect_geometry, run_folder
 
 main = Command(
     "inspect",

@@ -25,18 +25,10 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import contexts, frequency, history, measures, pairs
+from bertflow.geometry import DOCSTRINGS, FEWEST, NONE, contexts, frequency, history, measures, pairs
 from bertflow.geometry.card import card_of
 from bertflow.geometry.cloud import Cloud
-from bertflow.geometry.report import (
-    DOCSTRINGS,
-    FEWEST,
-    NONE,
-    REPORT,
-    SUMMARY,
-    GeometryReport,
-    GeometrySection,
-)
+from bertflow.geometry.report import REPORT, SUMMARY, GeometryReport, GeometrySection
 from bertflow.moments import Float64
 from bertflow.next_steps import next_command
 from bertflow.progress import working

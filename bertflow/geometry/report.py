@@ -1,35 +1,29 @@
 """The report on the geometry of an encoder: a card, then sections, each with what to see, its numbers and its picture.
 
-``page.py`` sets it as one HTML page.
+It is set as one HTML page: pictures are SVG inside it, and no script or network is needed.
 """
 
+import base64
 import logging
+import re
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from html import escape
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from string import Template
+from typing import Any
 
-from bertflow.data.sts import require_tasks
-from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_files, require_place, write_text
-from bertflow.next_steps import next_command, option_words
-from bertflow.opening import require_openable
+from bertflow.errors import MissingExtraError, UsageError
+from bertflow.files import write_text
+from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
 
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-
 logger = logging.getLogger("bertflow")
 
-FEWEST = 24
-"""Fewest sentences for a report: ten neighbors are then fewer than half of them."""
 REPORT = "report.html"
-DOCSTRINGS, NONE = "docstrings", "none"
-"""What ``pairs`` may be besides a task and a table."""
 SUMMARY = "Measures"
 """The section that is printed."""
 HEIGHT = 600
@@ -138,9 +132,7 @@ class GeometryReport(AbstractResult):
 
     def to_html(self) -> str:
         """One page that needs no other file, no network and no script; without matplotlib, a page without pictures."""
-        from bertflow.geometry.page import report_page
-
-        return report_page(self)
+        return _page(self)
 
     def save(self, folder: str | Path) -> Path:
         """Write ``report.html`` and ``report.json``, each whole or not at all.
@@ -164,75 +156,6 @@ class GeometryReport(AbstractResult):
         return f'<iframe srcdoc="{escape(self.to_html())}" width="100%" height="{HEIGHT}" frameborder="0"></iframe>'
 
 
-def inspect_geometry(
-    model: "str | Path | SentenceEncoder | None" = None,
-    text: "str | Path | Sequence[str] | None" = None,
-    *,
-    compare: str | None = None,
-    sentences: int = 2000,
-    pairs: "str | Path | Pairs" = DOCSTRINGS,
-    data_dir: str = "hub",
-    frequencies: str | Path | None = None,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    device: str = "auto",
-    seed: int = 0,
-    output: str | Path | None = None,
-    open_report: bool = False,
-    progress: bool | None = None,
-) -> GeometryReport:
-    """Report on the geometry of an encoder, before and after calibration.
-
-    The report is one HTML file (no network, no script) and a JSON file with every number. Pictures need matplotlib:
-    pip install 'bertflow[plots]'.
-
-    Args:
-        model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
-            run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
-        text: Sentences, of which some are looked at, and others are fitted on (default: docstrings).
-        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a calibrated
-            model raw, and whitening if its calibrator is a flow). A flow has to be trained, so raw,whitening is faster.
-        sentences: Number of sentences to look at, at most half of the text.
-        pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
-        data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
-        frequencies: Lines of a word and its count (default: counted in the text).
-        pooling: Pooling of an encoder that is not calibrated: a name, or a row such as "mean(1,2)".
-        max_length: Longest sentence of such an encoder, in tokens (default: its own, else 128).
-        device: Where the encoder runs: cpu, cuda, ...
-        seed: Random seed for the samples.
-        output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
-        open_report: Open report.html in the browser.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Raises:
-        UsageError: If an option cannot be used.
-        DataError: If there are too few sentences, or data is missing or damaged.
-    """
-    require_between(FEWEST, sentences=sentences)
-    require_seed(seed)
-    require_page(output, open_report)
-    require_place(output, folder=True)
-    require_files(text, frequencies)
-    from bertflow.calibration.spelling import parse_systems
-    from bertflow.geometry import inspecting  # loads torch
-
-    parse_systems(compare or "")
-    if isinstance(pairs, str | Path) and pairs not in (NONE, DOCSTRINGS):
-        require_tasks(str(pairs), data_dir)
-    require_openable(model, pooling=pooling, max_length=max_length, device=device)
-    opened = inspecting.open_encoder(model, device, pooling=pooling, max_length=max_length)
-    drawn = inspecting.draw_text(text, pairs, data_dir, sentences, seed)
-    options = option_words(pooling=pooling, max_length=max_length)
-    then = next_command(model, calibrated=opened.calibrator is not None, text=text, options=options)
-    report = inspecting.inspect_opened(opened, drawn, compare, frequencies, run_folder(model), progress, then)
-    if output is None:
-        return report
-    report = replace(report, page=report.save(output) / REPORT)
-    if open_report:
-        show_page(Path(output) / REPORT)
-    return report
-
-
 def require_page(output: str | Path | None, open_report: bool) -> None:
     """Refuse to open a report that is not written.
 
@@ -249,11 +172,6 @@ def show_page(page: Path) -> None:
         logger.warning("No browser can be opened here. The report is %s.", page)
 
 
-def run_folder(model: "str | Path | SentenceEncoder | None") -> Path | None:
-    """The folder of a training run, if that is what the user named."""
-    return Path(model) if isinstance(model, str | Path) and (Path(model) / "run.json").is_file() else None
-
-
 def rounded(value: float, decimals: int = 2) -> str:
     """A number as sentences and tables print it: never a negative zero."""
     return f"{round(value, decimals) + 0.0:.{decimals}f}"
@@ -262,3 +180,75 @@ def rounded(value: float, decimals: int = 2) -> str:
 def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> str:
     """Values of the systems in a sentence: "0.60 (raw), 0.01 (whitening)"."""
     return ", ".join(f"{rounded(value, decimals)}{unit} ({name})" for name, value in values.items())
+
+
+def _page(report: GeometryReport) -> str:
+    """The page of a report; without matplotlib, a page without pictures."""
+    note = ""
+    try:
+        from bertflow import plots
+    except MissingExtraError as error:
+        plots = None  # type: ignore[assignment]
+        note = f"The pictures are missing; sentences, tables and numbers are complete. {error}"
+    sections = [_section(title, part, plots) for title, part in report.sections.items()]
+    titles = [*report.sections, "How it was made"]
+    sections.append(f'<section id="{_anchor(titles[-1])}">\n<h2>{titles[-1]}</h2>\n{_terms(report.facts)}\n</section>')
+    if report.left_out:
+        titles.append("Left out")
+        items = "\n".join(f"<li>{escape(title)}: {escape(reason)}</li>" for title, reason in report.left_out.items())
+        sections.append(f'<section id="left-out">\n<h2>Left out</h2>\n<ul>\n{items}\n</ul>\n</section>')
+    template = (files("bertflow.geometry") / "page.html").read_text(encoding="utf-8")
+    return Template(template).substitute(
+        style_hash=content_hash(template, "style"),
+        title=escape(report.heading),
+        notes=f'<p class="note">{escape(note)}</p>' if note else "",
+        card=_card(report.card) if report.card else "",
+        contents="\n".join(f'<li><a href="#{_anchor(title)}">{escape(title)}</a></li>' for title in titles),
+        sections="\n".join(sections),
+    )
+
+
+def _card(card: Card) -> str:
+    numbers = _table(card.numbers)
+    then = f'<p class="next">Next <code>{escape(card.then)}</code></p>' if card.then else ""
+    return f'<div class="card">\n<p class="verdict">{escape(card.verdict)}</p>\n{numbers}\n{then}\n</div>'
+
+
+def _section(title: str, part: GeometrySection, plots: Any) -> str:
+    parts = [f'<section id="{_anchor(title)}">\n<h2>{escape(title)}</h2>\n<p>{escape(part.sees)}</p>']
+    if part.draw is not None and plots is not None:
+        image = base64.b64encode(plots.to_svg(part.draw(plots))).decode()
+        parts.append(f'<figure><img alt="{escape(part.alt)}" src="data:image/svg+xml;base64,{image}"></figure>')
+    if part.table is not None:
+        parts.append(_table(part.table))
+    if part.explained:
+        parts.append(_terms(part.explained))
+    return "\n".join([*parts, "</section>"])
+
+
+def _terms(terms: Mapping[str, str]) -> str:
+    rows = "\n".join(f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in terms.items())
+    return f"<dl>\n{rows}\n</dl>"
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"\W+", "-", title.lower())
+
+
+def _broken(cell: str) -> str:
+    """A cell whose line may break within the name of a system, which is long for a phone: sif+whitening(96)."""
+    return re.sub(r"(?<=[a-z])\+(?=[a-z])", "+<wbr>", escape(cell))
+
+
+def _table(table: Table) -> str:
+    # Columns of words are set as text, columns of numbers to the right.
+    words = [any(cell[:1].isalpha() for cell in column[1:]) for column in zip(table.header, *table.lines, strict=True)]
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        marks = [' class="words"' if is_text else "" for is_text in words]
+        found = [f"<{tag}{mark}>{_broken(cell)}</{tag}>" for cell, mark in zip(cells, marks, strict=True)]
+        return f"<tr>{''.join(found)}</tr>"
+
+    lines = "\n".join(row(line, "td") for line in table.lines)
+    head = row(table.header, "th")
+    return f'<div class="wide"><table>\n<thead>{head}</thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>'
