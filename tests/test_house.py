@@ -31,7 +31,6 @@ OWN_VALUES = {
 
 DOORS = {
     "argparse": ("cli",),
-    "fastapi": ("serve/server.py",),
     "filelock": ("store",),
     "jsonargparse": ("cli",),
     "langchain_core": ("integrations/langchain.py",),

@@ -61,7 +61,7 @@ def _here() -> Reader:
     """The reader of what is printed: what is installed here, and names that are free."""
     example = new_place("example")
     return Reader(
-        serves=all(find_spec(name) for name in ("fastapi", "uvicorn", "prometheus_client")),
+        serves=all(find_spec(name) for name in ("starlette", "uvicorn", "prometheus_client")),
         text=example / "text.txt",
         before=["search", "example", example],
         output=["--output", new_place("fixed")],

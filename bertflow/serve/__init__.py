@@ -85,7 +85,7 @@ def serve_encoder(
     Raises:
         UsageError: If the address, the key or a limit cannot be used, or the model is not a transformer.
         DataError: If the model cannot be opened.
-        MissingExtraError: If FastAPI or uvicorn is not installed.
+        MissingExtraError: If Starlette or uvicorn is not installed.
     """
     limits = Limits(
         max_texts, max_characters, max_body, batch, batch_tokens, waiting, timeout, connections, client_timeout

@@ -83,13 +83,14 @@ class Batcher:
 
     async def _in_thread(self, call: Callable[..., Any], *arguments: Any) -> Any:
         """What a call gives. Whatever else than a refusal fails in a model ends its batch, and not the server."""
-        try:
-            return await asyncio.wrap_future(self._thread.submit(call, *arguments))
-        except Exception as error:
-            if isinstance(error, RequestError | BertflowError):
-                raise
-            logger.error("Requests could not be embedded:", exc_info=error)
-            raise RequestError("The model failed; the server's log says why.", status=500) from None
+        future = asyncio.wrap_future(self._thread.submit(call, *arguments))
+        found = (await asyncio.gather(future, return_exceptions=True))[0]
+        if isinstance(found, RequestError | BertflowError):
+            raise found
+        if isinstance(found, BaseException):
+            logger.error("Requests could not be embedded:", exc_info=found)
+            raise RequestError("The model failed; the server's log says why.", status=500)
+        return found
 
     async def _work(self) -> None:
         """Embed what waits, batch by batch."""

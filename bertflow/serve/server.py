@@ -1,4 +1,4 @@
-"""An encoder over HTTP, on FastAPI and uvicorn, in one process.
+"""An encoder over HTTP, on Starlette and uvicorn, in one process.
 
     clients --> connections.py --> here: read, refuse --> batching.py, a thread: embed --> clients
 
@@ -12,7 +12,7 @@ What is served:
 import asyncio
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
@@ -26,16 +26,20 @@ from bertflow.serve.model import ServedModel
 from bertflow.serve.protocol import Found, Limits, RequestError, Served, answer_body, models_body, parse_request
 from bertflow.serve.trying import PAGES, SIMILARITY, as_query, comparison_body, page_with_headers, parse_comparison
 
-with needs("fastapi", "serve"):
-    from fastapi import APIRouter, Depends, FastAPI, Request, Response
+with needs("starlette", "serve"):
+    from starlette.applications import Starlette
     from starlette.exceptions import HTTPException
-    from starlette.requests import ClientDisconnect
+    from starlette.requests import ClientDisconnect, Request
+    from starlette.responses import Response
+    from starlette.routing import Route
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 with needs("uvicorn", "serve"):
     import uvicorn
 
     from bertflow.serve.connections import Connection
 
+OPEN = ("/health", *PAGES)
+"""Routes that need no key."""
 BODY = 2
 """A body may take ``Limits.patience``, and is refused then; its connection may wait this many times as long."""
 
@@ -72,18 +76,13 @@ class EmbeddingServer:
         self._server.should_exit = True
 
     def _config(self, limits: Limits) -> uvicorn.Config:
-        app = FastAPI(openapi_url=None, docs_url=None, dependencies=[Depends(self._require_host)])
-        app.add_api_route("/health", self.health, methods=["GET"])
-        for path in PAGES:
-            app.add_api_route(path, self.page, methods=["GET"])
-        locked = APIRouter(dependencies=[Depends(self._require_key)])
-        locked.add_api_route("/metrics", self.metrics, methods=["GET"])
-        locked.add_api_route("/v1/models", self.models, methods=["GET"])
-        locked.add_api_route(PATH, self.embeddings, methods=["POST"])
-        locked.add_api_route(SIMILARITY, self.similarity, methods=["POST"])
-        app.include_router(locked)
-        for kind in (RequestError, BertflowError, HTTPException, ClientDisconnect):
-            app.add_exception_handler(kind, _failed)
+        gets = {"/health": self.health, "/metrics": self.metrics, "/v1/models": self.models}
+        gets |= dict.fromkeys(PAGES, self.page)
+        posts = {PATH: self.embeddings, SIMILARITY: self.similarity}
+        routes = [Route(path, partial(self._admit, answer), methods=["GET"]) for path, answer in gets.items()]
+        routes += [Route(path, partial(self._admit, answer), methods=["POST"]) for path, answer in posts.items()]
+        refusals = (RequestError, BertflowError, HTTPException, ClientDisconnect)
+        app = Starlette(routes=routes, exception_handlers=dict.fromkeys(refusals, _failed))
         return uvicorn.Config(
             partial(self._watched, app),
             http=Connection,
@@ -102,7 +101,14 @@ class EmbeddingServer:
             timeout_graceful_shutdown=round(limits.seconds) + 1,
         )
 
-    async def health(self) -> Response:
+    async def _admit(self, answer: Callable[[Request], Awaitable[Response]], request: Request) -> Response:
+        """Refuse who may not ask."""
+        require_host(request.headers, self._served)
+        if request.url.path not in OPEN:
+            require_key(request.headers.get("authorization", ""), self._served)
+        return await answer(request)
+
+    async def health(self, _: Request) -> Response:
         """``GET /health``."""
         return Response("ok", media_type="text/plain")
 
@@ -111,7 +117,7 @@ class EmbeddingServer:
         body, kind = self._metrics.body(request.headers.get("accept", ""))
         return Response(body, headers={"Content-Type": kind})
 
-    async def models(self) -> Response:
+    async def models(self, _: Request) -> Response:
         """``GET /v1/models``."""
         return _json(models_body(self._served))
 
@@ -137,12 +143,6 @@ class EmbeddingServer:
         """``GET /`` and ``GET /docs``; they hold nothing of the model, so they need no key."""
         page, headers = page_with_headers(request.url.path)
         return Response(page, headers=headers, media_type="text/html")
-
-    async def _require_host(self, request: Request) -> None:
-        require_host(request.headers, self._served)
-
-    async def _require_key(self, request: Request) -> None:
-        require_key(request.headers.get("authorization", ""), self._served)
 
     async def _body(self, request: Request) -> bytes:
         """The body, as far as limits of size and time allow; what comes after an answer is read, and forgotten."""
@@ -196,7 +196,7 @@ class EmbeddingServer:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """What we and FastAPI refuse, in OpenAI's form."""
+    """What we and Starlette refuse, in OpenAI's form."""
     headers: dict[str, str] = dict(getattr(error, "headers", None) or {})
     if isinstance(error, HTTPException):
         error = RequestError(f"{request.method} {request.url.path}: {error.detail}.", status=error.status_code)

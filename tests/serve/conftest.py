@@ -88,7 +88,7 @@ def folder(tiny_bert, tmp_path_factory):
 @pytest.fixture(scope="session")
 def serving(folder):
     """Serves the tiny encoder, or a model, with some limits; gives the client, whose ``model`` is what answers."""
-    pytest.importorskip("fastapi", reason="the serve extra is not installed")
+    pytest.importorskip("starlette", reason="the serve extra is not installed")
     from bertflow.serve.model import ServedModel
     from bertflow.serve.server import EmbeddingServer
 

@@ -292,9 +292,9 @@ def test_the_key_in_the_environment_counts(folder, monkeypatch):
         bertflow.serve_encoder(str(folder), port=0)
 
 
-@pytest.mark.parametrize("package", ["fastapi", "uvicorn", "prometheus_client"])
+@pytest.mark.parametrize("package", ["starlette", "uvicorn", "prometheus_client"])
 def test_without_the_extra_the_pip_line_is_given(folder, monkeypatch, capsys, package):
-    for name in [name for name in sys.modules if name.startswith("bertflow.serve.")]:
+    for name in [name for name in sys.modules if name.startswith(("bertflow.serve.", f"{package}."))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
     assert main(["serve", str(folder), "--port", "0"]) == 2

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWa
 @pytest.fixture(scope="module")
 def scored(folder, tmp_path_factory):
     """The whitened tiny BERT, with the percentiles of random pairs."""
-    pytest.importorskip("fastapi", reason="the serve extra is not installed")
+    pytest.importorskip("starlette", reason="the serve extra is not installed")
     from bertflow.serve.model import ServedModel
 
     copy = tmp_path_factory.mktemp("scored") / "mine"
