@@ -80,7 +80,7 @@ _.partial_fit
 _.preserves_dtype
 
 # sentence-transformers and mteb.
-_.config_keys
+_.get_config_dict
 _.get_embedding_dimension
 _.max_seq_length
 _.do_lower_case  # bertflow/encoder/st_modules.py, a key of sentence_bert_config.json

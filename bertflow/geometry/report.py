@@ -17,7 +17,6 @@ from typing import Any
 
 from bertflow.errors import MissingExtraError, UsageError
 from bertflow.files import write_text
-from bertflow.policy import content_hash
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
 
@@ -184,6 +183,8 @@ def listed(values: Mapping[str, float], decimals: int = 2, unit: str = "") -> st
 
 def _page(report: GeometryReport) -> str:
     """The page of a report; without matplotlib, a page without pictures."""
+    from bertflow.policy import content_hash
+
     note = ""
     try:
         from bertflow import plots
