@@ -3,7 +3,7 @@
     python benchmarks/ceiling.py --data_dir DATA
 
 Of every stand-in for BERT-base (see standins.py): raw, label-free calibrators of the same embeddings, fitted on the
-scored sentences without their scores, and the supervised ceiling (``bertflow.evaluation.ceiling``), which learns from
+scored sentences without their scores, and the supervised ceiling (``bertflow.studies.ceiling``), which learns from
 the task's own labels, by folds that share no sentence. A share of the gap between raw and the ceiling is shown where
 the ceiling is separably above raw and above every calibrator, by a paired bootstrap; else a dash, with the reason.
 
@@ -24,11 +24,12 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.ceiling import CEILING, ceilings_of, labelled_pairs
-from bertflow.evaluation.gap import gap_section
-from bertflow.evaluation.report import Report, score_sets
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Column
 from bertflow.evaluation.systems import SharedPass
+from bertflow.studies.ceiling import CEILING, ceilings_of, labelled_pairs
+from bertflow.studies.gap import gap_section
 
 CHOSEN = {**STAND_INS, "last": TUNED["last"]}
 LABEL_FREE = "center,standardize,abtt(3),abtt(10),whitening,whitening(128),whitening(64),flow"
@@ -48,7 +49,7 @@ def scored(encoder: SentenceEncoder, sets: Sequence[Pairs], options: Namespace) 
         systems[spec.spelling] = CalibratedEncoder(encoder, spec.make().fit_sentences(encoder, sentences))
     labelled = labelled_pairs([pairs.task for pairs in sets], options.data_dir / "sts")
     ceilings = ceilings_of(systems, sets, labelled)
-    return summary(score_sets(systems, sets, resamples=options.resamples, ceilings=ceilings))
+    return summary(score_sets(systems, sets, resamples=options.resamples, scorers=ceilings))
 
 
 def summary(report: Report) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from study import rows_of, same
 
 from bertflow.correlation import spearman
 from bertflow.data.sts_tasks import SUITES, TASKS
+from bertflow.evaluation.edits import LEVELS, edit_distance
 from bertflow.evaluation.figures import Figure, ScoredTask, suite_figures
-from bertflow.evaluation.lexical import LEVELS, edit_distance
 from bertflow.training.fitting import fit_flow
 
 STANDINS = Path(__file__).parent / "standins.json"

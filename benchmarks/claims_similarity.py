@@ -182,7 +182,7 @@ SIMILARITY: Mapping[str, Claim] = {
         f"{LI}, table 6: -50.49 to -28.01",
         "claims_scores:lexical_bias",
         "Spearman x 100 with the edit distance in words, flow less raw",
-        by="bertflow.evaluation.lexical.edit_distance",
+        by="bertflow.evaluation.edits.edit_distance",
     ),
     "sif": Claim(
         "Weighing tokens by smooth inverse frequency is, alone, worth as much as whitening.",

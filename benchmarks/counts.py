@@ -115,7 +115,7 @@ def arrays() -> Iterator[tuple[str, Mapping[str, int]]]:
     from bertflow.calibration.calibrators import Whitening
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import AbstractEncoder
-    from bertflow.evaluation.report import score_sets
+    from bertflow.evaluation.evaluating import score_sets
 
     generator = np.random.default_rng(0)
     x = generator.standard_normal((8192, DIM), dtype=np.float32)

@@ -200,7 +200,7 @@ def _mapped(calibrator: Any, folder: Path, n: int, dim: int) -> Call:
 def evaluate(folder: Path, n: int, dim: int) -> Call:
     """One system on ``n`` graded pairs, with 100 resamples."""
     from bertflow.data.pairs import Pairs
-    from bertflow.evaluation.report import score_sets
+    from bertflow.evaluation.evaluating import score_sets
 
     text = [f"sentence {number}" for number in range(2 * n)]
     gold = np.random.default_rng(0).uniform(0, 5, n)

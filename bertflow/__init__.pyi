@@ -1,6 +1,11 @@
 # The public names and where each lives. `bertflow/__init__.py` loads a name when it is first used.
 
 from .advise.fixing import fix as fix
+from .api.looking import inspect_tokens as inspect_tokens
+from .api.measuring import evaluate as evaluate
+from .api.measuring import sweep as sweep
+from .api.reproducing import paper_tables as paper_tables
+from .api.reproducing import verify_paper as verify_paper
 from .calibrated import CalibratedEncoder as CalibratedEncoder
 from .calibration.base import Provenance as Provenance
 from .calibration.base import load_calibrator as load_calibrator
@@ -18,12 +23,9 @@ from .data.skipping import skip_bad as skip_bad
 from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
-from .evaluation.evaluating import evaluate as evaluate
 from .evaluation.evaluating import evaluate_binary as evaluate_binary
 from .evaluation.evaluating import evaluate_retrieval as evaluate_retrieval
 from .evaluation.evaluating import evaluate_sts as evaluate_sts
-from .evaluation.sweeping import sweep as sweep
-from .evaluation.verification import verify_paper as verify_paper
 from .export import export_encoder as export_encoder
 from .export.golden import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
@@ -43,7 +45,6 @@ from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
 from .runs.demonstration import demo as demo
-from .runs.paper import paper_tables as paper_tables
 from .runs.reindexing import reindex as reindex
 from .runs.training import finetune as finetune
 from .runs.training import train as train
@@ -57,6 +58,5 @@ from .serve import serve_encoder as serve_encoder
 from .store.store import EmbeddingStore as EmbeddingStore
 from .training.module import BertFlow as BertFlow
 from .words.study import compare_words as compare_words
-from .words.tokens import inspect_tokens as inspect_tokens
 
 __version__: str

@@ -29,7 +29,8 @@ from bertflow.data.pairs import Pairs, load_pairs, unique_sentences
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import unknown_share
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.report import Report, score_sets
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Column
 from bertflow.evaluation.significance import LEVEL, Difference
 from bertflow.tables import Section

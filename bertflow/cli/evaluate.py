@@ -1,7 +1,7 @@
 """``evaluate.py`` and ``bertflow evaluate``: score systems."""
 
+from bertflow.api.measuring import evaluate
 from bertflow.cli.command import Command
-from bertflow.evaluation.evaluating import evaluate
 
 main = Command(
     "evaluate",

@@ -1,7 +1,7 @@
 """``bertflow paper-tables``: tables 2 and 3 of Li et al. 2020, line by line."""
 
+from bertflow.api.reproducing import paper_tables
 from bertflow.cli.command import Command
-from bertflow.runs.paper import paper_tables
 
 command = Command(
     "paper-tables",

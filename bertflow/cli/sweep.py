@@ -1,7 +1,7 @@
 """``bertflow sweep``: which layer, which pooling, for your encoder and your data."""
 
+from bertflow.api.measuring import sweep
 from bertflow.cli.command import Command
-from bertflow.evaluation.sweeping import sweep
 
 main = Command(
     "sweep",

@@ -131,8 +131,7 @@ def _reindex(given: Given, made: Any) -> list[Words]:
 
 
 def _evaluate(given: Given, report: Any) -> list[Words]:
-    """The flows of other seeds are kept beside a run."""
-    return _look(split_name(_listed(given["models"])[0])[1], given) if given["output"] or given["seeds"] else []
+    return _look(split_name(_listed(given["models"])[0])[1], given) if given["output"] else []
 
 
 def _sweep(given: Given, swept: Any) -> list[Words]:

@@ -1,7 +1,7 @@
 """``bertflow tokens``: how text becomes tokens."""
 
+from bertflow.api.looking import inspect_tokens
 from bertflow.cli.command import Command
-from bertflow.words.tokens import inspect_tokens
 
 main = Command(
     "tokens",

@@ -1,7 +1,7 @@
 """``bertflow verify-paper``: are the published figures reproduced?"""
 
+from bertflow.api.reproducing import verify_paper
 from bertflow.cli.command import Command
-from bertflow.evaluation.verification import verify_paper
 
 main = Command(
     "verify-paper",

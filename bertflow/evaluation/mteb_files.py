@@ -17,8 +17,7 @@ from typing import Any
 
 from bertflow.data.hub import parse_hub_split
 from bertflow.data.sts_tasks import STS12_16, TASKS
-from bertflow.evaluation.ceiling import SUPERVISED
-from bertflow.evaluation.report import Report
+from bertflow.evaluation.figures import ScoredTask
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.files import to_json
 from bertflow.tables import to_csv
@@ -106,18 +105,16 @@ def model_meta(facts: SystemFacts, name: str, dim: int | None, trained_on: set[s
     }
 
 
-def mteb_files(report: Report) -> dict[str, str]:
+def mteb_files(systems: Sequence[SystemFacts], rows: Sequence[Row]) -> dict[str, str]:
     """The files of all systems and all tasks that mteb has, as text by their relative path.
 
     Args:
-        report: Scores under the cosine.
+        systems: Those that embed nothing are no models, and have no files.
+        rows: Scores under the cosine.
     """
-    rows = [row for row in report.rows if row.aggregation == "all" and row.task in TASKS]
     files: dict[str, str] = {}
-    for facts in report.systems:
-        if SUPERVISED in facts.description:
-            continue  # no model, but a regression for each task
-        own = [row for row in rows if row.system == facts.name]
+    for facts in (one for one in systems if one.embeds):
+        own = [row for row in rows if row.system == facts.name and row.aggregation == "all" and row.task in TASKS]
         name = f"bertflow/{NOT_IN_NAMES.sub('_', facts.name)}"
         folder = f"results/{name.replace('/', '__')}/{revision_of(facts)}"
         trained = training_datasets({row.task: row.seen for row in own}, facts.labels, None)
@@ -163,11 +160,11 @@ def _scores(rows: Sequence[Row]) -> dict[str, Any]:
     }
 
 
-def predictions_csv(report: Report) -> str:
+def predictions_csv(systems: Sequence[SystemFacts], tasks: Sequence[ScoredTask]) -> str:
     """One line a pair, one column a system, in the order of the tasks' files."""
-    header = ["task", "split", "subset", "sentence1", "sentence2", "gold", *(system.name for system in report.systems)]
+    header = ["task", "split", "subset", "sentence1", "sentence2", "gold", *(system.name for system in systems)]
     rows = []
-    for task in report.tasks:
+    for task in tasks:
         pairs = task.pairs
         columns = zip(pairs.subsets, pairs.first, pairs.second, pairs.target, task.similarities.T, strict=True)
         for subset, first, second, gold, similarities in columns:

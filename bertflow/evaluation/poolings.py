@@ -1,6 +1,4 @@
-"""Many poolings of one encoder, from one pass over the text: scored, or set beside published figures.
-
-What probes them by labels, of texts (``probing``) or of words (``tagging``), embeds them here as well.
+"""Many poolings of one encoder, from one pass over the text, and how they score.
 
     layers 0 ... last  x  token reductions       one layer each
     last-2-avg ... concat-last-4, mean of all    several layers
@@ -28,7 +26,7 @@ from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.encoder.abstract import Float32
 from bertflow.encoder.pooling import COUNTED, POOLINGS, TEMPLATED, TOKEN_REDUCTIONS, Pooling, parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.errors import NullDirectionWarning, UsageError
 from bertflow.evaluation.figures import ScoredTask, task_figures
 from bertflow.evaluation.significance import Figure
 from bertflow.evaluation.sweeping import (
@@ -43,14 +41,15 @@ from bertflow.evaluation.sweeping import (
     SweepRow,
 )
 from bertflow.evaluation.systems import checked_sides, row_numbers
-from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verification, Verified
 from bertflow.moments import Moments
 from bertflow.opening import LoadOptions, load
-from bertflow.progress import bar, working
+from bertflow.progress import bar
 from bertflow.registry import lookup
 from bertflow.similarity import SIMILARITIES
 from bertflow.text_keys import hash_texts, seen_share
 
+ALL_BLOCKS = "sif"
+"""A pooling that reads the last layer, so that the encoder is loaded once, with all blocks."""
 CHUNK_BYTES = 2**28
 """Float32 that are held in memory before they are written."""
 
@@ -238,52 +237,3 @@ def _figures(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -
     task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
     figures = task_figures(task, resamples=0, seed=0)
     return {figure.aggregation: figure for figure in figures if figure.metric == METRIC and not figure.subset}
-
-
-@working("computing the published figures")
-def verify(
-    open_encoder: Callable[[int], TransformerEncoder],
-    sets: Mapping[str, Pairs],
-    checks: Sequence[Check] = CHECKS,
-    progress: bool | None = None,
-) -> Verification:
-    """Compute every published figure again; sentences are embedded once more only where fewer tokens cut them.
-
-    Args:
-        open_encoder: Opens the encoder for a number of tokens; its pooling should need all blocks.
-        sets: The tasks of ``tasks_of(checks)``.
-        checks: The published figures.
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Raises:
-        DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
-    """
-    sentences = unique_sentences(sets.values())
-    row_of = row_numbers(sentences)
-    longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
-    encoder = open_encoder(longest)
-    poolings = list(dict.fromkeys(check.pooling for check in checks))
-    embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
-    for length in shorter:
-        cut = np.flatnonzero(encoder.tokenized(sentences).lengths > length)
-        embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
-        anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
-        for pooling, x in anew.items():
-            embedded[length][pooling][cut] = x
-    rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
-    forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
-    return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
-
-
-def _verified(check: Check, x: Float32, sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
-    pairs = sets[check.task]
-    if check.whitened:
-        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
-        x = _whitened(x, Moments.of(x[fitted]))
-    figure = _figures(check.pooling, x, pairs, row_of).get(check.aggregation)
-    if figure is None:
-        raise DataError(
-            f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name "
-            "them. Give a folder with the authors' packages."
-        )
-    return Verified(**vars(check), n=figure.n, value=100 * float(figure.values[0]))

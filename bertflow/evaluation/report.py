@@ -1,59 +1,31 @@
-"""Systems are scored on pairs, and the report: every number of an evaluation, and how each was made.
+"""The report: every number of an evaluation, and how each was made.
 
     rows         one number each, with its interval, its protocol and its system's description
     differences  every pair of systems on every task and suite
     tables       the same for reading, in the column order of the papers
+    words        what can be told apart, and how the numbers were made
 
 Equal input gives equal bytes: nothing here depends on the time or the machine.
 """
 
 import platform
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-import numpy as np
-
-from bertflow.data.pairs import Pairs
-from bertflow.data.sts_tasks import suites_of
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.candidate_lists import candidate_figures
-from bertflow.evaluation.captions import captions, comparison
-from bertflow.evaluation.figures import (
-    ScoredTask,
-    Sides,
-    binary_figures,
-    retrieval_figures,
-    suite_figures,
-    task_figures,
-)
-from bertflow.evaluation.literature import Published, published_rows, published_table
-from bertflow.evaluation.rows import (
-    Column,
-    Row,
-    SystemFacts,
-    columns,
-    interval,
-    make_rows,
-    number,
-    refuse_label_leaks,
-)
+from bertflow.data.sts_tasks import SUITES
+from bertflow.evaluation.figures import AGGREGATIONS, ScoredTask
+from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
+from bertflow.evaluation.rows import UNSCALED, Column, Row, SystemFacts, columns, interval, number, setting
 from bertflow.evaluation.seeds import SeveralSeeds
-from bertflow.evaluation.significance import Difference, Figure, differences, enough
-from bertflow.evaluation.systems import encode_sets
+from bertflow.evaluation.significance import A_TEST, LEVEL, Difference
 from bertflow.files import write_text
-from bertflow.progress import working
 from bertflow.results import AbstractResult
-from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
-
-if TYPE_CHECKING:
-    from bertflow.evaluation.ceiling import SupervisedCeiling
 
 VERSIONS = ("bertflow", "torch", "transformers", "numpy", "scipy")
 
@@ -71,8 +43,9 @@ class Report(AbstractResult):
         metric: The metric that tables show.
         tasks: The STS tasks with all similarities, for the predictions.
         aggregation: Aggregation that tables show: a row of ``AGGREGATIONS``.
-        theirs: Published figures below the table.
-        sections: Tables below the scores.
+        beside: Sections right below the scores, whose columns they have.
+        sections: Tables below all.
+        data: More numbers for the JSON, by name.
         files: Texts of other files to save, by name.
         below: Thresholds that were missed, in words.
         seeds: The flow that was fitted with several seeds, if there is one; tables show their mean in its place.
@@ -86,8 +59,9 @@ class Report(AbstractResult):
     metric: str
     tasks: tuple[ScoredTask, ...] = ()
     aggregation: str = "all"
-    theirs: tuple[Published, ...] = ()
+    beside: tuple[Section, ...] = ()
     sections: tuple[Section, ...] = ()
+    data: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     below: str = ""
     seeds: SeveralSeeds | None = None
@@ -136,12 +110,39 @@ class Report(AbstractResult):
         return Table(("system", *(column.title for column in shown)), lines)
 
     def comparison(self) -> list[str]:
-        """What can be told apart, in words."""
-        return comparison(self)
+        """The best system against each other one, on the suite or else the first column; each kind of task apart.
+
+        Where one flow has several seeds, it is their mean that is compared.
+        """
+        mean = self.seeds.name if self.seeds else None
+        lines, metrics = [], {column.task: column.metric for column in reversed(self.columns)}
+        for metric in dict.fromkeys(metrics[column.task] for column in self.columns):
+            own = [column for column in self.columns if column.metric == metric]
+            lead = next((column for column in own if column.task in SUITES), own[0])
+            rows = sorted(self.column(lead), key=lambda row: (row.system != mean, -row.value, row.system))
+            lines += [_versus(self, lead, rows[0], other) for other in rows[1:]]
+        return lines
 
     def captions(self) -> list[str]:
         """How the numbers of the table were made: one line for all, one for each system."""
-        return captions(self)
+        used = [row for row in self.rows if any(column.shows(row) for column in self.columns)]
+        return [_protocol(self, used), *(_system_line(system, used) for system in self.shown)]
+
+    def add(
+        self,
+        *sections: Section,
+        beside: Sequence[Section] = (),
+        data: Mapping[str, Any] | None = None,
+        files: Mapping[str, str] | None = None,
+    ) -> "Report":
+        """The report with more sections, numbers and files, of which it knows nothing; see its attributes."""
+        return replace(
+            self,
+            beside=(*self.beside, *beside),
+            sections=(*self.sections, *sections),
+            data={**self.data, **(data or {})},
+            files={**self.files, **(files or {})},
+        )
 
     def value(self, system: str, task: str, aggregation: str = "all", metric: str | None = None) -> float:
         """One number, in [-1, 1].
@@ -167,8 +168,7 @@ class Report(AbstractResult):
     def parts(self) -> Iterator[Table | Section | str]:
         """Tables x 100, what can be told apart, how each number was made, and the sections."""
         yield self.table()
-        if self.theirs:
-            yield published_table(self)
+        yield from (section.table for section in self.beside)
         yield from (*self.comparison(), "", *self.captions())
         yield from self.sections
 
@@ -179,8 +179,7 @@ class Report(AbstractResult):
             "resamples": self.resamples,
             "seed": self.seed,
             "systems": {one.name: dict(one.description) for one in (*self.systems, *self.shown)},
-            **({"seeds": self.seeds.spreads(self.rows)} if self.seeds else {}),
-            **({"published": published_rows(self)} if self.theirs else {}),
+            **self.data,
             "rows": [row.as_dict() for row in self.rows],
             "differences": [{**asdict(row), "separable": row.separable} for row in self.differences],
             "sections": [asdict(section) for section in self.sections],
@@ -191,22 +190,19 @@ class Report(AbstractResult):
         parts = [f"# {self.title}\n", self.table().to_markdown()]
         if self.resamples:
             parts += ["## 95 % intervals\n", self.intervals().to_markdown()]
-        if self.theirs:
-            parts += ["## Published figures\n", published_table(self).to_markdown()]
+        parts += [section.to_markdown() for section in self.beside]
         if lines := self.comparison():
             parts += ["## What can be told apart\n", _list(lines)]
         parts += ["## How these numbers were made\n", _list(self.captions())]
         return "\n".join([*parts, *(section.to_markdown() for section in self.sections)])
 
     def save(self, folder: str | Path) -> Path:
-        """Write results.json and results.md, of STS tasks predictions.csv and mteb's files, and lexical.json."""
-        from bertflow.evaluation.mteb_files import MAIN_SCORE, mteb_files, predictions_csv
-
+        """Write results.json and results.md, of STS tasks predictions.csv and mteb's files, and what was added."""
         folder, files = super().save(folder), dict(self.files)
         if self.tasks:
-            files["predictions.csv"] = predictions_csv(self)
+            files["predictions.csv"] = predictions_csv(self.systems, self.tasks)
         if self.tasks and self.metric == MAIN_SCORE:
-            files |= {f"mteb/{path}": text for path, text in mteb_files(self).items()}
+            files |= {f"mteb/{path}": text for path, text in mteb_files(self.systems, self.rows).items()}
         for path, text in files.items():
             write_text(folder / path, text)
         return folder
@@ -221,76 +217,72 @@ def _list(lines: list[str]) -> str:
     return "".join(f"* {line}\n" for line in lines)
 
 
-@working("scoring")
-def score_sets(
-    systems: Mapping[str, SentenceEncoder],
-    sets: Iterable[Pairs],
-    similarity: str = "cosine",
-    resamples: int = 1000,
-    seed: int = 0,
-    force: bool = False,
-    progress: bool | None = None,
-    ceilings: "Mapping[str, SupervisedCeiling] | None" = None,
-    seeds: SeveralSeeds | None = None,
-) -> Report:
-    """Score systems on pairs of any kind, and the mean over ``seeds``; see ``bertflow.evaluate_sts``.
+def _versus(report: Report, lead: Column, best: Row, other: Row) -> str:
+    facts = {system.name: system for system in report.shown}
+    pair = report.compared(best.system, other.system)
+    tasks = [column for column in report.columns if column.task not in SUITES and column.metric == lead.metric]
+    difference = next(row for row in pair if lead.shows(row))
+    text = (
+        f"{lead.title}: {best.system} {number(best.value, best.metric)} against {other.system} "
+        f"{number(other.value, other.metric)}, difference {number(difference.difference, best.metric)}"
+        f"{facts[best.system].fitted_apart(facts[other.system])}"
+    )
+    if difference.separable is None:
+        return f"{text}; nothing was resampled, so whether that is chance is not known."
+    text += f" (95 % {interval(difference.ci_low, difference.ci_high, best.metric)}): {difference.verdict}"
+    if len(tasks) < 2:
+        return f"{text}."
+    found = [(column.title, row) for column in tasks for row in pair if column.shows(row)]
+    above = sum(bool(row.separable) and row.difference > 0 for _, row in found)
+    below = sum(bool(row.separable) and row.difference < 0 for _, row in found)
+    same = [title for title, row in found if not row.separable]
+    text += f"; task by task above on {above}, below on {below}"
+    return f"{text}, not separable on {', '.join(same)}." if same else f"{text}."
 
-    Where ``resamples`` are too few for the number of tasks, there are more. Ceilings are for graded pairs alone.
-    """
-    if not isinstance(systems, Mapping):
-        raise UsageError(
-            f"The systems are encoders by their names, as {{'raw': encoder}}; got a {type(systems).__name__}."
-        )
-    sets, ceilings = list(sets), ceilings or {}
-    resamples = enough(resamples, len(sets))
-    facts = [SystemFacts.of(name, system) for name, system in systems.items()]
-    facts += [ceiling.facts(name) for name, ceiling in ceilings.items()]
-    refuse_label_leaks(facts, [pairs.task for pairs in sets if pairs.kind != "retrieval" and not force])
-    tasks: list[ScoredTask] = []
-    figures: list[Figure] = []
-    for pairs, sides in zip(sets, encode_sets(systems, sets, similarity, progress), strict=True):
-        if pairs.kind in FIGURES:
-            figures += FIGURES[pairs.kind](pairs, sides, similarity, resamples, seed)
-        else:
-            tasks.append(_scored(pairs, sides, similarity, ceilings))
-            figures += task_figures(tasks[-1], resamples, seed)
-    parts = {pairs.task: [pairs] for pairs in sets}
-    suites = suites_of({task.pairs.task for task in tasks})
-    for suite, members in suites.items():
-        figures += suite_figures(suite, [task for task in tasks if task.pairs.task in members], resamples, seed)
-        parts[suite] = [pairs for pairs in sets if pairs.task in members]
-    described = list(facts)
-    if seeds:
-        figures = [seeds.with_mean(figure, [one.name for one in facts], seed) for figure in figures]
-        described.append(seeds.facts(facts))
-    return Report(
-        rows=tuple(make_rows(described, figures, parts)),
-        differences=tuple(differences([one.name for one in described], figures, suites)),
-        systems=tuple(facts),
-        resamples=resamples,
-        seed=seed,
-        metric=figures[0].metric,
-        tasks=tuple(tasks),
-        seeds=seeds,
+
+def _protocol(report: Report, used: Sequence[Row]) -> str:
+    metrics = dict.fromkeys(row.metric for row in used)
+    scaled = ", ".join(metric for metric in metrics if not metric.endswith(UNSCALED))
+    aggregations = "; ".join(
+        f"aggregation {name} ({AGGREGATIONS[name].meaning})"
+        for name in dict.fromkeys(row.aggregation for row in used)
+        if name in AGGREGATIONS
+    )
+    text_forms = " and ".join(dict.fromkeys(form for row in used for form in row.text_form.split("+")))
+    line = f"{scaled} x 100; {aggregations}; {text_forms} text"
+    if not report.resamples:
+        return f"{line}; no intervals."
+    of_seeds = f"; also of seeds for the {report.seeds.name}" if report.seeds else ""
+    return (
+        f"{line}. 95 % intervals from {report.resamples:,} bootstrap resamples (seed {report.seed}; {A_TEST} a task at "
+        f"least): of pairs, BCa; of sentences for averages over tasks{of_seeds}. Separable: p < {LEVEL} by the paired "
+        "bootstrap, over the tasks with Holm's correction."
     )
 
 
-FIGURES: Mapping[str, Callable[[Pairs, Sides, str, int, int], list[Figure]]] = {
-    "retrieval": retrieval_figures,
-    "candidates": candidate_figures,
-    "binary": binary_figures,
-}
-"""What is measured on a kind of pairs that are not graded."""
+def _system_line(system: SystemFacts, used: Sequence[Row]) -> str:
+    """How one system was made, and what it saw of the scored text."""
+    description = system.description
+    told = [key for key in ("encoder", "pooling", "max_length") if key in description]
+    parts = [f"{key.replace('_', ' ')} {description[key]}" for key in told]
+    if description.get("prompt"):
+        parts.append(f"prompt {description['prompt']!r}")
+    if "calibrator" in description:
+        parts.append(f"{description['calibrator']} fitted on {description['fitted_rows']:,} rows")
+    own = [row for row in used if row.system == system.name]
+    parts.append(_seen(own))
+    if system.labels:
+        parts.append(f"trained on the labels of {', '.join(system.labels)}")
+    leaks = dict.fromkeys(row.label_leak for row in own if row.label_leak)
+    if leaks:
+        parts.append(f"TRAINED ON LABELS of {', '.join(leaks)}: scores marked ! are forced and say nothing")
+    return f"{system.name}: {', '.join(parts)}."
 
 
-def _scored(pairs: Pairs, sides: Sides, similarity: str, ceilings: "Mapping[str, SupervisedCeiling]") -> ScoredTask:
-    paired = SIMILARITIES[similarity].paired
-    similarities = {system: paired(first, second) for system, first, second in sides}
-    similarities |= {name: ceiling.scores(pairs) for name, ceiling in ceilings.items()}
-    for system, scores in similarities.items():
-        if np.ptp(scores) == 0:
-            raise DataError(
-                f"The system {system} finds all {len(scores)} pairs of {pairs.task} equally similar ({scores[0]:g}), "
-                "so there is no correlation. Its embeddings have collapsed: fit again."
-            )
-    return ScoredTask(pairs, similarity, np.stack(list(similarities.values())))
+def _seen(rows: Sequence[Row]) -> str:
+    shares = [row.seen for row in rows if row.seen is not None]
+    if len(shares) < len(rows):
+        return "seen unknown (the text it was fitted on is not recorded)"
+    low, high = min(shares), max(shares)
+    span = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
+    return f"seen {span} ({'/'.join(dict.fromkeys(setting(row.seen) for row in rows))})"

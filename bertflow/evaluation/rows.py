@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts_tasks import STS12_16, SUITES, TASKS
 from bertflow.errors import DataError
+from bertflow.evaluation.significance import Difference, Figure, Measurement
 from bertflow.tables import MISSING
 from bertflow.text_keys import hash_texts
 
 if TYPE_CHECKING:
     from bertflow.calibration.base import AbstractCalibrator
     from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.evaluation.significance import Difference, Figure
 
 SAME_LABELS: Mapping[str, tuple[str, ...]] = {
     "stsb": STS12_16,
@@ -49,27 +49,6 @@ METRIC_TITLES: Mapping[str, str] = {
     "random_p95_cosine": "95 % cosine",
 }
 """Column titles of other metrics, where the name is not the title."""
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What was measured, and on what.
-
-    Attributes:
-        task: Task or suite.
-        split: Which part of it.
-        aggregation: A row of ``AGGREGATIONS``, or ``subset`` for one sub-set alone.
-        subset: Which sub-set, else empty.
-        metric: As mteb spells it: ``cosine_spearman``.
-        n: Pairs, or queries.
-    """
-
-    task: str
-    split: str
-    aggregation: str
-    subset: str
-    metric: str
-    n: int
 
 
 @dataclass(frozen=True)
@@ -110,6 +89,7 @@ class SystemFacts:
         hashes: Hashes of the text it was fitted on; None where that is unknown.
         labels: Names of labelled data it was trained on.
         text: The text that its calibrator was fitted on; None without one.
+        embeds: Whether it embeds sentences; a ``PairScorer`` does not.
     """
 
     name: str
@@ -117,6 +97,7 @@ class SystemFacts:
     hashes: NDArray[np.uint64] | None
     labels: tuple[str, ...]
     text: FittedText | None = None
+    embeds: bool = True
 
     @classmethod
     def of(cls, name: str, system: "SentenceEncoder") -> "SystemFacts":
@@ -195,7 +176,7 @@ class Row(Measurement):
 
 
 def make_rows(
-    systems: Sequence[SystemFacts], figures: "Sequence[Figure]", parts: Mapping[str, Sequence[Pairs]]
+    systems: Sequence[SystemFacts], figures: Sequence[Figure], parts: Mapping[str, Sequence[Pairs]]
 ) -> list[Row]:
     """Rows of all systems, in the order of the systems, then of the figures.
 
@@ -271,13 +252,13 @@ def setting(seen: float | None) -> str:
     return "transductive" if seen else "inductive"
 
 
-def number(value: float | None, metric: str) -> str:
-    """A value as tables print it; a dash where there is none."""
+def number(value: float | None, metric: str = "") -> str:
+    """A value as tables print it, x 100 for all but some metrics; a dash where there is none."""
     if value is None:
         return MISSING
     return f"{value:.2f}" if metric.endswith(UNSCALED) else f"{100 * value:.2f}"
 
 
-def interval(low: float | None, high: float | None, metric: str) -> str:
+def interval(low: float | None, high: float | None, metric: str = "") -> str:
     """An interval as tables print it."""
     return MISSING if low is None or high is None else f"{number(low, metric)} to {number(high, metric)}"

@@ -26,7 +26,6 @@ from numpy.typing import NDArray
 from scipy.stats import t as student
 
 from bertflow.correlation import bca_interval
-from bertflow.evaluation.rows import Measurement
 from bertflow.text_keys import hash_text, text_key
 
 Float64 = NDArray[np.float64]
@@ -91,6 +90,27 @@ def sentence_weights(
         draws = rng.standard_normal((min(BLOCK, resamples - start), sentences)) ** 2 / 2
         whole = np.rint(draws * UNIT).astype(np.int64)
         yield [whole.take(pairs[0], axis=1) + whole.take(pairs[1], axis=1) for pairs in numbers]
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What was measured, and on what.
+
+    Attributes:
+        task: Task or suite.
+        split: Which part of it.
+        aggregation: A row of ``AGGREGATIONS``, or ``subset`` for one sub-set alone.
+        subset: Which sub-set, else empty.
+        metric: As mteb spells it: ``cosine_spearman``.
+        n: Pairs, or queries.
+    """
+
+    task: str
+    split: str
+    aggregation: str
+    subset: str
+    metric: str
+    n: int
 
 
 @dataclass(frozen=True)

@@ -1,36 +1,21 @@
-"""``sweep``: which layer, which pooling, for your encoder and your data.
-
-``poolings`` scores them, ``probing`` and ``tagging`` ask what a classifier reads from them.
-A row is a pooling with its value. Rows become a table, a grid of layers by token reductions, and files.
-"""
+"""What a sweep finds: a row is a pooling with its value; rows become a table, a grid of layers by tokens, and files."""
 
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from time import perf_counter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
-from bertflow.data.conll import is_conll, load_conll
-from bertflow.data.corpus import load_labels, load_sentences
-from bertflow.data.sts import expand_tasks, load_sts, require_tasks
-from bertflow.errors import MissingExtraError, UsageError, require_seed
+from bertflow.errors import MissingExtraError
 from bertflow.evaluation.rows import number, setting, task_title
-from bertflow.files import require_files, write_text
-from bertflow.opening import LoadOptions, require_openable, require_transformer
+from bertflow.files import write_text
 from bertflow.progress import peak_memory, working
 from bertflow.results import AbstractResult
 from bertflow.tables import Table, to_csv
-
-if TYPE_CHECKING:
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.evaluation.probing import Probe
-    from bertflow.evaluation.tagging import WordProbe
 
 REDUCED = 64
 RAW = "raw"
@@ -40,8 +25,6 @@ WEIGHTED = "weighted mean of all"
 METRIC = "cosine_spearman"
 AVERAGE = "average"
 """Takes the place of a task where a value is the mean over all of them."""
-ALL_BLOCKS = "sif"
-"""A pooling that reads the last layer, so that the encoder is loaded once, with all blocks."""
 
 
 @dataclass(frozen=True)
@@ -220,126 +203,3 @@ class Sweep(AbstractSweep):
             f"({self.seen:.0%} of the scored sentences seen).",
             *(f"{name} gives every sentence the same vector, so it has no score." for name in self.constant),
         ]
-
-
-def sweep(
-    model: "str | Path | TransformerEncoder",
-    layers: list[int] | str | None = None,
-    tokens: list[str] | str | None = None,
-    tasks: str | None = None,
-    data_dir: str | Path | None = None,
-    fit_on: Sequence[str] | str | Path | None = None,
-    labels: str | Path | None = None,
-    columns: list[int] | str | None = None,
-    compare: list[str] | str | None = None,
-    folds: int | None = None,
-    seed: int | None = None,
-    progress: bool | None = None,
-    say: Callable[[str], None] | None = None,
-    **options: Unpack[LoadOptions],
-) -> "Sweep | Probe | WordProbe":
-    """Find the layer and the pooling for your encoder and your data.
-
-    Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
-    labels, the value is that of a cross-validated linear probe on your own labels, of texts or of words in their
-    sentences. Choose on tuning, and report on the test sets.
-
-    Args:
-        model: An encoder: hub id or folder.
-        layers: Layers to try alone, as 0,3,6 (default: all).
-        tokens: Token reductions to try, as mean,cls (default: all; for words mean and cls, the first piece).
-        tasks: STS tasks (default: tuning).
-        data_dir: Folder of the STS data (default: the hub, at pinned revisions).
-        fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
-        labels: Labels for a probe, instead of STS tasks: lines sentence<TAB>label, or a table with text and label; or
-            CoNLL columns, the word first and the tag last, with an empty line between sentences.
-        columns: Columns of word and tag in CoNLL columns, as 1,2 (default: 1,-1, the first and the last; .conllu: 2,4).
-        compare: Calibrators of the word vectors before the probe, such as raw,sn,whitening(64) (default:
-            raw,whitening).
-        folds: Folds of the probe's cross-validation (default: 5).
-        seed: Random seed for the folds, and for the interval of words (default: 0).
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        say: Takes a line on time, memory and disk.
-        options: ``LoadOptions`` without a pooling.
-
-    Returns:
-        All values with their table, and the best of them.
-
-    Raises:
-        UsageError: For options that do not go together, or layers that the encoder does not have.
-        UnknownNameError: For an unknown token reduction or task.
-        DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
-    """
-    from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
-    from bertflow.evaluation.poolings import candidates, open_transformer, sweep_poolings
-    from bertflow.evaluation.probing import probe_poolings
-    from bertflow.evaluation.tagging import COMPARED, TOKENS, probe_words
-
-    begin = perf_counter()
-    _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
-    _refuse(not labels, "probe, which needs labels", folds=folds, seed=seed)
-    require_seed(seed)
-    require_folds(2 if folds is None else folds)
-    require_files(labels, fit_on)
-    words = bool(labels) and is_conll(labels or "")
-    _refuse(not words, "probe of words, which needs labels in CoNLL columns", columns=columns, compare=compare)
-    if options.get("pooling"):
-        raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
-    reductions, pair = tokens or (TOKENS if words else None), _two_columns(columns)
-    after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
-    for name in set(after) - {RAW}:
-        parse_calibrator(name)
-    where = data_dir or "hub"
-    if not labels:
-        require_tasks(tasks or "tuning", where)
-    require_openable(model, **options)
-    if isinstance(model, str | Path):
-        blocks = require_transformer(model, options.get("revision")).blocks
-    else:
-        blocks = int(model.describe()["blocks"])
-    poolings = candidates(blocks, layers, reductions)
-    options["pooling"] = ALL_BLOCKS
-    encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
-    result: Sweep | Probe | WordProbe
-    if labels and words:
-        text = load_conll(labels, pair)
-        result = probe_words(encoder, text, poolings, after, 5 if folds is None else folds, seed or 0, progress)
-    elif labels:
-        labelled = load_labels(labels)
-        result = probe_poolings(encoder, labelled, poolings, 5 if folds is None else folds, seed or 0, progress)
-    else:
-        sets = [load_sts(task, where) for task in expand_tasks(tasks or "tuning", where)]
-        fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
-        result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)
-    if say:
-        peak, disk = peak_memory(), round(result.scratch_bytes / 2**20)
-        memory = f"at most {round(peak / 2**20)} MiB of memory, " if peak else ""
-        say(f"{perf_counter() - begin:.1f} s, {memory}{disk} MiB of scratch files.")
-    return result
-
-
-def _refuse(ignored: bool, theirs: str, **options: Any) -> None:
-    """Refuse options that would be ignored."""
-    for name, value in options.items():
-        if ignored and value is not None:
-            raise UsageError(f"The option {name} belongs to the {theirs}. Leave one out.")
-
-
-def _two_columns(columns: list[int] | str | None) -> list[int] | None:
-    if columns is None:
-        return None
-    try:
-        word, tag = map(int, columns.split(",") if isinstance(columns, str) else columns)
-    except ValueError:
-        raise UsageError(f"columns takes those of word and tag, as 1,2 or 1,-1; got {columns!r}.") from None
-    return [word, tag]
-
-
-def require_folds(folds: int) -> None:
-    """Refuse a cross-validation without a fold to hold out.
-
-    Raises:
-        UsageError: For fewer than two folds.
-    """
-    if folds < 2:
-        raise UsageError(f"A cross-validation needs two folds or more, got {folds}.")

@@ -26,8 +26,7 @@ from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.evaluating import evaluate_retrieval
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export, write_int8
 from bertflow.files import write_json
 from bertflow.records import write_export_record

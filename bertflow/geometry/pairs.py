@@ -26,10 +26,9 @@ from bertflow.data.sts import expand_tasks, load_sts
 from bertflow.data.tables import table_suffix
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.evaluation.figures import random_pair_cosines
-from bertflow.evaluation.lexical import LEVELS, edit_distance
-from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.systems import encode_sets
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.explained import PARAPHRASES, SCORES

@@ -1,139 +1,34 @@
-"""The tokens of a tokenizer, sorted by kind.
+"""How tokenizers mark their tokens, and the words that they keep whole.
 
 Tokenizers mark either the pieces that go on with a word (WordPiece: ##ing) or those that begin one (byte-level BPE: Ġ,
-SentencePiece: a low line); the mark does not count for a token's length. Every token is of one kind.
+SentencePiece: a low line).
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterable, Mapping
 
 from tokenizers.decoders import ByteLevel
+from transformers import PreTrainedTokenizerBase
 
-from bertflow.results import AbstractResult
-from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from bertflow.words.encoder import WordEncoder
-
-EXAMPLES = 8
-"""Tokens of each kind that are shown."""
 MARKS: Mapping[str, bool] = {"##": True, "Ġ": False, "\u2581": False}
 """How tokenizers mark pieces, and whether a marked piece goes on with a word; others begin one."""
-UNUSED = re.compile(r"\[unused\d+\]|<unused\d+>|madeupword\d+")
-"""Places that a vocabulary keeps free."""
-KINDS: Mapping[str, str] = {
-    "special": "special tokens",
-    "unused": "unused places",
-    "characters": "single characters that begin a word",
-    "character pieces": "single characters that go on with one",
-    "words": "whole words, or beginnings of one",
-    "pieces": "pieces that go on with a word",
-}
-"""The kinds of a token, and what they are."""
 
 
-@dataclass(frozen=True, repr=False)
-class Vocabulary(AbstractResult):
-    """The tokens of a tokenizer.
-
-    Attributes:
-        size: How many there are.
-        mark: How pieces are marked, a key of ``MARKS``; empty where the vocabulary holds words only.
-        special: The special tokens by their role, as ``cls_token``.
-        tokens: Those of each kind of ``KINDS``, by id.
-        lengths: For words and for pieces, single characters with them, how many are how many characters long.
-        encoder: The model that has it, if it is known.
-    """
-
-    not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
-
-    size: int
-    mark: str
-    special: Mapping[str, str]
-    tokens: Mapping[str, Sequence[str]]
-    lengths: Mapping[str, Mapping[int, int]]
-    encoder: "WordEncoder | None" = None
-
-    def examples(self, kind: str, n: int = EXAMPLES) -> list[str]:
-        """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
-        tokens = self.tokens[kind]
-        shown = min(n, len(tokens))
-        return [tokens[index * len(tokens) // shown] for index in range(shown)]
-
-    def parts(self) -> Iterator[Table | str]:
-        """Counts, examples and lengths."""
-        lines = [
-            (KINDS[kind], f"{len(tokens):,}", f"{100 * len(tokens) / self.size:.1f} %")
-            for kind, tokens in self.tokens.items()
-        ]
-        yield Table(("tokens", "count", "share"), (*lines, ("all", f"{self.size:,}", "")))
-        for kind, what in KINDS.items():
-            if kind != "special" and self.tokens[kind]:
-                yield f"{what}: {'  '.join(self.examples(kind))}"
-        yield "special tokens: " + ", ".join(f"{role} {token}" for role, token in self.special.items())
-        yield ""
-        role = "goes on with" if MARKS.get(self.mark) else "begins"
-        mark = f" without the {self.mark} of a piece that {role} a word" if self.mark else ""
-        yield f"How many are how long, in characters{mark}:"
-        columns = (self.lengths["words"], self.lengths["pieces"])
-        by_length = [
-            (str(length), *(f"{column.get(length, 0):,}" for column in columns))
-            for length in sorted(columns[0].keys() | columns[1].keys())
-        ]
-        yield Table(("length", "begin a word", "go on with one"), tuple(by_length))
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON; of the tokens themselves only counts and examples."""
-        return super().as_dict() | {
-            "encoder": self.encoder.describe() if self.encoder else {},
-            "mark": {"sign": self.mark, "goes_on": MARKS[self.mark]} if self.mark else None,
-            "kinds": {
-                kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind)}
-                for kind, tokens in self.tokens.items()
-            },
-        }
-
-
-def read_vocabulary(tokenizer: "PreTrainedTokenizerBase", encoder: "WordEncoder | None" = None) -> Vocabulary:
-    """Sort the tokens of a vocabulary by kind."""
-    tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
-    special = set(tokenizer.all_special_tokens)
-    mark = _mark_of(tokens)
-    kinds: dict[str, list[str]] = {kind: [] for kind in KINDS}
-    lengths: dict[str, Counter[int]] = {"words": Counter(), "pieces": Counter()}
-    for token in tokens:
-        bare, goes_on = _read(token, mark)
-        kind = "pieces" if goes_on else "words"
-        if token in special or UNUSED.fullmatch(token):
-            kind = "special" if token in special else "unused"
-        else:
-            lengths[kind][len(bare)] += 1
-            kind = kind if len(bare) != 1 else "character pieces" if goes_on else "characters"
-        kinds[kind].append(token)
-    roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder)
-
-
-def whole_words(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
+def whole_words(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
     """Words of letters alone and their token ids: no pieces, numbers, signs or special tokens."""
     ids = tokenizer.get_vocab()
-    mark = _mark_of(ids)
-    read = ((*_read(token, mark), ids[token]) for token in sorted(ids, key=ids.__getitem__))
+    mark = mark_of(ids)
+    read = ((*read_token(token, mark), ids[token]) for token in sorted(ids, key=ids.__getitem__))
     return {bare: index for bare, goes_on, index in read if not goes_on and bare.isalpha()}
 
 
-def _mark_of(tokens: Iterable[str]) -> str:
+def mark_of(tokens: Iterable[str]) -> str:
     """The mark that most tokens bear; "##" by itself is a token like any other."""
     counts = Counter(mark for token in tokens for mark in MARKS if token.startswith(mark) and token != mark)
     return max(MARKS, key=counts.__getitem__) if counts else ""
 
 
-def _read(token: str, mark: str) -> tuple[str, bool]:
+def read_token(token: str, mark: str) -> tuple[str, bool]:
     """A token without its mark, and whether it goes on with a word; of byte-level BPE what its bytes spell."""
     bare = token.removeprefix(mark) or token
     goes_on = (bare != token) == MARKS.get(mark, True)

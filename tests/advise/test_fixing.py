@@ -26,8 +26,7 @@ from bertflow.encoder.cutting import measure_cut
 from bertflow.encoder.static import StaticEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.evaluation.evaluating import evaluate_retrieval
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.targets import write_export
 from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.similarity import SIMILARITIES

@@ -154,6 +154,7 @@ def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
     [
         (["--labels", "x.tsv", "--tasks", "stsb"],
          "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
+        (["--labels", "labels.tsv", "--folds", "1"], "folds should be 2 or more, got 1."),
         (["--folds", "3"], "The option folds belongs to the probe, which needs labels. Leave one out."),
         (["--layers", "0,9"], "layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
         (["--layers", "a"], "layers takes numbers with commas, as 0,3,6; got 'a'."),

@@ -57,9 +57,3 @@ def test_a_command_that_leaves_nothing_says_nothing():
     assert next_lines("tokens", lambda **given: None, {}, object()) == ""
     only_checked = type("Embedded", (), {"store": type("Store", (), {"folder": "s"}), "seconds": None})
     assert next_lines("embed", lambda **given: None, {}, only_checked) == ""
-
-
-@pytest.mark.parametrize(("seeds", "last"), [(2, "\nnext: bertflow inspect {}\n"), (None, "")])
-def test_an_evaluation_leaves_something_where_it_fits_other_seeds(seeds, last, tiny_bert):
-    given = {"models": [str(tiny_bert)], "output": None, "seeds": seeds}
-    assert next_lines("evaluate", lambda **given: None, given, object()) == last.format(tiny_bert)

@@ -6,8 +6,8 @@ import pytest
 
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
-from bertflow.evaluation import verification
-from bertflow.evaluation.verification import CHECKS
+from bertflow.studies import verification
+from bertflow.studies.verification import CHECKS
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 

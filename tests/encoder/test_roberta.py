@@ -6,15 +6,15 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import bertflow
-from bertflow import TransformerEncoder
+from bertflow import TransformerEncoder, inspect_tokens
 from bertflow.encoder.words import encode_words
 from bertflow.errors import UsageError
 from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.geometry.contexts import read_masked_words
-from bertflow.words.tokens import inspect_tokens
-from bertflow.words.vocabulary import read_vocabulary, whole_words
+from bertflow.studies.vocabulary import read_vocabulary
+from bertflow.words.vocabulary import whole_words
 
 SENTENCES = ["The café is small .", "a dog", "", "The man and a dog in the big red house . " * 4, "Dog dog, DOG!"]
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bertflow.errors import DataError
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.rows import SystemFacts, setting
 from bertflow.text_keys import hash_texts
 

@@ -5,8 +5,8 @@ import pytest
 
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import AbstractEncoder
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.mteb_files import DECIMALS, LAYOUT_VERSION, mteb_files, revision_of, training_datasets
-from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.rows import SystemFacts
 from bertflow.text_keys import hash_texts
 
@@ -49,7 +49,7 @@ def report():
 
 @pytest.fixture(scope="module")
 def files(report):
-    return mteb_files(report)
+    return mteb_files(report.systems, report.rows)
 
 
 def of_raw(files, name):
@@ -93,7 +93,7 @@ def test_only_text_from_the_hub_has_the_hubs_revision(task, revision, files):
 
 
 def test_equal_input_gives_equal_bytes(report, files):
-    assert mteb_files(report) == files
+    assert mteb_files(report.systems, report.rows) == files
 
 
 def test_another_fitting_text_is_another_revision():
@@ -104,7 +104,7 @@ def test_another_fitting_text_is_another_revision():
 def test_what_was_seen_becomes_training_data():
     system = Letters(text=SETS[0].first[:1])
     report = score_sets({"raw": system}, SETS[:1], resamples=0)
-    assert of_raw(mteb_files(report), "model_meta.json")["training_datasets"] == ["STS12"]
+    assert of_raw(mteb_files(report.systems, report.rows), "model_meta.json")["training_datasets"] == ["STS12"]
 
 
 def test_what_is_unknown_is_null(files):

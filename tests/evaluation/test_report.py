@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertflow.data.pairs import Pairs
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 

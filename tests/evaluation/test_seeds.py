@@ -21,8 +21,6 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.seeds import SeveralSeeds
 from bertflow.evaluation.significance import Figure, generator
 from bertflow.store.store import EmbeddingStore
-from bertflow.training import fitting
-from bertflow.training.fitting import fit_flow
 from bertflow.training.trainer import repeatable_options
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -239,33 +237,6 @@ def test_a_store_of_the_run_is_read_again_and_none_is_made(train, folder, report
     assert not store.exists()
 
 
-def test_an_interrupted_evaluation_goes_on_and_leftovers_of_another_recipe_are_refused(
-    train, folder, report, monkeypatch, tmp_path
-):
-    run, fitted = train("kept", 3).folder, []
-
-    def fit(*given, **options):
-        fitted.append(given[2])
-        if len(fitted) == 2:
-            raise KeyboardInterrupt
-        return fit_flow(*given, **options)
-
-    monkeypatch.setattr(fitting, "fit_flow", fit)
-    with pytest.raises(KeyboardInterrupt):
-        bertflow.evaluate(str(run), data_dir=folder, seeds=3, **SCORED)
-    again = bertflow.evaluate(str(run), data_dir=folder, seeds=3, **SCORED)
-    assert fitted == [4, 5, 5]
-    assert values(again, "kept, seed 4") == values(report, "mine, seed 4")
-    assert values(again, "kept, seed 5") == values(report, "mine, seed 5")
-    shutil.copytree(run / "seeds" / "5", run / "seeds" / "6")
-    with pytest.raises(DataError) as refused:
-        bertflow.evaluate(str(run), data_dir=folder, seeds=4, **SCORED)
-    assert str(refused.value) == (
-        f"{run / 'seeds' / '6'} should hold this run's flow with the seed 6, but holds one of another recipe or text. "
-        "Delete it: it is then fitted again."
-    )
-
-
 def test_an_encoder_in_the_loop_is_seeded_too(train, folder):
     recipe = {"preset": "paper-tf", "epochs": 1, "batch_size": 64, "glow": {"hidden": 4, "depth": 1}}
     options = {"flow": recipe, "trainer": {"max_steps": 2, "accelerator": "cpu"}}
@@ -284,7 +255,6 @@ def test_the_command_shows_a_bar_and_writes_the_seeds(runs, folder, capsys):
     assert "Seed 3 is mine itself." in out
     assert len(json.loads((folder / "scores" / "results.json").read_text())["seeds"][0]["values"]) == 2
     assert "## Seeds of the flow of mine" in (folder / "scores" / "results.md").read_text()
-    shutil.rmtree(runs[0] / "seeds")
     bertflow.evaluate(str(runs[0]), "news", folder, seeds=2, progress=True, resamples=0, device="cpu")
     assert "fitting mine with other seeds: 100%" in capsys.readouterr().err
 

@@ -8,8 +8,7 @@ from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Center
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.evaluation.evaluating import evaluate_sts
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import evaluate_sts, score_sets
 
 from .conftest import ToyEncoder, toy_pairs
 

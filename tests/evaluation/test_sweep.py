@@ -9,12 +9,9 @@ import pytest
 from scipy.stats import spearmanr
 
 from bertflow.calibration.calibrators import Whitening
-from bertflow.data.corpus import LabelledText
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.poolings import candidates, embed_poolings, readable, sweep_poolings
-from bertflow.evaluation.probing import accuracy_of_folds, probe_poolings
 from bertflow.evaluation.sweeping import AVERAGE, WEIGHTED
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -174,45 +171,3 @@ def test_equal_input_gives_equal_bytes(found, tiny_bert):
         found.to_csv(),
         found.to_markdown(),
     )
-
-
-@pytest.fixture(scope="module")
-def labelled():
-    text = sentences(60, 7)
-    return LabelledText(text, tuple("dog" if "dog" in s.split() else "other" for s in text), "labels.tsv")
-
-
-def test_a_probe_finds_what_an_embedding_holds(labelled):
-    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-    x[:, 0] = [10 * (label == "dog") for label in labelled.labels]
-    assert accuracy_of_folds(x, labelled.labels, 5, 0).mean() == 1.0
-
-
-def test_a_probe_does_not_find_what_it_does_not_hold(labelled):
-    x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
-    shuffled = np.random.default_rng(1).permutation(labelled.labels)
-    majority = max(np.mean(shuffled == label) for label in set(shuffled))
-    assert accuracy_of_folds(x, list(shuffled), 5, 0).mean() <= majority + 0.05
-
-
-def test_every_pooling_is_probed(labelled, tiny_bert):
-    result = probe_poolings(open_encoder(tiny_bert), labelled, ["mean(1)", "sif(4)", "concat-last-4"], folds=3)
-    alone = accuracy_of_folds(open_encoder(tiny_bert, "mean(1)").encode(labelled.texts), labelled.labels, 3, 0)
-    assert [row.pooling for row in result.rows] == ["mean(1)", "sif(4)", "concat-last-4"]
-    assert result.rows[0].accuracy == pytest.approx(alone.mean(), abs=0.02)
-    assert result.rows[0].deviation == pytest.approx(alone.std(ddof=1), abs=0.02)
-    assert result.majority == pytest.approx(max(map(labelled.labels.count, ("dog", "other"))) / 60)
-
-
-def test_a_label_needs_a_text_in_each_fold(tiny_bert):
-    few = LabelledText(("a dog", "a cat", "the man"), ("x", "x", "y"), "few.tsv")
-    with pytest.raises(DataError) as error:
-        probe_poolings(open_encoder(tiny_bert), few, ["mean"], folds=2)
-    assert str(error.value) == (
-        "Every label needs a text in each of 2 folds, but 'y' has 1. Give more text, or fewer folds."
-    )
-
-
-def test_one_fold_is_no_cross_validation(labelled, tiny_bert):
-    with pytest.raises(UsageError, match=r"^A cross-validation needs two folds or more, got 1\.$"):
-        probe_poolings(open_encoder(tiny_bert), labelled, ["mean"], folds=1)

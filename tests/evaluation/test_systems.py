@@ -9,7 +9,7 @@ from bertflow.calibration.calibrators import Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.rows import SystemFacts
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
 from bertflow.files import write_json

@@ -1,8 +1,8 @@
 import pytest
 
 from bertflow.errors import UsageError
-from bertflow.evaluation.evaluating import parse_thresholds, shortfalls
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.models import parse_thresholds, shortfalls
 
 from .conftest import ToyEncoder
 

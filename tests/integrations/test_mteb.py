@@ -13,7 +13,7 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.text_keys import hash_texts
 
 mteb = pytest.importorskip("mteb", reason="the mteb extra is not installed")

@@ -9,7 +9,7 @@ from bertflow.cli import load, run
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.store.store import EmbeddingStore
 from bertflow.text_keys import hash_text
 

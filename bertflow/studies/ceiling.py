@@ -28,7 +28,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import nnls
@@ -36,27 +35,22 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import rankdata
 
-from bertflow.affine import center_map, whitening_map
-from bertflow.calibration.spelling import RAW
+from bertflow import Center, SentenceEncoder, Whitening
 from bertflow.data.pairs import Pairs, joined, unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import TASKS
-from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.figures import members_of
 from bertflow.evaluation.rows import SystemFacts
-from bertflow.evaluation.significance import sentence_numbers
-from bertflow.evaluation.systems import row_numbers
-from bertflow.moments import Moments
+from bertflow.evaluation.significance import Float64, sentence_numbers
 from bertflow.progress import Advance, bar
 from bertflow.similarity import SIMILARITIES, unit_rows
 from bertflow.text_keys import hash_texts
 
-Float64 = NDArray[np.float64]
+RAW = "raw"
+"""The system whose embeddings the ceiling is read from."""
 CEILING = "ceiling"
 """Its name in tables."""
-SUPERVISED = "supervised"
-"""Key in its description: it learned from labels, but of no pair that it scores."""
 LABELLED: Mapping[str, tuple[str, ...]] = {
     "stsb": ("stsb-train",),
     "stsb-dev": ("stsb-train",),
@@ -101,8 +95,8 @@ class SupervisedCeiling:
     def facts(self, name: str) -> SystemFacts:
         """What a report says of it: as the encoder, with all text that is whitened together."""
         text = unique_sentences([*self.sets, *self.labelled.values()])
-        description = {**self.encoder.describe(), SUPERVISED: "cross-validated"}
-        return SystemFacts(name, description, hash_texts(text), labels=())
+        description = {**self.encoder.describe(), "supervised": "cross-validated"}
+        return SystemFacts(name, description, hash_texts(text), labels=(), embeds=False)
 
     def scores(self, pairs: Pairs) -> Float64:
         """Predicted gold scores (n,), each from pairs that share no sentence with its own.
@@ -133,7 +127,9 @@ class SupervisedCeiling:
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
-        designs = list(_designs(x, both.rows(row_numbers(sentences)), self.random_state))
+        designs = list(
+            _designs(x, both.rows({sentence: row for row, sentence in enumerate(sentences)}), self.random_state)
+        )
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 
@@ -258,15 +254,13 @@ def _designs(x: NDArray[np.floating], rows: NDArray[np.intp], seed: int) -> Iter
 
 def _views(x: NDArray[np.floating]) -> dict[str, Float64]:
     """The embeddings as they are, and in closed forms that need no labels, by name."""
-    moments = Moments.of(x)
+    raw = np.asarray(x, dtype=np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NullDirectionWarning)  # dropped, as in the baselines
-        maps = {"center": center_map(moments), "whitening": whitening_map(moments)}
-    rows = torch.from_numpy(np.asarray(x, dtype=np.float64))
-    views = {"raw": rows.numpy(), **{name: one(rows).numpy() for name, one in maps.items()}}
+        white = Whitening().fit_transform(raw)
     # The columns of whitening fall by variance, so the first of them are whitening to so many.
-    white = views["whitening"]
-    return views | {f"whitening({k})": white[:, :k] for k in WIDTHS if k < white.shape[1]}
+    reduced = {f"whitening({k})": white[:, :k] for k in WIDTHS if k < white.shape[1]}
+    return {"raw": raw, "center": Center().fit_transform(raw), "whitening": white, **reduced}
 
 
 def _features(units: Float64, rows: NDArray[np.intp], seed: int) -> Float64:

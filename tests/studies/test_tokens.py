@@ -4,8 +4,8 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+from bertflow.studies.tokens import take_apart
 from bertflow.words.encoder import WordEncoder
-from bertflow.words.tokens import take_apart
 
 ROCKS = ("I found a rock.", "I only listen to rock.")
 

@@ -8,30 +8,45 @@ lower-cased text. Between its gold scores and the edit distance it has -24.61; o
 characters -20.50, and at most four edits are 383 or 16 pairs: it probably counts words, cut in another way.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bertflow import SentenceEncoder
 from bertflow.correlation import FEWEST, spearman
 from bertflow.data.pairs import Pairs
-from bertflow.encoder.abstract import SentenceEncoder
-from bertflow.evaluation.rows import SystemFacts, number, task_title
-from bertflow.evaluation.systems import encode_sets
+from bertflow.evaluation.edits import LEVELS, edit_distance
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.evaluation.models import Addition
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.rows import number, task_title
 from bertflow.files import to_json
-from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table
 
 NEAR = 4
 """Edits of a pair that counts as near."""
-LEVELS: Mapping[str, Callable[[str], list[str]]] = {
-    "characters": lambda sentence: list(sentence.lower()),
-    "words": lambda sentence: sentence.lower().split(),
-}
-"""What is inserted, deleted or replaced."""
 GOLD = "gold"
 """Stands among the systems: how the human scores themselves go with edit distance."""
+
+
+@dataclass(frozen=True)
+class LexicalStudy(Addition):
+    """Edit distance of some pairs, below the scores.
+
+    Attributes:
+        pairs: The paper's are ``stsb-dev``.
+        similarity: A row of ``SIMILARITIES``.
+    """
+
+    pairs: Pairs
+    similarity: str = "cosine"
+
+    def add_to(self, report: Report, systems: Mapping[str, SentenceEncoder], progress: bool | None) -> Report:
+        """A section, and lexical.json."""
+        found = lexical_table(systems, self.pairs, self.similarity, progress)
+        return report.add(found.section(), files={"lexical.json": found.to_json()})
 
 
 @dataclass(frozen=True)
@@ -111,32 +126,18 @@ def lexical_table(
         similarity: A row of ``SIMILARITIES``.
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
-    scores = {GOLD: pairs.target}
-    leaks = [name for name, system in systems.items() if SystemFacts.of(name, system).label_leak(pairs.task)]
-    kept = {name: system for name, system in systems.items() if name not in leaks}
-    [sides] = encode_sets(kept, [pairs], similarity, progress)
-    scores |= {name: SIMILARITIES[similarity].paired(first, second) for name, first, second in sides}
+    report = score_sets(systems, [pairs], similarity, resamples=0, force=True, progress=progress)
+    leaks = {row.system for row in report.rows if row.label_leak}
+    scores = {GOLD: pairs.target} | dict(zip(systems, report.tasks[0].similarities, strict=True))
     rows = []
     for level, cut in LEVELS.items():
         distances = [edit_distance(cut(a), cut(b)) for a, b in zip(pairs.first, pairs.second, strict=True)]
-        rows += [_row(name, level, found, pairs.target, np.array(distances)) for name, found in scores.items()]
-    return Lexical(pairs.task, tuple(rows), tuple(leaks))
-
-
-def edit_distance(first: Sequence[str], second: Sequence[str]) -> int:
-    """The fewest insertions, deletions and replacements that turn one into the other (Levenshtein).
-
-    Row i holds the distances of the first i parts of ``first`` to every beginning of ``second``. Insertions run along
-    a row, so that each entry is the smallest of those left of it plus their distance in columns: a running minimum.
-    """
-    codes = {part: code for code, part in enumerate(dict.fromkeys([*first, *second]))}
-    others = np.array([codes[part] for part in second], dtype=np.intp)
-    columns = np.arange(len(second) + 1)
-    row = columns
-    for at, part in enumerate(first, start=1):
-        without_insertions = np.minimum(row[1:] + 1, row[:-1] + (others != codes[part]))
-        row = np.minimum.accumulate(np.concatenate([[at], without_insertions]) - columns) + columns
-    return int(row[-1])
+        rows += [
+            _row(name, level, found, pairs.target, np.array(distances))
+            for name, found in scores.items()
+            if name not in leaks
+        ]
+    return Lexical(pairs.task, tuple(rows), tuple(name for name in systems if name in leaks))
 
 
 def _row(

@@ -1,7 +1,8 @@
 import pytest
 from transformers import AutoTokenizer
 
-from bertflow.words.vocabulary import KINDS, read_vocabulary, whole_words
+from bertflow.studies.vocabulary import KINDS, read_vocabulary
+from bertflow.words.vocabulary import whole_words
 
 
 class Made:

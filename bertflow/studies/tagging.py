@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -29,16 +30,16 @@ from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GroupKFold
 
+from bertflow import TransformerEncoder
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.conll import TaggedText, entities
-from bertflow.encoder.abstract import Float32
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words, word_places
 from bertflow.errors import DataError, NullDirectionWarning
 from bertflow.evaluation.poolings import embed_poolings, recipe_of
-from bertflow.evaluation.probing import ITERATIONS
+from bertflow.evaluation.rows import interval, number
 from bertflow.evaluation.significance import Float64, pair_weights
-from bertflow.evaluation.sweeping import RAW, WEIGHTED, AbstractSweep, Candidate, require_folds
+from bertflow.evaluation.sweeping import RAW, WEIGHTED, AbstractSweep, Candidate
+from bertflow.studies.probing import ITERATIONS
 from bertflow.tables import Table
 from bertflow.text_keys import text_key
 
@@ -71,6 +72,10 @@ class WordRow(Candidate):
     low: float
     high: float
     accuracy: float
+
+    def cell(self) -> str:
+        """F1 and its interval, x 100."""
+        return f"{number(self.f1)} ({interval(self.low, self.high)})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -117,7 +122,7 @@ class WordProbe(AbstractSweep):
 
     def table(self) -> Table:
         """A line a pooling, x 100: F1 and its interval after each calibrator."""
-        found = {(row.pooling, row.calibrator): (_percent(row.f1), _interval(row)) for row in self.rows}
+        found = {(row.pooling, row.calibrator): (number(row.f1), interval(row.low, row.high)) for row in self.rows}
         lines = [
             (pooling, *(cell for name in self.calibrators for cell in found[pooling, name]))
             for pooling in dict.fromkeys(row.pooling for row in self.rows)
@@ -131,13 +136,15 @@ class WordProbe(AbstractSweep):
 
     def summary(self) -> list[str]:
         """What was best, and how the numbers were made."""
-        best = [max((row for row in self.rows if row.calibrator == name), key=_f1) for name in self.calibrators]
+        best = [
+            max((row for row in self.rows if row.calibrator == name), key=attrgetter("f1")) for name in self.calibrators
+        ]
         spelled = f"{self.entities} entities, " if self.entities is not None else ""
-        lines = [f"Best {row.calibrator}: {row.pooling}, {_percent(row.f1)} ({_interval(row)})." for row in best]
+        lines = [f"Best {row.calibrator}: {row.pooling}, {row.cell()}." for row in best]
         lines += [
             f"{self.measure} x 100 of a logistic regression (C = {self.strength:g}) that tags each word by its vector; "
             f"{self.folds} folds of whole sentences (seed {self.seed}); {self.words} words in {self.sentences} "
-            f"sentences of {self.source}, {spelled}{self.tags} tags, the most frequent {_percent(self.majority)} % "
+            f"sentences of {self.source}, {spelled}{self.tags} tags, the most frequent {number(self.majority)} % "
             f"of the words; {self.encoder['encoder']}.",
         ]
         if self.cut:
@@ -145,18 +152,6 @@ class WordProbe(AbstractSweep):
         if self.without_pieces:
             lines.append(f"{self.without_pieces} words that the tokenizer makes nothing of were left out.")
         return lines
-
-
-def _f1(row: WordRow) -> float:
-    return row.f1
-
-
-def _percent(value: float) -> str:
-    return f"{100 * value:.2f}"
-
-
-def _interval(row: WordRow) -> str:
-    return f"{_percent(row.low)} to {_percent(row.high)}"
 
 
 @dataclass(frozen=True)
@@ -236,7 +231,9 @@ def interval_of(counts: Float64, seed: int) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def guess_tags(x: Float32, tags: NDArray[np.intp], splits: Sequence[Split], calibrator: str = RAW) -> NDArray[np.intp]:
+def guess_tags(
+    x: NDArray[np.float32], tags: NDArray[np.intp], splits: Sequence[Split], calibrator: str = RAW
+) -> NDArray[np.intp]:
     """The tag (n,) of each word (n, width) by a classifier that has not seen its fold."""
     guessed = np.empty_like(tags)
     for train, held_out in splits:
@@ -274,12 +271,9 @@ def probe_words(
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
-        UsageError: For fewer than two folds, or a pooling or a calibrator that cannot be used.
+        UsageError: For a pooling that cannot be used.
         DataError: For too little text; the message says what is missing.
     """
-    require_folds(folds)
-    for name in set(calibrators) - {RAW}:
-        parse_calibrator(name)  # refused before the encoder runs
     places = word_places(encoder, text.sentences)
     if not places.read.any():
         raise DataError(f"{text.source} has no word with a token for this model. Give other text.")

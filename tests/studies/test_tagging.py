@@ -11,9 +11,9 @@ from bertflow.calibration.calibrators import Standardize, Whitening
 from bertflow.data.conll import TaggedText
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words
-from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.errors import DataError
 from bertflow.evaluation.sweeping import WEIGHTED
-from bertflow.evaluation.tagging import C, Gold, f1_of, gold_of, guess_tags, interval_of, probe_words
+from bertflow.studies.tagging import C, Gold, f1_of, gold_of, guess_tags, interval_of, probe_words
 
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
 WORDS = ["the", "man", "dog", "cat", "bird", "house", "runs", "sleeps", "eats", "big", "small", "red", "in", "and"]
@@ -198,14 +198,10 @@ def test_equal_input_gives_equal_bytes(tiny_bert, planted):
     assert again[0] == again[1]
 
 
-def test_what_cannot_be_probed_is_refused(tiny_bert, planted):
+def test_what_cannot_be_probed_is_refused(tiny_bert):
     encoder = open_encoder(tiny_bert)
-    with pytest.raises(UsageError, match=r"^A cross-validation needs two folds or more, got 1\.$"):
-        probe_words(encoder, planted, ["mean"], folds=1)
     with pytest.raises(DataError, match=r"^9 folds need as many different sentences, got 5\. Give more text\.$"):
         probe_words(encoder, tagged(sentences(5), noun_before), ["mean"], folds=9)
-    with pytest.raises(UnknownNameError, match=r"^Unknown calibrator 'whitenin'\."):
-        probe_words(encoder, planted, ["mean"], ["whitenin"])
     one = TaggedText((("the", "dog"), ("cat",)), (("a", "a"), ("b",)), "")
     with pytest.raises(DataError, match=r"^Without the sentences of one fold only one tag is left\."):
         probe_words(encoder, one, ["mean"], folds=2)

@@ -10,8 +10,8 @@ from scipy.stats import spearmanr
 from bertflow.calibrated import encode_systems
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
-from bertflow.evaluation.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical_table
 from bertflow.similarity import SIMILARITIES
+from bertflow.studies.lexical import GOLD, LEVELS, NEAR, edit_distance, lexical_table
 
 from .conftest import ToyEncoder, toy_pairs
 

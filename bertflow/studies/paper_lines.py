@@ -11,27 +11,25 @@ A line of the paper is an encoder, a pooling, and the text that a flow was fitte
 Table 3 is the same on encoders that were fine-tuned on NLI labels. The encoder stays in the loop, with its dropout on,
 as released. A flow is made with several seeds, and each of them is a folder, which holds its runs and, task by task,
 how similar it finds the pairs. From these the tables are made, so a line needs no other one, and no encoder later.
+A line that was stopped is made again; its trainings go on.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from bertflow import SentenceEncoder, evaluate_sts, load, train
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UsageError
-from bertflow.opening import load, require_transformer
+from bertflow.opening import require_transformer
 from bertflow.records import read_record, write_record
-from bertflow.runs import ModelOptions
-from bertflow.runs.training import train
-from bertflow.training.recipe import PAPER_TF
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
 
 PAPER_TASKS = SUITES["sts7"]
+MAX_LENGTH = 64
+"""Tokens of a sentence."""
 TARGETS: Mapping[str, tuple[str, int]] = {
     **{task: (task, 3) for task in ("sts12", "sts13", "sts14", "sts15", "sts16")},
     "stsb": ("stsb-train,stsb-dev,stsb", 1),
@@ -42,33 +40,13 @@ SIZES: Mapping[tuple[int, int], str] = {(12, 768): "base", (24, 1024): "large"}
 """Blocks and width -> the BERT whose figures were published."""
 
 
-@dataclass(frozen=True)
-class LineKind:
-    """A kind of line.
-
-    Attributes:
-        title: What follows the name of the encoder.
-        pooling: A spelling.
-        table2: The end of its name in table 2.
-        table3: The end of its name in table 3.
-        flow: The text of its flow, nli or target; empty without one.
-    """
-
-    title: str
-    pooling: str
-    table2: str
-    table3: str
-    flow: str = ""
-
-
-RAW_LINES = (
-    LineKind("avg", "mean", " avg", "-NLI"),
-    LineKind("last2avg", "first-last-avg", " last2avg (in fact first-last)", "-NLI-last2avg"),
+KINDS = (
+    ("avg", "mean", " avg", "-NLI", ""),
+    ("last2avg", "first-last-avg", " last2avg (in fact first-last)", "-NLI-last2avg", ""),
+    ("flow (NLI)", "first-last-avg", "-flow (NLI)", "-NLI-flow (NLI)", "nli"),
+    ("flow (target)", "first-last-avg", "-flow (target)", "-NLI-flow (target)", "target"),
 )
-FLOW_LINES = (
-    LineKind("flow (NLI)", "first-last-avg", "-flow (NLI)", "-NLI-flow (NLI)", "nli"),
-    LineKind("flow (target)", "first-last-avg", "-flow (target)", "-NLI-flow (target)", "target"),
-)
+"""Kinds of lines: title, pooling, ends of the published name in tables 2 and 3, text of the flow if there is one."""
 
 
 @dataclass(frozen=True)
@@ -79,32 +57,31 @@ class PaperLine:
         number: From 1, as ``--line`` takes it.
         table: 2 or 3.
         model: The encoder.
-        size: base or large: the BERT whose figures stand beside it.
-        kind: A row of ``RAW_LINES`` or ``FLOW_LINES``.
-        seed: Of the flow; None without one.
+        published: The published line beside it.
+        title: What follows the name of the encoder.
+        pooling: A spelling.
+        flow: The text of its flow, nli or target; empty without one.
+        seed: Random seed of the flow; None without one.
     """
 
     number: int
     table: int
     model: str
-    size: str
-    kind: LineKind
-    seed: int | None = None
+    published: str
+    title: str
+    pooling: str
+    flow: str
+    seed: int | None
 
     @property
     def name(self) -> str:
         """What tables call it, with all its seeds."""
-        return f"{Path(self.model).name} {self.kind.title}"
+        return f"{Path(self.model).name} {self.title}"
 
     @property
     def system(self) -> str:
         """What it is called with its seed."""
         return self.name if self.seed is None else f"{self.name}, seed {self.seed}"
-
-    @property
-    def published(self) -> str:
-        """The name of the published line."""
-        return f"BERT-{self.size}{self.kind.table2 if self.table == 2 else self.kind.table3}"
 
 
 def paper_lines(models: Sequence[str], nli_models: Sequence[str], seeds: int, with_nli: bool) -> tuple[PaperLine, ...]:
@@ -123,12 +100,13 @@ def paper_lines(models: Sequence[str], nli_models: Sequence[str], seeds: int, wi
     if twice := next((name for name in names if names.count(name) > 1), None):
         raise UsageError(f"Two encoders are called {twice!r}. Rename one of their folders, or leave one out.")
     found: list[PaperLine] = []
-    for table, given in ((2, models), (3, nli_models)):
-        for model in given:
-            size = SIZES.get(shape_of(model), "base")
-            for kind in (*RAW_LINES, *(kind for kind in FLOW_LINES if with_nli or kind.flow != "nli")):
-                for seed in range(seeds) if kind.flow else (None,):
-                    found.append(PaperLine(len(found) + 1, table, model, size, kind, seed))
+    for table, model in [*((2, model) for model in models), *((3, model) for model in nli_models)]:
+        size = SIZES.get(shape_of(model), "base")
+        for title, pooling, *ends, flow in KINDS:
+            for seed in range(seeds) if flow else (None,):
+                if with_nli or flow != "nli":
+                    published = f"BERT-{size}{ends[table - 2]}"
+                    found.append(PaperLine(len(found) + 1, table, model, published, title, pooling, flow, seed))
     return tuple(found)
 
 
@@ -140,7 +118,7 @@ def shape_of(model: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class LineScores:
-    """What a line has found so far.
+    """What a line has found.
 
     Attributes:
         options: How it was made.
@@ -156,7 +134,7 @@ class LineScores:
 
 
 @dataclass(frozen=True)
-class PaperJob:
+class LineMaker:
     """How all lines are made.
 
     Attributes:
@@ -177,7 +155,7 @@ class PaperJob:
     max_sentences: int | None
     device: str
     progress: bool | None
-    say: Callable[[str], None]
+    say: Callable[[str], object]
 
     def folder(self, line: PaperLine) -> Path:
         """Where a line with its seed is kept."""
@@ -190,9 +168,9 @@ class PaperJob:
             UsageError: If it was made with other options.
             DataError: If its record is damaged.
         """
-        flow = {"max_sentences": self.max_sentences, "seed": line.seed} if line.kind.flow else {}
-        text = {"nli": list(self.nli)} if line.kind.flow == "nli" else {}
-        options = {"model": line.model, "pooling": line.kind.pooling, "flow": line.kind.flow, **flow, **text}
+        flow = {"max_sentences": self.max_sentences, "seed": line.seed} if line.flow else {}
+        text = {"nli": list(self.nli)} if line.flow == "nli" else {}
+        options = {"model": line.model, "pooling": line.pooling, "flow": line.flow, **flow, **text}
         path = self.folder(line) / "scores.json"
         if not path.is_file():
             return LineScores(options)
@@ -212,61 +190,42 @@ class PaperJob:
         return [task for task in self.tasks if task not in known]
 
     def make(self, line: PaperLine) -> None:
-        """Make what is missing of a line; what is done is kept whenever this is stopped.
+        """Make what is missing of a line, and write it; trainings go on where they were stopped.
 
         Raises:
-            KeyboardInterrupt: If a training was stopped; it goes on from there the next time.
+            KeyboardInterrupt: If a training was stopped.
             DataError: For text or embeddings that cannot be used.
         """
-        from bertflow.evaluation.evaluating import evaluate_sts
-
         scores, tasks = self.found(line), self.missing(line)
-        for some in [[task] for task in tasks] if line.kind.flow == "target" else [tasks] if tasks else []:
+        for some in [[task] for task in tasks] if line.flow == "target" else [tasks]:
             system = self._system(line, some[0])
             report = evaluate_sts({line.system: system}, some, self.data_dir, resamples=0, progress=self.progress)
-            scores = replace(
-                scores,
-                encoder=system.describe(),
-                pairs=scores.pairs | {task.pairs.task: task.pairs.digest() for task in report.tasks},
-                similarities=scores.similarities
-                | {task.pairs.task: task.similarities[0].tolist() for task in report.tasks},
-            )
-            write_record(self.folder(line) / "scores.json", asdict(scores))
+            scores.encoder.update(system.describe())
+            scores.pairs.update({task.pairs.task: task.pairs.digest() for task in report.tasks})
+            scores.similarities.update({task.pairs.task: task.similarities[0].tolist() for task in report.tasks})
+        write_record(self.folder(line) / "scores.json", asdict(scores))
 
-    def _system(self, line: PaperLine, task: str) -> "SentenceEncoder":
+    def _system(self, line: PaperLine, task: str) -> SentenceEncoder:
         """The encoder of a line, with its flow, whose run is continued, or begun where there is none."""
-        how = {"pooling": line.kind.pooling, "max_length": PAPER_TF.max_length, "device": self.device, "prompt": ""}
+        encoder = load(line.model, pooling=line.pooling, max_length=MAX_LENGTH, device=self.device, prompt="")
         if line.seed is None:
-            return load(line.model, **how)  # type: ignore[arg-type]  # all of them are LoadOptions
-        text, flow, name = self._fit(line, task)
+            return encoder
+        flow: Mapping[str, Any] = {"preset": "paper-tf-nli"}
+        text, name = TextOptions([*self.nli], max_sentences=self.max_sentences), "flow"
+        if line.flow == "target":
+            tasks, copies = TARGETS[task]
+            text = TextOptions(tasks=tasks, data_dir=self.data_dir, max_sentences=self.max_sentences)
+            flow, name = {"preset": "paper-tf", "epochs": copies}, f"flow-{task}"
+        how = {"resume": "auto", "seed": line.seed, "save_encoder": False, "report": False}
         trainer = {"accelerator": "cpu"} if self.device == "cpu" else None
-        run = train(
-            ModelOptions(line.model, **how),  # type: ignore[arg-type]
-            text,
-            flow,
-            trainer,
-            self.folder(line) / name,
-            resume="auto",
-            seed=line.seed,
-            save_encoder=False,
-            report=False,
-        )
+        run = train(encoder, text, flow, trainer, self.folder(line) / name, **how)  # type: ignore[arg-type]
         if run is None:
             raise UsageError("A line of the tables is made by one process. Start several lines at once instead.")
         if run.status == "interrupted":
             raise KeyboardInterrupt
         return run.encoder
 
-    def _fit(self, line: PaperLine, task: str) -> tuple[TextOptions, Mapping[str, Any], str]:
-        """The text of a flow, its recipe, and the name of its run."""
-        if line.kind.flow == "nli":
-            return TextOptions([*self.nli], max_sentences=self.max_sentences), {"preset": "paper-tf-nli"}, "flow"
-        tasks, copies = TARGETS[task]
-        text = TextOptions(tasks=tasks, data_dir=self.data_dir, max_sentences=self.max_sentences)
-        return text, {"preset": "paper-tf", "epochs": copies}, f"flow-{task}"
 
-
-def by_name(lines: Sequence[PaperLine]) -> Iterator[tuple[PaperLine, ...]]:
+def by_name(lines: Sequence[PaperLine]) -> list[list[PaperLine]]:
     """The lines of each name: all seeds of a flow together."""
-    for name in dict.fromkeys(line.name for line in lines):
-        yield tuple(line for line in lines if line.name == name)
+    return [[line for line in lines if line.name == name] for name in dict.fromkeys(line.name for line in lines)]

@@ -11,15 +11,24 @@ The figures are those of bert-base-uncased. Whitening is fitted on all splits of
 occurs in a pair, as its authors did (bojone/BERT-whitening, eng/eval.py): transductive, and without labels.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow import TransformerEncoder, Whitening
+from bertflow.data.pairs import Pairs, unique_sentences
 from bertflow.data.sts import load_sts, require_tasks
+from bertflow.errors import DataError
+from bertflow.evaluation.figures import ScoredTask, task_figures
+from bertflow.evaluation.poolings import open_transformer, recipe_of
 from bertflow.evaluation.rows import task_title
 from bertflow.opening import require_openable, require_transformer
+from bertflow.progress import working
 from bertflow.results import AbstractResult
+from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Table
 
 TOLERANCE = 0.1
@@ -184,34 +193,72 @@ class Verification(AbstractResult):
         return {"format": 1, "encoder": dict(self.encoder), "tolerance": TOLERANCE / 100, "rows": rows}
 
 
-def verify_paper(
+def verify_model(
     model: str, data_dir: str, max_length: int | None = None, device: str = "auto", progress: bool | None = None
 ) -> Verification:
-    """Check that this pipeline computes the published figures on your bert-base-uncased.
-
-    Computes the figures of three poolings and of closed-form whitening, without training, and says PASS for each that
-    is within 0.1, and FAIL for the others. The exit code is 4 if one fails.
-
-    Args:
-        model: bert-base-uncased: its folder, or its hub id.
-        data_dir: Folder of the STS data, with the sub-sets of STS12-16.
-        max_length: Longest sentence for all figures, in tokens (default: what each source used).
-        device: cpu, cuda, ...
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-
-    Returns:
-        Every figure beside ours.
-
-    Raises:
-        DataError: If a task is missing, or has no sub-sets where its figure needs them.
-    """
-    from bertflow.evaluation.poolings import open_transformer, verify
-
+    """See ``bertflow.verify_paper``."""
     checks = CHECKS if max_length is None else [replace(check, max_length=max_length) for check in CHECKS]
-    require_tasks([*tasks_of(checks)], data_dir)
+    require_tasks(tasks_of(checks), data_dir)
+    # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
     require_openable(model, pooling="mean", device=device, max_length=max_length)
     require_transformer(model)
     sets = {task: load_sts(task, data_dir) for task in tasks_of(checks)}
-    # "mean" reads the last layer, so that all blocks are loaded; the papers' encoders had no prompt.
-    opened = partial(open_transformer, model, pooling="mean", device=device, dtype="float32", prompt="")
-    return verify(lambda length: opened(max_length=length), sets, checks, progress)
+
+    def opened(length: int) -> TransformerEncoder:
+        return open_transformer(model, pooling="mean", max_length=length, device=device, dtype="float32", prompt="")
+
+    return verify(opened, sets, checks, progress)
+
+
+@working("computing the published figures")
+def verify(
+    open_encoder: Callable[[int], TransformerEncoder],
+    sets: Mapping[str, Pairs],
+    checks: Sequence[Check] = CHECKS,
+    progress: bool | None = None,
+) -> Verification:
+    """Compute every published figure again; sentences are embedded once more only where fewer tokens cut them.
+
+    Args:
+        open_encoder: Opens the encoder for a number of tokens; its pooling should need all blocks.
+        sets: The tasks of ``tasks_of(checks)``.
+        checks: The published figures.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        DataError: If a task has no sub-sets where its figure needs them, or embeddings cannot be scored.
+    """
+    sentences = unique_sentences(sets.values())
+    row_of = {sentence: row for row, sentence in enumerate(sentences)}
+    longest, *shorter = sorted({check.max_length for check in checks}, reverse=True)
+    encoder = open_encoder(longest)
+    poolings = list(dict.fromkeys(check.pooling for check in checks))
+    embedded = {longest: encoder.encode_poolings(sentences, poolings, progress)}
+    for length in shorter:
+        cut = np.flatnonzero(encoder.tokenized(sentences).lengths > length)
+        embedded[length] = {pooling: x.copy() for pooling, x in embedded[longest].items()}
+        anew = open_encoder(length).encode_poolings([sentences[row] for row in cut], poolings) if len(cut) else {}
+        for pooling, x in anew.items():
+            embedded[length][pooling][cut] = x
+    rows = [_verified(check, embedded[check.max_length][check.pooling], sets, row_of) for check in checks]
+    forms = dict.fromkeys(form for pairs in sets.values() for form in pairs.text_form.split("+"))
+    return Verification(tuple(rows), recipe_of(encoder, "max_length"), encoder.dim, tuple(forms))
+
+
+def _verified(check: Check, x: NDArray[np.float32], sets: Mapping[str, Pairs], row_of: Mapping[str, int]) -> Verified:
+    pairs = sets[check.task]
+    if check.whitened:
+        fitted = np.concatenate([rows for split in FITTED_ON[check.task] for rows in sets[split].rows(row_of)])
+        x = Whitening().fit(x[fitted]).transform(x)
+    first, second = pairs.rows(row_of)
+    task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(x[first], x[second])[None])
+    wanted = (check.aggregation, "cosine_spearman", "")
+    figure = next(
+        (one for one in task_figures(task, 0, 0) if (one.aggregation, one.metric, one.subset) == wanted), None
+    )
+    if figure is None:
+        raise DataError(
+            f"The figure of {check.task} is {check.aggregation}, over its sub-sets, but {pairs.source} does not name "
+            "them. Give a folder with the authors' packages."
+        )
+    return Verified(**vars(check), n=figure.n, value=100 * float(figure.values[0]))

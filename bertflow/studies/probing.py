@@ -16,12 +16,12 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from bertflow import TransformerEncoder
 from bertflow.data.corpus import LabelledText
-from bertflow.encoder.abstract import Float32
-from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.poolings import embed_poolings, recipe_of
-from bertflow.evaluation.sweeping import WEIGHTED, AbstractSweep, Candidate, require_folds
+from bertflow.evaluation.rows import number
+from bertflow.evaluation.sweeping import WEIGHTED, AbstractSweep, Candidate
 from bertflow.tables import Table
 
 ITERATIONS = 1000  # of the optimizer; scaled embeddings need some tens
@@ -67,7 +67,7 @@ class Probe(AbstractSweep):
 
     def table(self) -> Table:
         """A line a pooling, x 100."""
-        lines = [(row.pooling, f"{100 * row.accuracy:.2f}", f"{100 * row.deviation:.2f}") for row in self.rows]
+        lines = [(row.pooling, number(row.accuracy), number(row.deviation)) for row in self.rows]
         return Table(("pooling", "accuracy", "+-"), tuple(lines))
 
     def cells(self) -> list[tuple[str, Candidate, float]]:
@@ -78,14 +78,14 @@ class Probe(AbstractSweep):
         """What was best, and how the numbers were made."""
         best = max(self.rows, key=lambda row: row.accuracy)
         return [
-            f"Best: {best.pooling}, {100 * best.accuracy:.2f} +- {100 * best.deviation:.2f}.",
+            f"Best: {best.pooling}, {number(best.accuracy)} +- {number(best.deviation)}.",
             f"Accuracy x 100 of a logistic regression, mean and standard deviation over {self.folds} stratified folds "
             f"(seed {self.seed}); {self.n} texts of {self.source}, {self.labels} labels, the most frequent "
-            f"{100 * self.majority:.2f}; {self.encoder['encoder']}.",
+            f"{number(self.majority)}; {self.encoder['encoder']}.",
         ]
 
 
-def probe_poolings(
+def probe_texts(
     encoder: TransformerEncoder,
     labelled: LabelledText,
     poolings: Sequence[str],
@@ -104,31 +104,27 @@ def probe_poolings(
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
 
     Raises:
-        UsageError: For fewer than two folds.
         DataError: If a label has fewer texts than there are folds.
     """
     counts, n = Counter(labelled.labels), len(labelled.labels)
     label, fewest = counts.most_common()[-1]
-    require_folds(folds)
     if fewest < folds:
         raise DataError(
             f"Every label needs a text in each of {folds} folds, but {label!r} has {fewest}. "
             "Give more text, or fewer folds."
         )
     encoder.count_tokens(labelled.texts)
-    rows: list[ProbeRow] = []
-    scratch = 0
+    rows, scratch = [], 0
     for candidate, x in embed_poolings(encoder, labelled.texts, poolings, progress):
         if candidate.pooling != WEIGHTED:
             found = accuracy_of_folds(x, labelled.labels, folds, seed)
             rows.append(ProbeRow(**vars(candidate), accuracy=float(found.mean()), deviation=float(found.std(ddof=1))))
             scratch += x.nbytes
-    return Probe(
-        tuple(rows), recipe_of(encoder), scratch, n, len(counts), max(counts.values()) / n, folds, seed, labelled.source
-    )
+    majority = max(counts.values()) / n
+    return Probe(tuple(rows), recipe_of(encoder), scratch, n, len(counts), majority, folds, seed, labelled.source)
 
 
-def accuracy_of_folds(x: Float32, labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
+def accuracy_of_folds(x: NDArray[np.float32], labels: Sequence[str], folds: int, seed: int) -> NDArray[np.float64]:
     """Accuracy (folds,) of a logistic regression on embeddings (n, width), each fold left out in turn."""
     pipeline = make_pipeline(StandardScaler(), LogisticRegression(max_iter=ITERATIONS))
     splits = StratifiedKFold(folds, shuffle=True, random_state=seed)

@@ -9,10 +9,9 @@ from scipy.stats import spearmanr
 
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
-from bertflow.evaluation.literature import published
-from bertflow.evaluation.poolings import verify
-from bertflow.evaluation.report import score_sets
-from bertflow.evaluation.verification import CHECKS, FITTED_ON, Check, Verified, tasks_of
+from bertflow.evaluation.evaluating import score_sets
+from bertflow.studies.literature import published
+from bertflow.studies.verification import CHECKS, FITTED_ON, Check, Verified, tasks_of, verify
 
 from .conftest import toy_pairs
 

@@ -10,24 +10,33 @@ The protocol is the paper's: Spearman of the cosine, STS12-16 as the mean over t
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
+from bertflow.data.pairs import Pairs
 from bertflow.data.sts import expand_tasks, load_sts, require_tasks
 from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between
+from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
 from bertflow.evaluation.rows import interval, number, task_title
+from bertflow.evaluation.seeds import SeveralSeeds, spread
+from bertflow.evaluation.significance import Figure
 from bertflow.files import require_files, require_place
 from bertflow.opening import require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
-from bertflow.runs.paper_lines import PAPER_TASKS, SIZES, PaperJob, PaperLine, by_name, paper_lines, shape_of
+from bertflow.studies.literature import published
+from bertflow.studies.paper_lines import (
+    MAX_LENGTH,
+    PAPER_TASKS,
+    SIZES,
+    LineMaker,
+    PaperLine,
+    by_name,
+    paper_lines,
+    shape_of,
+)
 from bertflow.tables import MISSING, Section, Table
-from bertflow.training.recipe import PAPER_TF
-
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.evaluation.significance import Figure
 
 SUITE, AGGREGATION, METRIC = "sts7", "wmean", "cosine_spearman"
 
@@ -62,13 +71,13 @@ class PaperScore:
 
     def cell(self) -> str:
         """Mean and standard deviation, x 100."""
-        spread = "" if self.standard_deviation is None else f" ± {number(self.standard_deviation, METRIC)}"
-        return f"{number(self.mean, METRIC)}{spread}"
+        spread = "" if self.standard_deviation is None else f" ± {number(self.standard_deviation)}"
+        return f"{number(self.mean)}{spread}"
 
     def difference_cell(self) -> str:
         """The difference with its interval, x 100."""
-        ends = interval(self.difference_low, self.difference_high, METRIC)
-        return f"{number(self.difference, METRIC)}{'' if ends == MISSING else f' ({ends})'}"
+        ends = interval(self.difference_low, self.difference_high)
+        return f"{number(self.difference)}{'' if ends == MISSING else f' ({ends})'}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +128,7 @@ class PaperTables(AbstractResult):
             for row in self.rows:
                 if row.table == table:
                     lines.append((row.name, *(score.cell() for score in row.scores)))
-                    theirs = (number(score.published, METRIC) for score in row.scores)
+                    theirs = (number(score.published) for score in row.scores)
                     lines.append((f"  published: {row.published}", *theirs))
             yield Section(f"Table {table}", Table(header, tuple(lines)))
         flows = [(row.name, *(score.difference_cell() for score in row.scores)) for row in self.rows if row.flow]
@@ -148,51 +157,23 @@ class PaperPlan(AbstractResult):
             yield "--line K makes one of the others; without --line and --list all of them are made, and the tables."
 
 
-def paper_tables(
+def make_tables(
     models: list[str] | str,
     data_dir: str,
-    output: str | Path = "runs/paper-tables",
-    nli: list[str] | str | None = None,
-    nli_models: list[str] | str | None = None,
-    tasks: str = SUITE,
-    seeds: int = 5,
-    line: int | None = None,
-    show_lines: bool = False,
-    max_sentences: int | None = None,
-    resamples: int = 1000,
-    device: str = "auto",
-    progress: bool | None = None,
-    say: Callable[[str], None] | None = None,
-) -> "PaperTables | PaperPlan":
-    """Reproduce tables 2 and 3 of Li et al. 2020 on your encoders, with several seeds.
-
-    Makes every line that is not done yet: avg, last2avg, flow (NLI) and flow (target), as the released code makes them.
-    Then writes paper_tables.json and .md with means, standard deviations, paired intervals, and the published figures.
-    It can be stopped at any time and goes on when it is called again; several jobs can make one line each.
-
-    Args:
-        models: BERT-base and BERT-large, or other encoders: hub ids or folders; for table 2.
-        data_dir: Folder of the STS data, with the sub-sets of STS12-16.
-        output: Folder of all lines and of the tables.
-        nli: File of NLI sentences, or several, for the lines flow (NLI); without it they are left out.
-        nli_models: An encoder after fine-tuning on NLI labels (configs/paper-nli.yaml), or several, for table 3.
-        tasks: Tasks among the seven of the paper, with commas.
-        seeds: Number of seeds of each flow.
-        line: Make this line alone, by its number; in a SLURM array $SLURM_ARRAY_TASK_ID.
-        show_lines: Show the lines with their numbers, and make none.
-        max_sentences: Fit every flow on a random sample of so many sentences, as a rehearsal.
-        resamples: Number of bootstrap resamples for the intervals; 0 for none.
-        device: cpu, cuda, ...
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        say: Called with a line before each line of the tables is made.
-
-    Returns:
-        The tables; with ``line`` or ``show_lines`` which lines are done.
-
-    Raises:
-        UsageError: For options that cannot be used, or lines in ``output`` that were made with others.
-        DataError: For data that is missing, has no sub-sets, or has changed.
-    """
+    output: str | Path,
+    nli: list[str] | str | None,
+    nli_models: list[str] | str | None,
+    tasks: str,
+    seeds: int,
+    line: int | None,
+    show_lines: bool,
+    max_sentences: int | None,
+    resamples: int,
+    device: str,
+    progress: bool | None,
+    say: Callable[[str], object] | None,
+) -> PaperTables | PaperPlan:
+    """See ``bertflow.paper_tables``."""
     require_between(1, seeds=seeds)
     require_between(2, max_sentences=max_sentences)
     require_between(0, MOST_RESAMPLES, resamples=resamples)
@@ -202,22 +183,23 @@ def paper_tables(
     require_tasks(tasks, data_dir)
     wanted = [lookup("task of the tables", {one: one for one in PAPER_TASKS}, one) for one in expand_tasks(tasks)]
     for model in (*plain, *tuned):
-        require_openable(model, pooling="first-last-avg", max_length=PAPER_TF.max_length, device=device)
+        require_openable(model, pooling="first-last-avg", max_length=MAX_LENGTH, device=device)
     lines = paper_lines(plain, tuned, seeds, bool(text))
     if line is not None and show_lines:
         raise UsageError("A line is made, or all are shown, but both were asked for. Leave one out.")
     require_between(1, len(lines), line=line)
     in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
-    job = PaperJob(Path(output), data_dir, in_order, text, max_sentences, device, progress, tell)
+    maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress, tell)
     sets = {} if show_lines else {task: _with_subsets(load_sts(task, data_dir)) for task in in_order}
     for one in () if show_lines else lines if line is None else (lines[line - 1],):
-        if missing := job.missing(one):
+        if missing := maker.missing(one):
             tell(f"line {one.number} of {len(lines)}: {one.system}, {', '.join(map(task_title, missing))}")
-            job.make(one)
+            maker.make(one)
     if show_lines or line is not None:
-        return PaperPlan(lines, tuple(one.number for one in lines if not job.missing(one)))
-    tables = PaperTables(_rows(lines, job, sets, resamples), seeds, max_sentences, resamples, _notes(lines, job, sets))
+        return PaperPlan(lines, tuple(one.number for one in lines if not maker.missing(one)))
+    notes = _notes(lines, maker, " and ".join(dict.fromkeys(pairs.text_form for pairs in sets.values())))
+    tables = PaperTables(tuple(_rows(lines, maker, sets, resamples)), seeds, max_sentences, resamples, notes)
     tell(f"written   {tables.save(output) / 'paper_tables.md'}")
     return tables
 
@@ -226,14 +208,12 @@ def _listed(given: list[str] | str | None) -> tuple[str, ...]:
     return (given,) if isinstance(given, str) else tuple(given or ())
 
 
-def _with_subsets(pairs: "Pairs") -> "Pairs":
+def _with_subsets(pairs: Pairs) -> Pairs:
     """The pairs of a task.
 
     Raises:
         DataError: If its sub-sets, over which the paper averages, are not named.
     """
-    from bertflow.evaluation.figures import ScoredTask
-
     partitions = ScoredTask(pairs, "cosine", np.empty((0, len(pairs)))).partitions()
     if all(reading.aggregation != AGGREGATION for part in partitions for reading in part.readings):
         raise DataError(
@@ -244,72 +224,56 @@ def _with_subsets(pairs: "Pairs") -> "Pairs":
 
 
 def _rows(
-    lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]", resamples: int
-) -> tuple[PaperRow, ...]:
+    lines: Sequence[PaperLine], maker: LineMaker, sets: Mapping[str, Pairs], resamples: int
+) -> Iterator[PaperRow]:
     """All lines with the means over their seeds, which are resampled beside the pairs.
 
     Raises:
         DataError: If the pairs are not those that a line has scored.
     """
-    from bertflow.evaluation.figures import ScoredTask, suite_figures, task_figures
-    from bertflow.evaluation.literature import published
-    from bertflow.evaluation.seeds import SeveralSeeds, spread
-
-    scored = []
-    records = [job.found(line) for line in lines]
+    scored, records = [], [maker.found(line) for line in lines]
     for task, pairs in sets.items():
         for line, record in zip(lines, records, strict=True):
             if record.pairs.get(task) != pairs.digest():
                 raise DataError(
-                    f"{job.folder(line)} has scored other pairs of {task} than those of {pairs.source}. Give the same "
-                    "data, or delete the folder: the line is then made again."
+                    f"{maker.folder(line)} has scored other pairs of {task} than those of {pairs.source}. Give the "
+                    "same data, or delete the folder: the line is then made again."
                 )
         scored.append(ScoredTask(pairs, "cosine", np.array([record.similarities[task] for record in records])))
     figures = [one for task in scored for one in task_figures(task, resamples, 0)]
     if set(sets) == set(PAPER_TASKS):
         figures += suite_figures(SUITE, scored, resamples, 0)
     figures = [one for one in figures if (one.aggregation, one.metric, one.subset) == (AGGREGATION, METRIC, "")]
-    systems = [line.system for line in lines]
-    for group in by_name(lines):
-        several = SeveralSeeds(group[0].name, tuple(range(len(group))), tuple(line.system for line in group))
+    systems, groups = [line.system for line in lines], by_name(lines)
+    for first, *_ in groups:
+        several = SeveralSeeds(first.name, (), tuple(line.system for line in lines if line.name == first.name))
         figures = [several.with_mean(figure, systems, 0) for figure in figures]
-        systems.append(f"mean of {group[0].name}")
+        systems.append(f"mean of {first.name}")
     theirs = {line.model: line for line in published() if line.aggregation == AGGREGATION}
 
-    def score(figure: "Figure", group: Sequence[PaperLine]) -> PaperScore:
+    def score(figure: Figure, group: Sequence[PaperLine]) -> PaperScore:
         at, first = systems.index(f"mean of {group[0].name}"), group[0]
         values = tuple(float(figure.values[systems.index(line.system)]) for line in group)
         printed = round(theirs[first.published].score(figure.task) / 100, 6)
         less: tuple[float | None, float | None, float | None] = (None, None, None)
-        if first.seed is not None:
-            plain = next(line for line in lines if (line.model, line.kind.title) == (first.model, "last2avg"))
-            other = systems.index(f"mean of {plain.name}")
+        if first.flow:
+            other = systems.index(f"mean of {Path(first.model).name} last2avg")
             less = (float(figure.values[at] - figure.values[other]), *figure.interval(at, less=other))
-        return PaperScore(
-            figure.task, values, float(figure.values[at]), spread(values), *figure.interval(at), *less, printed
-        )
+        mean = float(figure.values[at])
+        return PaperScore(figure.task, values, mean, spread(values), *figure.interval(at), *less, printed)
 
-    return tuple(
-        PaperRow(
-            group[0].table,
-            group[0].name,
-            group[0].published,
-            group[0].seed is not None,
-            tuple(score(figure, group) for figure in figures),
-        )
-        for group in by_name(lines)
-    )
+    for group in groups:
+        first, scores = group[0], tuple(score(figure, group) for figure in figures)
+        yield PaperRow(first.table, first.name, first.published, bool(first.flow), scores)
 
 
-def _notes(lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]") -> tuple[str, ...]:
-    """How the numbers were made, and what is left out."""
-    forms = " and ".join(dict.fromkeys(pairs.text_form for pairs in sets.values()))
-    flows = {line.kind.flow for line in lines}
+def _notes(lines: Sequence[PaperLine], maker: LineMaker, forms: str) -> tuple[str, ...]:
+    """How the numbers were made from text of these forms, and what is left out."""
     seeds = max(0 if line.seed is None else line.seed + 1 for line in lines)
     others = [model for model in dict.fromkeys(line.model for line in lines) if shape_of(model) not in SIZES]
     notes = [
         "Spearman of the cosine x 100; of STS12-16 the mean over sub-sets weighted by their pairs (wmean); at most "
-        f"{PAPER_TF.max_length} tokens; {forms} text, where the paper read STS12-16 as SentEval tokenized it.",
+        f"{MAX_LENGTH} tokens; {forms} text, where the paper read STS12-16 as SentEval tokenized it.",
         "The flow as released: presets paper-tf and paper-tf-nli, the encoder in the loop with its dropout on. "
         "flow (target) is fitted on the unlabelled sentences of the scored task (transductive).",
         f"± is the standard deviation over {seeds} seeds of the flow, with n - 1; intervals are 95 %, of pairs and of "
@@ -317,14 +281,14 @@ def _notes(lines: Sequence[PaperLine], job: PaperJob, sets: "Mapping[str, Pairs]
         if seeds > 1
         else "One seed of each flow: its spread is not known; 95 % intervals are of pairs.",
     ]
-    if job.max_sentences:
-        notes.append(f"Rehearsal: every flow was fitted on {job.max_sentences:,} sentences.")
+    if maker.max_sentences:
+        notes.append(f"Rehearsal: every flow was fitted on {maker.max_sentences:,} sentences.")
     notes += [
         f"{Path(model).name} is neither BERT-base nor BERT-large: it is another encoder, so the published figures, "
         "those of BERT-base, are no reference for it."
         for model in others
     ]
-    if "nli" not in flows:
+    if all(line.flow != "nli" for line in lines):
         notes.append("flow (NLI) is left out: give NLI sentences with nli.")
     left_out = {2: "give encoders", 3: "give encoders fine-tuned on NLI with nli_models"}
     made = {line.table for line in lines}

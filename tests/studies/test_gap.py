@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from bertflow.evaluation.gap import gap_section, gap_sections
 from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Row, SystemFacts
 from bertflow.evaluation.significance import Difference
+from bertflow.studies.gap import gap_section, gap_sections
 
 HOW = ("all", "cosine_spearman")
 

@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import as_file, files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bertflow.data.sts_tasks import STS12_16, SUITES
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.evaluation.models import Addition
+from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Column
 from bertflow.records import read_record
-from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from bertflow.evaluation.report import Report
+from bertflow.tables import Section, Table
 
 
 @dataclass(frozen=True)
@@ -55,7 +54,7 @@ class Published:
 @cache
 def published() -> tuple[Published, ...]:
     """All published lines, in the order of the file ``published.json``."""
-    with as_file(files("bertflow.evaluation") / "published.json") as path:
+    with as_file(files("bertflow.studies") / "published.json") as path:
         return tuple(read_record(path, list[Published], "list of published figures"))
 
 
@@ -82,29 +81,53 @@ def matching(part: str, tasks: Sequence[str]) -> list[Published]:
     return found
 
 
-def published_columns(report: "Report") -> list[Column]:
+@dataclass(frozen=True)
+class PublishedFigures(Addition):
+    """Published figures of the scored tasks, below ours.
+
+    Attributes:
+        lines: Lines of published tables.
+    """
+
+    lines: Sequence[Published]
+
+    def add_to(self, report: Report, *_: Any) -> Report:
+        """A table in the columns of ours, lines of our protocol first; the same for the JSON, in [-1, 1]."""
+        columns = columns_of(report)
+        lines = sorted(((line, unlike(line, report)) for line in self.lines), key=lambda found: bool(found[1]))
+        header = ("published", *(column.title for column in columns), "protocol")
+        body = [
+            (
+                f"{line.model} [{line.source}]",
+                *(f"{line.score(column.task):.2f}" for column in columns),
+                other or "as ours",
+            )
+            for line, other in lines
+        ]
+        found = [
+            asdict(line)
+            | {
+                "scores": {column.task: round(line.score(column.task) / 100, 6) for column in columns},
+                "differs": unlike(line, report),
+            }
+            for line in self.lines
+        ]
+        section = Section("Published figures", Table(header, tuple(body)))
+        return report.add(beside=[section], data={"published": found})
+
+
+def columns_of(report: Report) -> list[Column]:
     """The columns of a table of ours that have published figures: tasks and their mean, under Spearman."""
     known = (*SUITES["sts7"], "sts7")
     return [one for one in report.columns if one.task in known and one.metric.endswith("_spearman")]
 
 
-def published_table(report: "Report") -> Table:
-    """Published figures in the columns of ours, those of our protocol first; the last column says what differs."""
-    columns = published_columns(report)
-    lines = sorted(((line, unlike(line, report)) for line in report.theirs), key=lambda found: bool(found[1]))
-    body = [
-        (f"{line.model} [{line.source}]", *(f"{line.score(column.task):.2f}" for column in columns), other or "as ours")
-        for line, other in lines
-    ]
-    return Table(("published", *(column.title for column in columns), "protocol"), tuple(body))
-
-
-def unlike(line: Published, report: "Report") -> str:
+def unlike(line: Published, report: Report) -> str:
     """What of a line's protocol differs from ours, in words; empty if nothing does.
 
     Aggregation and text form are those of STS12-16: STS-B and SICK-R have one sub-set each, and were read as they are.
     """
-    columns = published_columns(report)
+    columns = columns_of(report)
     rows = [row for row in report.rows if any(column.shows(row) for column in columns)]
     years = [row for row in rows if row.task in STS12_16]
     ours = [(row.description.get("pooling"), row.description.get("max_length")) for row in rows]
@@ -120,16 +143,3 @@ def unlike(line: Published, report: "Report") -> str:
     elif line.max_length and (line.pooling, line.max_length) not in ours:
         found.append(f"max length {line.max_length}")
     return ", ".join(found)
-
-
-def published_rows(report: "Report") -> list[dict[str, Any]]:
-    """The same for JSON: the figures of the scored tasks, in [-1, 1], and what differs."""
-    tasks = [column.task for column in published_columns(report)]
-    return [
-        {
-            **{name: value for name, value in asdict(line).items() if name != "scores"},
-            "scores": {task: round(line.score(task) / 100, 6) for task in tasks},
-            "differs": unlike(line, report),
-        }
-        for line in report.theirs
-    ]

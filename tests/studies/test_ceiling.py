@@ -18,12 +18,12 @@ from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.evaluation import ceiling
-from bertflow.evaluation.ceiling import FOLDS, SupervisedCeiling, ceilings_of, labelled_pairs, sentence_folds
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.mteb_files import mteb_files
-from bertflow.evaluation.report import score_sets
 from bertflow.evaluation.systems import row_numbers
 from bertflow.moments import Moments
+from bertflow.studies import ceiling
+from bertflow.studies.ceiling import FOLDS, SupervisedCeiling, ceilings_of, labelled_pairs, sentence_folds
 from bertflow.text_keys import hash_texts, text_key
 
 DIM, MEANT = 12, 3
@@ -226,13 +226,13 @@ def test_scikit_learn_gives_the_same_predictions():
 
 def test_it_stands_in_a_report_with_its_interval_and_its_differences():
     given, encoder = pairs(), Noisy()
-    report = score_sets({"raw": encoder}, [given], resamples=50, ceilings=ceilings_of({"raw": encoder}, [given], {}))
+    report = score_sets({"raw": encoder}, [given], resamples=50, scorers=ceilings_of({"raw": encoder}, [given], {}))
     row = next(row for row in report.rows if (row.system, row.metric) == ("ceiling", "cosine_spearman"))
     assert row.ci_low < row.value < row.ci_high
     assert (row.seen, row.label_leak) == (1.0, "")
     assert report.compared("ceiling", "raw")[0].ci_low > 0
     np.testing.assert_array_equal(report.systems[1].hashes, hash_texts({*given.first, *given.second}))
-    assert not any("ceiling" in path for path in mteb_files(report))
+    assert not any("ceiling" in path for path in mteb_files(report.systems, report.rows))
 
 
 def test_each_raw_encoder_has_its_own():

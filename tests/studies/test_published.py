@@ -6,9 +6,9 @@ import pytest
 
 from bertflow.data.sts_tasks import SUITES
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.figures import AGGREGATIONS
-from bertflow.evaluation.literature import matching, published, published_table
-from bertflow.evaluation.report import score_sets
+from bertflow.studies.literature import PublishedFigures, matching, published
 
 from .conftest import ToyEncoder, toy_pairs
 
@@ -72,7 +72,11 @@ def shown(sets, part, aggregation="all", similarity="cosine", **said):
 
     names = [pairs.task for pairs in sets]
     report = score_sets({"it": Encoder()}, sets, similarity, resamples=0)
-    return replace(report, aggregation=aggregation, theirs=tuple(matching(part, names)))
+    return PublishedFigures(matching(part, names)).add_to(replace(report, aggregation=aggregation))
+
+
+def published_table(report):
+    return report.beside[0].table
 
 
 def test_figures_of_other_tasks_are_left_out():

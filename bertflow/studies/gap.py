@@ -6,28 +6,50 @@ A share of a gap that may be zero says nothing. So a share is given only where t
 above every label-free system: no share is above 100 %, and where a system is below raw the table says so.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from bertflow.calibration.spelling import RAW
-from bertflow.evaluation.ceiling import CEILING
+from bertflow import SentenceEncoder
+from bertflow.data.pairs import Pairs
+from bertflow.evaluation.models import Addition
+from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import Column, interval, number
+from bertflow.studies.ceiling import CEILING, RAW, SupervisedCeiling, ceilings_of
 from bertflow.tables import MISSING, Section, Table
-
-if TYPE_CHECKING:
-    from bertflow.evaluation.report import Report
 
 BELOW = "below raw"
 """Where a share would be negative."""
 
 
-def gap_sections(report: "Report") -> list[Section]:
+@dataclass(frozen=True)
+class CeilingStudy(Addition):
+    """The ceiling of each raw encoder among the systems, and which share of its gap the others close.
+
+    Attributes:
+        labelled: By task, the labelled pairs of other tasks that it is predicted from.
+    """
+
+    labelled: Mapping[str, Pairs]
+
+    def scorers(
+        self, systems: Mapping[str, SentenceEncoder], sets: Sequence[Pairs], progress: bool | None
+    ) -> Mapping[str, SupervisedCeiling]:
+        """The ceilings."""
+        return ceilings_of(systems, sets, self.labelled, progress)
+
+    def add_to(self, report: Report, *_: Any) -> Report:
+        """The shares."""
+        return report.add(*gap_sections(report))
+
+
+def gap_sections(report: Report) -> list[Section]:
     """A section for each ceiling of a report."""
     found = [facts.name for facts in report.systems if facts.name == CEILING or facts.name.startswith(f"{CEILING} of ")]
     return [gap_section(report, RAW + name.removeprefix(CEILING), name) for name in found]
 
 
-def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
+def gap_section(report: Report, raw: str, ceiling: str) -> Section:
     """The share of the gap between raw and the ceiling that each label-free system of the same weights closes.
 
     A share is shown where the ceiling is above raw and above every such system: where the 95 % intervals of the paired
@@ -62,7 +84,7 @@ def gap_section(report: "Report", raw: str, ceiling: str) -> Section:
     )
 
 
-def _reason(report: "Report", ceiling: str, others: Sequence[str], column: Column) -> str:
+def _reason(report: Report, ceiling: str, others: Sequence[str], column: Column) -> str:
     """Why there are no shares in a column; empty if the ceiling is above all others."""
     place = (column.task, column.aggregation, column.metric)
     found = [

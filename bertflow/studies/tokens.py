@@ -1,4 +1,4 @@
-"""How a model cuts text, what its input embeddings are made of, what is in its vocabulary: ``bertflow.inspect_tokens``.
+"""How a model cuts text, and what its input embeddings are made of, for ``bertflow.inspect_tokens``.
 
     "I found a rock."  ->  [CLS] i found a rock . [SEP]  ->  word[id] + position[place] + segment  ->  layer 0
 
@@ -11,19 +11,13 @@ same places; those of "rock" and [SEP] are not, but their word parts are, and wi
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bertflow.encoder.embedded import embedded_encoder
-from bertflow.errors import UsageError
+from torch import Tensor
+
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Section, Table
-from bertflow.words.vocabulary import Vocabulary, read_vocabulary
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from bertflow.words.encoder import Tokens, WordEncoder
+from bertflow.words.encoder import Tokens, WordEncoder
 
 EQUAL = 1e-6
 """Rows that differ by less, relative to the largest number in them, are equal: a matrix product may round so."""
@@ -36,52 +30,6 @@ COMPARED: Mapping[str, str] = {
 """What is compared of a piece in two places, and the column titles."""
 Spot = tuple[int, int]
 """A text and a token in it, both from 0."""
-
-
-def inspect_tokens(
-    texts: Sequence[str] | None = None,
-    *,
-    pair: tuple[str, str] | None = None,
-    vocabulary: bool = False,
-    segment: int | None = None,
-    model: str | Path | None = None,
-    revision: str | None = None,
-) -> "InputRows | Vocabulary":
-    """Show how text becomes tokens, and what their input embeddings are made of.
-
-    For every piece: id, segment, position, attention mask, the shape of the hidden states; and the input embedding,
-    taken apart into word + position + segment. Pieces that stand in two texts are compared.
-
-    Args:
-        texts: One or several texts; the first is compared with the others.
-        pair: Two texts as one input, as for next-sentence prediction.
-        vocabulary: Show what is in the vocabulary instead.
-        segment: Segment of every token (default: as the model's tokenizer does it).
-        model: Hub id or folder (default: the embedded MiniLM).
-        revision: Branch, tag or commit, for a hub id.
-
-    Returns:
-        The texts taken apart, or the vocabulary.
-
-    Raises:
-        UsageError: If not exactly one of texts, pair and vocabulary is given, or the model makes its input embeddings
-            in a way that is not known.
-        DataError: If the folder is missing, incomplete or damaged.
-    """
-    given = [bool(texts), pair is not None, vocabulary]
-    if sum(given) != 1:
-        what = "none of them" if not any(given) else "several"
-        raise UsageError(f"One of texts, pair and vocabulary is wanted, got {what}. Give one.")
-    if vocabulary and segment is not None:
-        raise UsageError("segment is for texts, which vocabulary does without. Leave one out.")
-    from bertflow.words.encoder import WordEncoder
-
-    encoder = WordEncoder(model or embedded_encoder(), revision)
-    if vocabulary:
-        return read_vocabulary(encoder.tokenizer, encoder)
-    alone = [texts] if isinstance(texts, str) else texts or []
-    inputs = [(text, None) for text in alone] if pair is None else [pair]
-    return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])
 
 
 @dataclass(frozen=True, repr=False)
@@ -156,7 +104,7 @@ def _cell(value: float | None) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def take_apart(encoder: "WordEncoder", texts: Sequence["Tokens"]) -> InputRows:
+def take_apart(encoder: WordEncoder, texts: Sequence[Tokens]) -> InputRows:
     """Take the input embeddings of some texts apart.
 
     Raises:
@@ -179,7 +127,7 @@ def take_apart(encoder: "WordEncoder", texts: Sequence["Tokens"]) -> InputRows:
         return {"piece": piece, "id": int(ids[spot]), "mask": 1, **told, "norms": lengths}
 
     def compare(first: Spot, second: Spot) -> dict[str, Any]:
-        def made(*spots: Spot) -> dict[str, "Tensor"]:
+        def made(*spots: Spot) -> dict[str, Tensor]:
             """Word, position and segment of one token each."""
             return source.terms({name: row[spot][None] for (name, row), spot in zip(rows.items(), spots, strict=True)})
 
@@ -207,7 +155,7 @@ def take_apart(encoder: "WordEncoder", texts: Sequence["Tokens"]) -> InputRows:
     )
 
 
-def _repeated(texts: Sequence["Tokens"]) -> Iterator[tuple[Spot, Spot]]:
+def _repeated(texts: Sequence[Tokens]) -> Iterator[tuple[Spot, Spot]]:
     """The n-th of a piece in the first text, and the n-th in another."""
     ids = {(row, at): index for row, tokens in enumerate(texts) for at, index in enumerate(tokens.encoding.ids)}
     if len(texts) == 1:
@@ -224,7 +172,7 @@ def _repeated(texts: Sequence["Tokens"]) -> Iterator[tuple[Spot, Spot]]:
                 yield spot, found.pop(0)
 
 
-def _difference(one: "Tensor", other: "Tensor") -> float:
+def _difference(one: Tensor, other: Tensor) -> float:
     """The largest between two rows; 0 where they are equal."""
     largest = float((one - other).abs().max())
     return largest if largest > EQUAL * float(one.abs().max()) else 0.0

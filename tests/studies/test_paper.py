@@ -13,11 +13,11 @@ import bertflow
 from bertflow.cli import main
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import TASKS
-from bertflow.evaluation.literature import published
-from bertflow.evaluation.report import score_sets
+from bertflow.evaluation.evaluating import score_sets
 from bertflow.evaluation.seeds import SeveralSeeds
-from bertflow.runs import paper_lines as making
 from bertflow.runs.training import FlowRun
+from bertflow.studies import paper_lines as making
+from bertflow.studies.literature import published
 
 WORDS = ["man", "dog", "cat", "bird", "house", "garden", "runs", "sleeps", "eats", "sings", "big", "small"]
 SPLITS = ("stsb", "stsb-train", "stsb-dev")

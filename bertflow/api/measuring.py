@@ -1,0 +1,241 @@
+"""Measuring: ``evaluate`` scores systems, ``sweep`` the layers and poolings of an encoder."""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Unpack
+
+from bertflow.data.corpus import load_labels, load_sentences
+from bertflow.data.sts import expand_tasks, load_sts, require_tasks
+from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.files import require_files
+from bertflow.opening import LoadOptions, require_openable, require_transformer
+from bertflow.progress import peak_memory
+
+if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.encoder.transformer import TransformerEncoder
+    from bertflow.evaluation.evaluating import ScoreOptions
+    from bertflow.evaluation.report import Report
+    from bertflow.evaluation.sweeping import AbstractSweep
+
+EVERY = "raw,sif,center,standardize,abtt,whitening"
+"""The cheap baselines, which stand beside a flow with several seeds."""
+
+
+def evaluate(
+    models: "list[str] | str | Sequence[SentenceEncoder] | SentenceEncoder",
+    tasks: str | None = None,
+    data_dir: str | Path = "hub",
+    retrieval: "Pairs | str | Path | None" = None,
+    binary: "Pairs | str | Path | None" = None,
+    similarity: str = "cosine",
+    aggregation: str = "all",
+    compare: str = "",
+    fit_on: Sequence[str] | str | Path | None = None,
+    seeds: int | None = None,
+    ceiling: bool = False,
+    lexical: str | None = None,
+    resamples: int = 1000,
+    seed: int = 0,
+    force: bool = False,
+    fail_below: str = "",
+    published: str | None = None,
+    candidate_lists: "Pairs | str | Path | None" = None,
+    progress: bool | None = None,
+    **options: Unpack[LoadOptions],
+) -> "Report":
+    """Score systems on STS tasks, and on retrieval and binary tasks if asked for.
+
+    A MODEL is an encoder (hub id or folder), a folder that CalibratedEncoder.save wrote, the folder of a run of train,
+    or a file of word vectors (.vec, .txt, .gz). Tables are x 100.
+
+    Args:
+        models: What to score; several are compared. In Python also encoders. NAME=path is what tables call one, which
+            is otherwise the end of its path.
+        tasks: Tasks, suites and tables of your own, with commas (default: sts7; none with retrieval or binary).
+        data_dir: Folder of the STS data; the default is the hub, at pinned revisions.
+        retrieval: Table of queries and their texts, to be ranked as well.
+        binary: Table of pairs labelled 0 or 1, scored by ROC AUC as well.
+        similarity: cosine, dot, euclidean or manhattan.
+        aggregation: Aggregation of the printed table: all, mean or wmean.
+        compare: Baselines, with commas: raw,center,standardize,abtt(7),whitening(64),ridge(1),two-band(0.5),sif,...
+        fit_on: Fit the baselines on this text; eval: on the scored sentences.
+        seeds: Number of seeds: fit the flow of a run again with other seeds, on the run's own text (or fit_on). The
+            result has mean, standard deviation, and intervals over pairs and seeds; without compare, beside every cheap
+            baseline.
+        ceiling: Add the score of a model that is trained on each task's own labels with the same embeddings, and the
+            share of that gap which each system closes.
+        lexical: Task on which to measure whether similarities follow edit distance; without a value stsb-dev, as in the
+            paper.
+        resamples: Number of bootstrap resamples for the intervals; 0 for none.
+        seed: Random seed for the bootstrap.
+        force: Score, and mark, a system that was trained on the scored labels.
+        fail_below: Exit code 4 if a MODEL scores less, as stsb=70,sts7=65.
+        published: Print published figures of the scored tasks beside ours, and how their protocol differs: those that
+            contain this text; without a value all.
+        candidate_lists: Table of query, text and label (1 or 0): each query's own candidates, scored by MAP and MRR.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
+
+    Returns:
+        All numbers, with intervals, differences, and how each was made.
+
+    Raises:
+        UnknownNameError: For an unknown task, similarity, aggregation or baseline.
+        UsageError: For options that do not go together.
+        DataError: For data that is missing or damaged, a system trained on the labels, or embeddings that cannot be
+            scored.
+    """
+    from bertflow.calibration.spelling import RAW
+    from bertflow.evaluation.models import Addition, evaluate_models
+    from bertflow.studies.ceiling import labelled_pairs
+    from bertflow.studies.gap import CeilingStudy
+    from bertflow.studies.lexical import LexicalStudy
+    from bertflow.studies.literature import PublishedFigures, matching
+
+    tables = {"retrieval": retrieval, "candidates": candidate_lists, "binary": binary}
+    alone = all(given is None for given in tables.values())
+    if ceiling and not alone:
+        raise UsageError("The ceiling is learned from graded pairs, but another table was given. Leave one out.")
+    names: Sequence[str] = ()
+    if tasks or alone:
+        require_tasks(tasks or "sts7", data_dir)
+        names = expand_tasks(tasks or "sts7", data_dir)
+    if lexical:
+        require_tasks(lexical, data_dir)
+    lines = None if published is None else matching(published, names)
+
+    def studies() -> Iterator[Addition]:
+        if lines is not None:
+            yield PublishedFigures(lines)
+        if ceiling:
+            yield CeilingStudy(labelled_pairs(names, data_dir))
+        if lexical:
+            yield LexicalStudy(load_sts(lexical, data_dir), similarity)
+
+    wanted = compare or (EVERY if seeds else "")
+    scoring: ScoreOptions = {
+        "similarity": similarity, "resamples": resamples, "seed": seed, "force": force, "progress": progress
+    }  # fmt: skip
+    baselines = f"{RAW},{wanted}" if ceiling else wanted
+    return evaluate_models(
+        models, names, data_dir, tables, baselines, fit_on, seeds, aggregation, fail_below, studies, scoring, options
+    )
+
+
+def sweep(
+    model: "str | Path | TransformerEncoder",
+    layers: list[int] | str | None = None,
+    tokens: list[str] | str | None = None,
+    tasks: str | None = None,
+    data_dir: str | Path | None = None,
+    fit_on: Sequence[str] | str | Path | None = None,
+    labels: str | Path | None = None,
+    columns: list[int] | str | None = None,
+    compare: list[str] | str | None = None,
+    folds: int | None = None,
+    seed: int | None = None,
+    progress: bool | None = None,
+    say: Callable[[str], None] | None = None,
+    **options: Unpack[LoadOptions],
+) -> "AbstractSweep":
+    """Find the layer and the pooling for your encoder and your data.
+
+    Scores every layer and pooling of an encoder on STS tasks, raw and whitened, from one pass over the text. With
+    labels, the value is that of a cross-validated linear probe on your own labels, of texts or of words in their
+    sentences. Choose on tuning, and report on the test sets.
+
+    Args:
+        model: An encoder: hub id or folder.
+        layers: Layers to try alone, as 0,3,6 (default: all).
+        tokens: Token reductions to try, as mean,cls (default: all; for words mean and cls, the first piece).
+        tasks: STS tasks (default: tuning).
+        data_dir: Folder of the STS data (default: the hub, at pinned revisions).
+        fit_on: Text to fit whitening and token counts on (default: the scored sentences, without their labels).
+        labels: Labels for a probe, instead of STS tasks: lines sentence<TAB>label, or a table with text and label; or
+            CoNLL columns, the word first and the tag last, with an empty line between sentences.
+        columns: Columns of word and tag in CoNLL columns, as 1,2 (default: 1,-1, the first and the last; .conllu: 2,4).
+        compare: Calibrators of the word vectors before the probe, such as raw,sn,whitening(64) (default:
+            raw,whitening).
+        folds: Folds of the probe's cross-validation (default: 5).
+        seed: Random seed for the folds, and for the interval of words (default: 0).
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        say: Takes a line on time, memory and disk.
+        options: ``LoadOptions`` without a pooling.
+
+    Returns:
+        All values with their table, and the best of them.
+
+    Raises:
+        UsageError: For options that do not go together, or layers that the encoder does not have.
+        UnknownNameError: For an unknown token reduction or task.
+        DataError: For data that cannot be read, or embeddings that cannot be scored or whitened.
+    """
+    from bertflow.calibration.spelling import RAW, parse_calibrator, split_spellings
+    from bertflow.data.conll import is_conll, load_conll
+    from bertflow.evaluation.poolings import ALL_BLOCKS, candidates, open_transformer, sweep_poolings
+    from bertflow.studies.probing import probe_texts
+    from bertflow.studies.tagging import COMPARED, TOKENS, probe_words
+
+    begin = perf_counter()
+    _refuse(bool(labels), "STS tasks, which labels does without", tasks=tasks, data_dir=data_dir, fit_on=fit_on)
+    _refuse(not labels, "probe, which needs labels", folds=folds, seed=seed)
+    require_seed(seed)
+    require_between(2, folds=folds)
+    require_files(labels, fit_on)
+    words = bool(labels) and is_conll(labels or "")
+    _refuse(not words, "probe of words, which needs labels in CoNLL columns", columns=columns, compare=compare)
+    if options.get("pooling"):
+        raise UsageError("A sweep tries many poolings, so it takes none. Choose among them with layers and tokens.")
+    pair = _two_columns(columns)
+    after = split_spellings(compare) if isinstance(compare, str) else compare or COMPARED
+    for name in set(after) - {RAW}:
+        parse_calibrator(name)
+    where = data_dir or "hub"
+    if not labels:
+        require_tasks(tasks or "tuning", where)
+    require_openable(model, **options)
+    if isinstance(model, str | Path):
+        blocks = require_transformer(model, options.get("revision")).blocks
+    else:
+        blocks = int(model.describe()["blocks"])
+    poolings = candidates(blocks, layers, tokens or (TOKENS if words else None))
+    options["pooling"] = ALL_BLOCKS
+    encoder = open_transformer(model, **options) if isinstance(model, str | Path) else model
+    result: AbstractSweep
+    if labels:
+        folds = 5 if folds is None else folds
+        if words:
+            result = probe_words(encoder, load_conll(labels, pair), poolings, after, folds, seed or 0, progress)
+        else:
+            result = probe_texts(encoder, load_labels(labels), poolings, folds, seed or 0, progress)
+    else:
+        sets = [load_sts(task, where) for task in expand_tasks(tasks or "tuning", where)]
+        fitted_on = load_sentences(fit_on) if isinstance(fit_on, str | Path) else fit_on
+        result = sweep_poolings(encoder, sets, poolings, fitted_on, progress)
+    if say:
+        peak, disk = peak_memory(), round(result.scratch_bytes / 2**20)
+        memory = f"at most {round(peak / 2**20)} MiB of memory, " if peak else ""
+        say(f"{perf_counter() - begin:.1f} s, {memory}{disk} MiB of scratch files.")
+    return result
+
+
+def _refuse(ignored: bool, theirs: str, **options: Any) -> None:
+    """Refuse options that would be ignored."""
+    for name, value in options.items():
+        if ignored and value is not None:
+            raise UsageError(f"The option {name} belongs to the {theirs}. Leave one out.")
+
+
+def _two_columns(columns: list[int] | str | None) -> list[int] | None:
+    if columns is None:
+        return None
+    try:
+        word, tag = map(int, columns.split(",") if isinstance(columns, str) else columns)
+    except ValueError:
+        raise UsageError(f"columns takes those of word and tag, as 1,2 or 1,-1; got {columns!r}.") from None
+    return [word, tag]
