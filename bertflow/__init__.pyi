@@ -1,6 +1,7 @@
 # The public names and where each lives. `bertflow/__init__.py` loads a name when it is first used.
 
 from .advise.fixing import fix as fix
+from .api.looking import compare_words as compare_words
 from .api.looking import inspect_tokens as inspect_tokens
 from .api.measuring import evaluate as evaluate
 from .api.measuring import sweep as sweep
@@ -57,6 +58,5 @@ from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve import serve_encoder as serve_encoder
 from .store.store import EmbeddingStore as EmbeddingStore
 from .training.module import BertFlow as BertFlow
-from .words.study import compare_words as compare_words
 
 __version__: str

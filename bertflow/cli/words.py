@@ -1,7 +1,7 @@
 """``bertflow words``: static against contextual vectors of words."""
 
+from bertflow.api.looking import compare_words
 from bertflow.cli.command import Command
-from bertflow.words.study import compare_words
 
 main = Command(
     "words",

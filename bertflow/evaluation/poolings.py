@@ -222,7 +222,7 @@ def _whitened(x: Float32, moments: Moments) -> Float32:
 
 def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str, int]) -> Iterator[dict[str, Any]]:
     """Task, aggregation, pairs and value of each task, as in every table, and of their average if there are several."""
-    figures = [next(iter(_figures(system, x, pairs, row_of).values())) for pairs in sets]
+    figures = [_figure(system, x, pairs, row_of) for pairs in sets]
     values = [float(figure.values[0]) for figure in figures]
     for figure, value in zip(figures, values, strict=True):
         yield {"task": figure.task, "aggregation": figure.aggregation, "n": figure.n, "value": value}
@@ -231,9 +231,8 @@ def _scores(system: str, x: Float32, sets: Sequence[Pairs], row_of: Mapping[str,
         yield {"task": AVERAGE, "aggregation": "as each task", "n": n, "value": float(np.mean(values))}
 
 
-def _figures(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -> dict[str, Figure]:
-    """Spearman of the cosine on one task by aggregation, all pairs together first if they can be ranked so."""
+def _figure(system: str, x: Float32, pairs: Pairs, row_of: Mapping[str, int]) -> Figure:
+    """Spearman of the cosine on one task, of all pairs together if they can be ranked so."""
     [(_, first, second)] = checked_sides(pairs, pairs.rows(row_of), {system: x}, {})
     task = ScoredTask(pairs, "cosine", SIMILARITIES["cosine"].paired(first, second)[None])
-    figures = task_figures(task, resamples=0, seed=0)
-    return {figure.aggregation: figure for figure in figures if figure.metric == METRIC and not figure.subset}
+    return next(one for one in task_figures(task, resamples=0, seed=0) if one.metric == METRIC and not one.subset)

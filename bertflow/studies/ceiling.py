@@ -70,10 +70,11 @@ INPUTS = (("raw",), ("whitening",), ("raw", "whitening"))
 """The embeddings whose features are regressed on."""
 
 
+@dataclass(frozen=True)
 class SupervisedCeiling:
     """Predicts the gold scores of pairs from those of other pairs; stands among the systems of a report.
 
-    Args:
+    Attributes:
         encoder: The raw encoder.
         sets: What will be scored.
         labelled: By task, the labelled pairs that it is predicted from; a task that is not in it, from its own.
@@ -81,16 +82,11 @@ class SupervisedCeiling:
         progress: Whether to show a progress bar (default: in a terminal or a notebook).
     """
 
-    def __init__(
-        self,
-        encoder: SentenceEncoder,
-        sets: Sequence[Pairs],
-        labelled: Mapping[str, Pairs],
-        random_state: int = 0,
-        progress: bool | None = None,
-    ) -> None:
-        self.encoder, self.sets, self.labelled = encoder, sets, labelled
-        self.random_state, self.progress = random_state, progress
+    encoder: SentenceEncoder
+    sets: Sequence[Pairs]
+    labelled: Mapping[str, Pairs]
+    random_state: int = 0
+    progress: bool | None = None
 
     def facts(self, name: str) -> SystemFacts:
         """What a report says of it: as the encoder, with all text that is whitened together."""
@@ -127,9 +123,8 @@ class SupervisedCeiling:
                 )
         sentences = both.sentences
         x = self.encoder.encode(sentences, progress=self.progress)
-        designs = list(
-            _designs(x, both.rows({sentence: row for row, sentence in enumerate(sentences)}), self.random_state)
-        )
+        rows = both.rows({sentence: row for row, sentence in enumerate(sentences)})
+        designs = list(_designs(x, rows, self.random_state))
         with bar(len(designs), f"ceiling of {pairs.task}", self.progress, "regressions") as advance:
             return nested_ridge(designs, both.target, folds, has_label, advance)[: len(pairs)]
 

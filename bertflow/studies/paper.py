@@ -190,7 +190,7 @@ def make_tables(
     require_between(1, len(lines), line=line)
     in_order = tuple(sorted(wanted, key=PAPER_TASKS.index))
     tell = say or (lambda words: None)
-    maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress, tell)
+    maker = LineMaker(Path(output), data_dir, in_order, text, max_sentences, device, progress)
     sets = {} if show_lines else {task: _with_subsets(load_sts(task, data_dir)) for task in in_order}
     for one in () if show_lines else lines if line is None else (lines[line - 1],):
         if missing := maker.missing(one):

@@ -15,7 +15,7 @@ A line that was stopped is made again; its trainings go on.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -145,7 +145,6 @@ class LineMaker:
         max_sentences: Size of the sample that each flow is fitted on; None for all.
         device: cpu, cuda, ...
         progress: Whether to show a progress bar.
-        say: Takes a line about what is done now.
     """
 
     output: Path
@@ -155,7 +154,6 @@ class LineMaker:
     max_sentences: int | None
     device: str
     progress: bool | None
-    say: Callable[[str], object]
 
     def folder(self, line: PaperLine) -> Path:
         """Where a line with its seed is kept."""

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from bertflow.results import AbstractResult
 from bertflow.tables import MISSING, Section, Table
-from bertflow.words.encoder import Tokens, WordEncoder
+from bertflow.words.encoder import WordEncoder
+from bertflow.words.tokens import Tokens
 
 EQUAL = 1e-6
 """Rows that differ by less, relative to the largest number in them, are equal: a matrix product may round so."""

@@ -1,4 +1,4 @@
-"""Texts as a model takes them in, a word in its sentence, and its static vector.
+"""A word in its sentence, its static vector, and what an input embedding is made of.
 
     static       the word alone          -> its pieces -> rows of the embedding matrix     -> reduce -> one vector
     contextual   the word in a sentence  -> its pieces -> layers, at those pieces alone    -> pool   -> one vector
@@ -17,8 +17,7 @@ found by the names of modules, and accepted only if the sum put together again i
 
 import functools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import groupby, product
 from operator import attrgetter
 from pathlib import Path
@@ -27,19 +26,17 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tokenizers import Encoding
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
-from bertflow.encoder.abstract import check_sentences
 from bertflow.encoder.folders import open_model
 from bertflow.encoder.length import longest_input, without_weights
 from bertflow.encoder.model import BlockStack
 from bertflow.encoder.pooling import Pooling, TokenViews, pool
 from bertflow.encoder.words import of_words
 from bertflow.errors import DataError, UsageError, reason_of
-from bertflow.words.study import Mention, find_word, spelled_alike
+from bertflow.words.study import Mention
+from bertflow.words.tokens import Tokens, find_word, read_tokens, spelled_alike, stack_tokens
 from bertflow.words.vocabulary import whole_words
 
 NAMES: Mapping[str, tuple[str, ...]] = {
@@ -54,65 +51,6 @@ TERMS = ("word", "position", "segment")
 """The steps that are added up; the others act on the sum, in the order of ``NAMES``."""
 TOLERANCE = 1e-5
 """Of the check against the model's layer 0, relative to the largest number there; the model is float32."""
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """One text, or a pair of them, as a model reads it.
-
-    Attributes:
-        texts: The text, or the two of a pair.
-        encoding: Its pieces with their ids, places in the text, words, and which text of a pair they belong to.
-        segments: Segment of each token: which text of a pair it belongs to, for models that are told; else 0.
-    """
-
-    texts: tuple[str, ...]
-    encoding: Encoding
-    segments: Sequence[int]
-
-    def __len__(self) -> int:
-        return len(self.encoding.ids)
-
-
-def read_tokens(
-    tokenizer: PreTrainedTokenizerBase, text: str, second: str | None = None, segment: int | None = None
-) -> Tokens:
-    """Cut one text, or a pair; nothing is truncated.
-
-    Args:
-        tokenizer: The model's own.
-        text: The text, or the first of a pair.
-        second: The second of a pair.
-        segment: Given to every token instead of what the tokenizer says.
-
-    Raises:
-        UsageError: If the tokenizer cannot say where its pieces stand.
-        DataError: If there is no token at all.
-    """
-    texts = (text,) if second is None else (text, second)
-    check_sentences(texts)
-    if not tokenizer.is_fast:
-        raise UsageError(
-            f"The tokenizer {type(tokenizer).__name__} cannot say where in a text its pieces stand. "
-            "Choose a model with a tokenizer.json."
-        )
-    (encoding,) = tokenizer(*texts, verbose=False).encodings
-    if not encoding.ids:
-        raise DataError(f"The text {text!r} has no tokens for this model. Leave it out.")
-    return Tokens(texts, encoding, encoding.type_ids if segment is None else [segment] * len(encoding.ids))
-
-
-def stack_tokens(texts: Sequence[Tokens], pad_id: int) -> dict[str, Tensor]:
-    """Several texts side by side, padded on the right, as transformers takes them; each tensor (text, token)."""
-
-    def padded(rows: Iterable[Sequence[int]], fill: int = 0) -> Tensor:
-        return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
-
-    return {
-        "input_ids": padded((tokens.encoding.ids for tokens in texts), pad_id),
-        "attention_mask": padded([1] * len(tokens) for tokens in texts),
-        "token_type_ids": padded(tokens.segments for tokens in texts),
-    }
 
 
 class InputSum:

@@ -17,18 +17,10 @@ from functools import cached_property
 from importlib.resources import as_file, files
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar
 
-from bertflow.encoder.embedded import embedded_encoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
-from bertflow.files import require_place
-from bertflow.opening import require_openable
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from bertflow.words.encoder import Tokens
-    from bertflow.words.panels import StudyResult
+from bertflow.records import read_record
 
 SHIPPED = ("king-queen", "bank", "bank-separate")
 """Names of the studies in ``studies/``."""
@@ -161,8 +153,6 @@ def load_study(name: str | Path, segment: int | None = None) -> Study:
         UnknownNameError: If it is neither.
         DataError: If a file has another form; the message names the file and what is wrong.
     """
-    from bertflow.records import read_record
-
     if str(name) not in SHIPPED and not Path(name).is_file():
         raise UnknownNameError(f"Unknown study {str(name)!r}. Known: {', '.join(SHIPPED)}; or a JSON file of yours.")
     shipped = files("bertflow.words") / "studies" / f"{name}.json"
@@ -192,125 +182,3 @@ def word_study(words: Sequence[str], sentences: Sequence[str], segment: int | No
             word, occurrence = numbered.groups() if numbered else (spelled, 1)
             mentions.append(Mention(word, sentence, int(occurrence), segment, f"context {number}", spelled))
     return Study(tuple(mentions), f"{', '.join(words)} in {len(sentences)} sentences")
-
-
-def compare_words(
-    words: Sequence[str] | None = None,
-    sentences: Sequence[str] | None = None,
-    *,
-    study: str | Path | None = None,
-    pooling: Sequence[str] | None = None,
-    segment: int | None = None,
-    model: str | Path | None = None,
-    revision: str | None = None,
-    output: str | Path | None = None,
-    format: Literal["png", "svg"] | None = None,  # noqa: A002 - the command's word
-) -> "StudyResult":
-    """Compare static and contextual vectors of words.
-
-    How alike are words by their static vectors (the embedding matrix), and in their contexts, layer by layer? Cosine
-    and Euclidean distance, and whether offsets such as king - man and queen - woman agree, as vectors and in length.
-
-    Args:
-        words: Whole words that are in every sentence; bank#2 is the second bank of a sentence.
-        sentences: The contexts.
-        study: A study instead of words and sentences: king-queen, bank (three banks in one sentence), bank-separate (in
-            three), or a JSON file.
-        pooling: Poolings of the pieces of a word, as mean(3) or mean(1,2) (default: the mean at every layer).
-        segment: Segment of every token (default: 0).
-        model: Hub id or folder (default: the embedded MiniLM).
-        revision: Branch, tag or commit, for a hub id.
-        output: Folder to write words.json and heatmaps to; needs matplotlib.
-        format: File format of the heatmaps: png or svg (default: png).
-
-    Raises:
-        UsageError: If options do not go together, or the model has no such pooling or segment.
-        DataError: If a word is not in its sentence, or a study is not complete.
-    """
-    by_hand = bool(words or sentences)
-    if by_hand == (study is not None):
-        got = "both" if by_hand else "neither"
-        raise UsageError(f"Words with sentences (--in), or a study, are wanted; got {got}. Give one of them.")
-    if by_hand and not (words and sentences):
-        missing = "the words to look for are" if not words else "a sentence (--in) is"
-        raise UsageError(f"Words and sentences belong together, but {missing} missing. Give both.")
-    if format and output is None:
-        raise UsageError("format is for the pictures, which need output. Give both or neither.")
-    require_place(output, folder=True)
-    chosen = word_study(words or (), sentences or (), segment) if study is None else load_study(study, segment)
-    if output is not None:
-        import bertflow.plots  # noqa: F401 - refuses before the work is done, not after
-    for one in pooling or (None,):
-        require_openable(model, revision=revision, pooling=one)
-    from bertflow.words.encoder import WordEncoder
-    from bertflow.words.panels import run_study
-
-    result = run_study(WordEncoder(model or embedded_encoder(), revision), chosen, pooling or ())
-    if output is None:
-        return result
-    record = result.save(output, format or "png") / "words.json"
-    return replace(result, written=f"Written: {record} and {len(result.panels) + 2} pictures beside it.")
-
-
-SPACE = "\u2581"
-"""What SentencePiece writes for a space."""
-
-
-def find_word(tokens: "Tokens", mention: Mention, tokenizer: "PreTrainedTokenizerBase") -> range:
-    """The tokens that are the word.
-
-    Raises:
-        DataError: If it is not there, or not that often; the message names word, sentence and pieces.
-    """
-    target = normalize(tokenizer, mention.word)
-    if not target:
-        raise DataError(f"A word is wanted, got {mention.word!r}. Name one that stands in {mention.sentence!r}.")
-    parts, offsets = tokens.encoding.sequence_ids, tokens.encoding.offsets
-    borders = [at for at in range(len(tokens) + 1) if not _cuts(tokens, at)]
-    places: list[range] = []
-    for at, start in enumerate(borders[:-1], start=1):
-        part = parts[start]
-        if part is None or (places and start < places[-1].stop):
-            continue
-        for end in borders[at:]:
-            spelled = normalize(tokenizer, tokens.texts[part][offsets[start][0] : offsets[end - 1][1]])
-            if parts[end - 1] != part or len(spelled) > len(target):
-                break
-            if spelled == target:
-                places.append(range(start, end))
-                break
-    if len(places) >= mention.occurrence:
-        return places[mention.occurrence - 1]
-    there = f"stands {len(places)} times in" if places else "is not in"
-    asked = f", and occurrence {mention.occurrence} was asked for" if places else ""
-    raise DataError(
-        f"The word {mention.word!r} {there} the sentence {mention.sentence!r}{asked}. Its pieces are "
-        f"{' '.join(tokens.encoding.tokens)}. Name a whole word, in the case that the tokenizer has it."
-    )
-
-
-def spelled_alike(tokenizer: "PreTrainedTokenizerBase", word: str) -> list[int]:
-    """Token ids of a word by itself, spelled as inside a sentence: byte-level BPE marks the space before a word.
-
-    Raises:
-        DataError: If there are none.
-    """
-    ids: list[int] = tokenizer(f" {word.strip()}", add_special_tokens=False, verbose=False)["input_ids"]
-    if not ids:
-        raise DataError(f"The word {word!r} has no tokens for this model. Leave it out.")
-    return ids
-
-
-def normalize(tokenizer: "PreTrainedTokenizerBase", text: str) -> str:
-    """Text as the tokenizer sees it: lower-cased, stripped of accents, or as it is."""
-    normalizer = tokenizer.backend_tokenizer.normalizer
-    return str(text if normalizer is None else normalizer.normalize_str(text)).replace(SPACE, " ").strip()
-
-
-def _cuts(tokens: "Tokens", index: int) -> bool:
-    """Whether a word goes on across the border in front of token ``index``."""
-    words = tokens.encoding.word_ids
-    if index in (0, len(tokens)) or words[index] is None or words[index] != words[index - 1]:
-        return False
-    text, place = tokens.texts[tokens.encoding.sequence_ids[index] or 0], tokens.encoding.offsets[index][0]
-    return text[place - 1 : place].isalnum() and text[place : place + 1].isalnum()

@@ -5,8 +5,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import BertTokenizerFast, PreTrainedTokenizerFast
 
 from bertflow.errors import DataError, UsageError
-from bertflow.words.encoder import read_tokens, stack_tokens
-from bertflow.words.study import Mention, find_word, spelled_alike
+from bertflow.words.study import Mention
+from bertflow.words.tokens import find_word, read_tokens, spelled_alike, stack_tokens
 
 TEXT = ["a rock and a rocking rock", "the king and queen rock", "New York is no rock", "café", "don't rock-solid"] * 4
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
