@@ -8,7 +8,7 @@ import pytest
 from bertflow.data.pairs import Pairs
 from bertflow.evaluation.evaluating import score_sets
 from bertflow.similarity import SIMILARITIES
-from bertflow.tables import Table
+from bertflow.tables import Section, Table
 
 from .conftest import ToyEncoder, toy_pairs
 
@@ -131,3 +131,12 @@ def test_a_summary_counts_the_tasks_of_one_kind_alone():
         assert not {*same} & {pairs.task for pairs in others}
         assert line in report.to_markdown()
         assert line in list(report.parts())
+
+
+def test_what_is_added_stands_in_the_document_the_json_and_the_folder(pairs, tmp_path):
+    report, section = score_sets({"one": ToyEncoder()}, [pairs], resamples=0), Section("Mine", Table(("a",), (("b",),)))
+    found = report.add(section, data={"mine": 1}, files={"mine.txt": "x"})
+    assert (list(found.parts())[-1], section in report.parts()) == (section, False)
+    assert section.to_markdown() in found.to_markdown()
+    assert json.loads(found.to_json())["mine"] == 1
+    assert (found.save(tmp_path) / "mine.txt").read_text() == "x"
