@@ -58,7 +58,7 @@ def inspect_tokens(
 
     encoder = WordEncoder(model or embedded_encoder(), revision)
     if vocabulary:
-        return read_vocabulary(encoder.tokenizer, encoder.describe())
+        return read_vocabulary(encoder.tokenizer, encoder)
     alone = [texts] if isinstance(texts, str) else texts or []
     inputs = [(text, None) for text in alone] if pair is None else [pair]
     return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])

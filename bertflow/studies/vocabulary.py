@@ -10,6 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from bertflow.results import AbstractResult
 from bertflow.tables import Table
+from bertflow.words.encoder import WordEncoder
 from bertflow.words.vocabulary import MARKS, mark_of, read_token
 
 EXAMPLES = 8
@@ -37,7 +38,7 @@ class Vocabulary(AbstractResult):
         special: The special tokens by their role, as ``cls_token``.
         tokens: Those of each kind of ``KINDS``, by id.
         lengths: For words and for pieces, single characters with them, how many are how many characters long.
-        encoder: What the model that has it says of itself.
+        encoder: The model that has it, if it is known; it may have no weights.
     """
 
     not_in_json: ClassVar[tuple[str, ...]] = ("tokens",)
@@ -47,7 +48,7 @@ class Vocabulary(AbstractResult):
     special: Mapping[str, str]
     tokens: Mapping[str, Sequence[str]]
     lengths: Mapping[str, Mapping[int, int]]
-    encoder: Mapping[str, Any]
+    encoder: WordEncoder | None
 
     def examples(self, kind: str, n: int = EXAMPLES) -> list[str]:
         """Some of a kind, evenly spaced: vocabularies are sorted by frequency or by alphabet."""
@@ -80,6 +81,7 @@ class Vocabulary(AbstractResult):
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON; of the tokens themselves only counts and examples."""
         return super().as_dict() | {
+            "encoder": self.encoder.describe() if self.encoder else {},
             "mark": {"sign": self.mark, "goes_on": MARKS[self.mark]} if self.mark else None,
             "kinds": {
                 kind: {"what": KINDS[kind], "count": len(tokens), "examples": self.examples(kind)}
@@ -88,7 +90,7 @@ class Vocabulary(AbstractResult):
         }
 
 
-def read_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: Mapping[str, Any] | None = None) -> Vocabulary:
+def read_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: WordEncoder | None = None) -> Vocabulary:
     """Sort the tokens of a vocabulary by kind."""
     tokens = sorted(tokenizer.get_vocab(), key=tokenizer.get_vocab().__getitem__)
     special = set(tokenizer.all_special_tokens)
@@ -105,4 +107,4 @@ def read_vocabulary(tokenizer: PreTrainedTokenizerBase, encoder: Mapping[str, An
             kind = kind if len(bare) != 1 else "character pieces" if goes_on else "characters"
         kinds[kind].append(token)
     roles = {role: str(token) for role, token in tokenizer.special_tokens_map.items() if isinstance(token, str)}
-    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder or {})
+    return Vocabulary(len(tokens), mark, roles, kinds, lengths, encoder)
