@@ -215,7 +215,7 @@ def contents(address: str) -> dict[Any, tuple[str, str]]:
     with open_collection(address) as collection:
         for part in collection.parts(BLOCK):
             rows = collection.read(part)
-            payload = [json.dumps(one, sort_keys=True, default=str) for one in collection.fetch(rows.ids)]
+            payload = [json.dumps(one, sort_keys=True, default=str) for one in collection.fetch(rows.ids).payload]
             for name, vector, held in zip(rows.ids, rows.vectors, payload, strict=True):
                 found[name] = hashlib.sha1(vector.tobytes()).hexdigest(), hashlib.sha1(held.encode()).hexdigest()
     return found
@@ -223,7 +223,7 @@ def contents(address: str) -> dict[Any, tuple[str, str]]:
 
 def searched(collection: AbstractCollection, queries: Vectors, right: Sequence[int]) -> dict[str, float]:
     """hit@1 in percent by exact search and by the index, and the recall of the index."""
-    exact, near = (collection.search(queries, NEAREST, exact=how)[0] for how in (True, False))
+    exact, near = (collection.search(queries, NEAREST, exact=how) for how in (True, False))
     hits = [
         100 * float(np.mean([row[:1] == [one] for row, one in zip(found, right, strict=True)]))
         for found in (exact, near)

@@ -21,6 +21,7 @@ from .calibration.calibrators import Whitening as Whitening
 from .data.corpus import Answer as Answer
 from .data.corpus import load_sentences as load_sentences
 from .data.skipping import skip_bad as skip_bad
+from .databases.reindexing import reindex as reindex
 from .encoder.abstract import AbstractEncoder as AbstractEncoder
 from .encoder.abstract import SentenceEncoder as SentenceEncoder
 from .encoder.transformer import TransformerEncoder as TransformerEncoder
@@ -46,7 +47,6 @@ from .retrieval.index import AnswerIndex as AnswerIndex
 from .retrieval.searching import evaluate_search as evaluate_search
 from .retrieval.searching import search as search
 from .runs.demonstration import demo as demo
-from .runs.reindexing import reindex as reindex
 from .runs.training import finetune as finetune
 from .runs.training import train as train
 from .runs.vectors import embed as embed

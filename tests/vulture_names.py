@@ -12,6 +12,12 @@ _.brief  # benchmarks/standins_print.py: the table of README.md
 _.UsearchSearch  # docs/search.md
 _.mteb_model  # docs/evaluate.md
 
+# Named in ``COLLECTIONS``, and called by Python itself.
+_.LanceCollection
+_.PostgresCollection
+_.QdrantCollection
+_.__init_subclass__
+
 # pydantic: keys of schemas that are read by ``get``.
 _.pooling_mode
 _.weights_above

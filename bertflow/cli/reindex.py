@@ -1,7 +1,7 @@
 """``bertflow reindex``: calibrate a collection of a database into a new one."""
 
 from bertflow.cli.command import Command
-from bertflow.runs.reindexing import reindex
+from bertflow.databases.reindexing import reindex
 
 main = Command(
     "reindex",
@@ -12,7 +12,7 @@ main = Command(
     json=True,
     examples="""\
   bertflow reindex lancedb:db/docs lancedb:db/docs2 --calibrator whitening --model MODEL
-  bertflow reindex lancedb:db/docs lancedb:db/docs2 --calibrator runs/mine/calibrator --switch
+  bertflow reindex lancedb:db/docs lancedb:db/docs2 --calibrator runs/mine/calibrator
   bertflow reindex qdrant:http://localhost:6333/docs qdrant:http://localhost:6333/docs2 --calibrator whitening
   bertflow reindex "pgvector:postgresql://ann@host/db/docs?vector=embedding" \\
                    "pgvector:postgresql://ann@host/db/docs2" --calibrator whitening""",

@@ -71,7 +71,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         recorded = self._require_fitting()
         # Near random directions there are rows of all kinds, and the index finds them quickly.
         directions = np.random.default_rng(0).standard_normal((TRIED, encoder.dim)).astype(np.float32)
-        found = collection.search(directions, 1)[0] if len(self) else []
+        found = collection.search(directions, 1) if len(self) else []
         self._few: list[Id] = list(dict.fromkeys(name for names in found for name in names))
         self._scan = Scan(collection, self._number)
         self.text = self._find_text(text)
@@ -135,7 +135,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         """The nearest rows of each of several questions."""
         require_questions(questions, k)
         unit = unit_rows(self.encoder.encode_query(questions, progress=progress))
-        found, _ = self.collection.search(unit.astype(np.float32), k, self.exact)
+        found = self.collection.search(unit.astype(np.float32), k, self.exact)
         return [self._hits(row, ids) if ids else [] for row, ids in zip(unit, found, strict=True)]
 
     def _hits(self, question: Float64, ids: Sequence[Id]) -> list[Hit]:
@@ -165,7 +165,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
 
     def held(self, questions: Sequence[str]) -> int:
         """How many of some questions are the text of one of the ``BEST`` rows that they find."""
-        found, _ = self.collection.search(self.encoder.encode_query(questions), BEST)
+        found = self.collection.search(self.encoder.encode_query(questions), BEST)
         names = list(dict.fromkeys(name for names in found for name in names))
         texts = {name: text_key(text) for name, text in zip(names, self._texts(names), strict=True)}
         asked = zip(questions, found, strict=True)
@@ -176,7 +176,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
         if not raw or self.encoder.calibrator is None:
             return self._scan
         source = self.origin.source and open_collection(self.origin.source)
-        if source and source.exists():
+        if source and source.exists() and source.facts.calibrator is None:  # else it was switched to calibrated rows
             return Scan(source, self._number)
         logger.warning("The raw vectors of %s are not known, so only the calibrated ones are scored.", self.path)
         return None
@@ -188,7 +188,7 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
     def _texts(self, ids: Sequence[Id]) -> list[str]:
         if self.text is None:
             return [""] * len(ids)
-        return [str(row.get(self.text) or "") for row in self.collection.fetch(ids)]
+        return [str(row.get(self.text) or "") for row in self.collection.fetch(ids).payload]
 
     def _require_fitting(self) -> bool:
         """Refuse an encoder of another width or calibrator; whether the collection itself records a calibrator."""
@@ -209,12 +209,12 @@ class CollectionIndex(AbstractContextManager["CollectionIndex"]):
 
     def _do(self) -> str:
         if own := self.origin.query_encoder:
-            return f"If the switch was undone, name the collection that holds the calibrated rows, and --model {own}."
+            return f"Name the collection that holds the calibrated rows, and --model {own}."
         return "Give the query encoder that was written with the collection (--model), or calibrate it again."
 
     def _find_text(self, text: str | None) -> str | None:
         """The column of the text: the one that was named, else the first that ``COLUMNS`` knows, else the only one."""
-        rows = self.collection.fetch(self._few) if self._few else []
+        rows = self.collection.fetch(self._few).payload if self._few else []
         columns = list(dict.fromkeys(column for row in rows for column in row))
         texts = [column for column in columns if all(isinstance(row.get(column), str | None) for row in rows)]
         if text is not None:

@@ -5,27 +5,29 @@
     pgvector:postgresql://user@host/db/TABLE     Postgres with pgvector; also .../db/SCHEMA.TABLE
 
 ``?vector=COLUMN&id=COLUMN`` after an address names the columns where there are several. Each database has one class in
-``bertflow/integrations/``, which derives from ``AbstractCollection`` and needs an extra.
+``bertflow/databases/``, which derives from ``AbstractCollection`` and needs an extra.
 """
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import import_module
+from functools import wraps
+from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, ClassVar, Self, TypeAlias, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.errors import DataError, UsageError, require_no_secret
+from bertflow.errors import BertflowError, DataError, UsageError, reason_of, require_no_secret
 from bertflow.registry import lookup
 
 COLLECTIONS: Mapping[str, str] = {
-    "lancedb": "bertflow.integrations.lancedb:LanceCollection",
-    "qdrant": "bertflow.integrations.qdrant:QdrantCollection",
-    "pgvector": "bertflow.integrations.pgvector:PostgresCollection",
+    "lancedb": "bertflow.databases.lancedb:LanceCollection",
+    "qdrant": "bertflow.databases.qdrant:QdrantCollection",
+    "pgvector": "bertflow.databases.pgvector:PostgresCollection",
 }
 """Each kind of database: the module and the class of its collections."""
 FORM = "KIND:PLACE/NAME[?vector=COLUMN&id=COLUMN]"
@@ -141,7 +143,7 @@ class CollectionFacts:
         index: Its index in the database's own words, for example IVF_HNSW_SQ; None without one.
         id: Column of the ids.
         vector: Column of the vectors.
-        calibrator: Digest of the calibrator that its rows went through, kept in the database by ``create_like``;
+        calibrator: Digest of the calibrator that its rows went through, kept in the database by ``create``;
             None if it was not made so.
         stored: Type of the numbers of its vectors, as NumPy calls it.
     """
@@ -163,8 +165,8 @@ class CollectionRows:
     Attributes:
         ids: As the database has them; UUIDs as text.
         vectors: float32 (n, dim).
-        payload: Whatever else the rows hold, one entry a row: a list, or an Arrow table. Only a collection of the same
-            kind reads it.
+        payload: Whatever else the rows hold, one entry a row: a list, or an Arrow table. That of ``fetch`` is a list of
+            mappings by column; that of ``read`` is for ``upsert`` into a collection of the same kind.
         bad: Rows without a vector that could be read, whose ``vectors`` are 0: what is wrong, by their place.
     """
 
@@ -184,33 +186,29 @@ class CollectionRows:
 
 @dataclass(frozen=True)
 class Switch:
-    """How a target becomes the collection in use, and how to go back.
+    """What a user types so that a new collection takes the place of the one in use, and what undoes it."""
 
-    Attributes:
-        forward: The commands, as a user would type them.
-        back: The commands that undo them.
-        apply: Does it; None where the database has no way, and ``forward`` says what to change in the application.
-        address: Where the rows of the target are afterwards.
-    """
-
-    forward: tuple[str, ...]
-    back: tuple[str, ...]
-    apply: Callable[[], None] | None
-    address: str
+    forward: list[str]
+    back: list[str]
 
 
 class AbstractCollection(ABC):
     """An open collection, or the name of one that is yet to be made.
 
-    Errors of the database become ``DataError`` (or ``UsageError`` for an address that cannot be) in one line that names
-    the address.
+    Errors of the database become ``DataError`` in one line that names the address: each method of a subclass that is
+    declared here is ``told``.
 
     Args:
         address: Where it is.
     """
 
-    several: bool = False
-    """Whether several processes may write into it at once."""
+    errors: ClassVar[tuple[type[Exception], ...]] = ()
+    """What the database's client raises."""
+
+    def __init_subclass__(cls) -> None:
+        for name in vars(cls).keys() & {"__init__", *AbstractCollection.__abstractmethods__}:
+            one: Any = vars(cls)[name]
+            setattr(cls, name, property(told(one.fget)) if name == "facts" else told(one))
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -248,7 +246,7 @@ class AbstractCollection(ABC):
         """The rows of a part, always in the same order; also those without a vector (``CollectionRows.bad``)."""
 
     @abstractmethod
-    def create_like(self, source: "AbstractCollection", dim: int, calibrator: str) -> None:
+    def create(self, source: Self, dim: int, calibrator: str) -> None:
         """Make it: the columns of ``source``, vectors of width ``dim`` for cosine, and no row.
 
         Args:
@@ -261,25 +259,16 @@ class AbstractCollection(ABC):
         """
 
     @abstractmethod
-    def drop(self, source: "AbstractCollection") -> None:
-        """Remove what ``create_like`` made of ``source``."""
+    def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
+        """Write the rows that were made of a part of ``source``; those that are there already are there once."""
 
     @abstractmethod
-    def write(self, part: Part, rows: CollectionRows) -> None:
-        """Write the rows that were made of a part of the source.
-
-        Called again after a process was killed in it: the rows are there once.
-        """
-
-    @abstractmethod
-    def finish(self, source: "AbstractCollection") -> None:
+    def finish(self, source: Self) -> None:
         """Build the index for cosine, as ``source`` has one, or the database's own default; may be called again."""
 
     @abstractmethod
-    def search(
-        self, queries: NDArray[np.float32], k: int, exact: bool = False
-    ) -> tuple[list[list[Id]], NDArray[np.float32]]:
-        """The ids of the ``k`` nearest rows of each query (q, dim), by the database, and their cosines (q, k).
+    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+        """The ids of the ``k`` nearest rows of each query (q, dim), by the database.
 
         Args:
             queries: Calibrated as the rows are.
@@ -288,20 +277,30 @@ class AbstractCollection(ABC):
         """
 
     @abstractmethod
-    def fetch(self, ids: Sequence[Id]) -> list[dict[str, Any]]:
-        """What else some rows hold, by column, in the order of the ids.
+    def fetch(self, ids: Sequence[Id]) -> CollectionRows:
+        """Some rows, in the order of the ids; their payload by column.
 
         Raises:
             DataError: If one is not there.
         """
 
     @abstractmethod
+    def switch(self, target: Self) -> Switch:
+        """How a user lets ``target`` take the place of this collection, and how to go back; nothing is changed."""
+
+    def close(self) -> None:  # noqa: B027
+        """Let go of the database."""
+
     def vectors_of(self, ids: Sequence[Id]) -> NDArray[np.float32]:
         """The vectors (n, dim) of some rows, in the order of the ids.
 
         Raises:
-            DataError: If one is not there.
+            DataError: If one is not there, or has none.
         """
+        rows = self.fetch(ids)
+        for at, reason in rows.bad.items():
+            raise DataError(f"{self.address}, row {ids[at]!r}: {reason}")
+        return rows.vectors
 
     def in_order(self, ids: Sequence[Id], found: Mapping[Id, Given]) -> list[Given]:
         """What was found for each of some ids, in their order.
@@ -313,12 +312,21 @@ class AbstractCollection(ABC):
             raise DataError(f"{self.address} has no row {missing[0]!r}. Was it removed?")
         return [found[one] for one in ids]
 
-    @abstractmethod
-    def switch(self, target: "AbstractCollection") -> Switch:
-        """How ``target`` takes the place of this collection, and how to go back."""
 
-    def close(self) -> None:  # noqa: B027
-        """Let go of the database."""
+def told(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of a collection, in which an error of its database becomes one line with the address."""
+
+    @wraps(method)
+    def tells(self: AbstractCollection, *given: Any, **named: Any) -> Any:
+        try:
+            return method(self, *given, **named)
+        except BertflowError:
+            raise
+        except self.errors as error:
+            reason = re.sub(r", \S+\.rs:\d.*", "", reason_of(error))  # a place in the source of a client
+            raise DataError(f"{self.address}: {reason}.") from None
+
+    return tells
 
 
 def open_collection(address: str | Address) -> AbstractCollection:
@@ -330,6 +338,5 @@ def open_collection(address: str | Address) -> AbstractCollection:
         DataError: If the database cannot be reached.
     """
     found = parse_address(str(address))
-    module, _, name = COLLECTIONS[found.kind].partition(":")
-    opened: AbstractCollection = getattr(import_module(module), name)(found)
+    opened: AbstractCollection = resolve_name(COLLECTIONS[found.kind])(found)
     return opened

@@ -24,9 +24,9 @@ RECORD, QUERY_ENCODER, CALIBRATOR = "reindex.json", "query-encoder", "calibrator
 
 
 class OriginRecord(TypedDict):
-    """What is read of ``reindex.json``; ``source`` is None where the raw rows are not known any more."""
+    """What is read of ``reindex.json``."""
 
-    source: str | None
+    source: str
     target: str
     finished: bool
 

@@ -68,21 +68,16 @@ class MemoryCollection(AbstractCollection):
         kept = np.flatnonzero(x.any(1))
         cosines = unit_rows(queries) @ unit_rows(x[kept]).T
         best = np.argsort(-cosines, axis=1)[:, :k]
-        return [[ids[kept[at]] for at in row] for row in best], np.take_along_axis(cosines, best, 1).astype(np.float32)
+        return [[ids[kept[at]] for at in row] for row in best]
 
     def fetch(self, ids):
-        return [self.table[2][at] for at in self._places(ids)]
-
-    def vectors_of(self, ids):
-        return self.table[1][self._places(ids)]
-
-    def _places(self, ids):
-        return self.in_order(ids, {name: at for at, name in enumerate(self.table[0])})
+        places = self.in_order(ids, {name: at for at, name in enumerate(self.table[0])})
+        return CollectionRows(list(ids), self.table[1][places], [self.table[2][at] for at in places])
 
     def _not_asked(self, *_):
         raise AssertionError("a search writes nothing")
 
-    create_like = drop = write = finish = switch = _not_asked
+    create = upsert = finish = switch = _not_asked
 
 
 @pytest.fixture
@@ -233,7 +228,9 @@ def test_raw_rows_at_the_place_of_calibrated_ones_are_refused(job):
     ids, x, rows, _ = TABLES[RAW]
     width = TABLES[DONE][1].shape[1]
     TABLES[DONE] = ids, -x[:, :width], rows, None  # as after the way back
-    with pytest.raises(DataError, match=r"If the switch was undone, .* and --model job/query-encoder"):
+    with pytest.raises(
+        DataError, match=r"Name the collection that holds the calibrated rows, and --model job/query-encoder"
+    ):
         bertflow.search("job", "the dog")
 
 
@@ -293,8 +290,8 @@ def test_a_job_that_is_not_finished_is_refused(job, tmp_path, capsys):
     assert "The job in job is not finished. Run the same `bertflow reindex` again to continue it." in error
 
 
-def test_without_its_source_only_the_calibrated_vectors_are_scored(job, tmp_path, caplog):
-    write_record(tmp_path / "job" / "reindex.json", {"source": None, "target": DONE, "finished": True})
+def test_without_its_source_only_the_calibrated_vectors_are_scored(job, caplog):
+    TABLES[RAW] = TABLES[DONE]  # as after a switch
     scores = bertflow.evaluate_search("job", LABELS, resamples=0)
     assert {row["system"] for row in scores.rows} == {"Whitening(n_components=6)"}
     assert f"The raw vectors of {DONE} are not known" in caplog.text

@@ -1,18 +1,18 @@
 """``bertflow reindex``: a collection of a database, calibrated, into a new collection of the same database.
 
-How rows are moved, and why a job can be killed at any moment, is in ``bertflow.runs.moving``.
+How rows are moved, and why a job can be killed at any moment, is in ``bertflow.databases.job``.
 """
 
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
-from bertflow.errors import BertflowError, UsageError, require_between, require_seed
+from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
@@ -41,7 +41,6 @@ class Reindexed(AbstractResult):
         distance: Largest distance of their directions, as unit vectors, from what they should be.
         encoder: Whether the query encoder was written.
         switch: How the target takes the place of the source, and how to go back.
-        switched: Whether it was done in this call.
         seconds: Time of the whole call.
     """
 
@@ -57,7 +56,6 @@ class Reindexed(AbstractResult):
     distance: float
     encoder: bool
     switch: Switch
-    switched: bool
     seconds: float
 
     def parts(self) -> Iterator[str]:
@@ -73,16 +71,10 @@ class Reindexed(AbstractResult):
             yield f"queries     {self.folder / QUERY_ENCODER}, a sentence-transformers folder"
         else:
             yield "queries     calibrate them too: name their encoder (--model M) in the same command to get it"
-        does = "done" if self.switched else "--switch does it"
-        yield f"\nswitch ({does}); from then on your application must embed queries with the query encoder:"
+        yield "\nto switch; from then on your application must embed queries with the query encoder:"
         yield from (f"  {line}" for line in self.switch.forward)
-        yield "back:"
+        yield "to go back:"
         yield from (f"  {line}" for line in self.switch.back)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The same, without the function that does the switch."""
-        lines = {"forward": self.switch.forward, "back": self.switch.back}
-        return {**vars(self), "folder": str(self.folder), "facts": asdict(self.facts), "switch": lines}
 
 
 def reindex(
@@ -92,7 +84,6 @@ def reindex(
     calibrator: str | Path,
     model: "str | Path | SentenceEncoder | None" = None,
     output: str | Path | None = None,
-    switch: bool = False,
     fit_rows: int | None = None,
     preset: str | None = None,
     purpose: Purpose | None = None,
@@ -103,10 +94,11 @@ def reindex(
 ) -> Reindexed:
     """Calibrate a collection of a database into a new collection, without its text.
 
-    Ids and payload are kept; the index is built for cosine; the source is only read. Call it again after an
-    interruption of any kind: what is done is kept. Several processes may run it at the same time, where the database
-    allows that. A random sample is read back in the end. Do not change the source while it runs: rows that are added
-    or removed are found in the end, and refused.
+    Ids and payload are kept; the index is built for cosine; the source is only read. The lines that let the new
+    collection take its place, and those that go back, are printed for you to run. Call it again after an interruption
+    of any kind: what is done is kept. Several processes may run it at the same time, where the database allows that. A
+    random sample is read back in the end. Do not change the source while it runs: rows that are added or removed are
+    found in the end, and refused.
 
     Addresses are KIND:PLACE/NAME, where NAME is a table or a collection:
     lancedb:FOLDER/TABLE, qdrant:http://localhost:6333/COLLECTION, pgvector:postgresql://user@host/db/TABLE.
@@ -120,8 +112,6 @@ def reindex(
         model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
             written, too.
         output: Folder of the job (default: reindex-NAME for the target's NAME).
-        switch: Let the new collection take the place of the old one when all is done. Without this option, the commands
-            for that are printed.
         fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
         preset: Preset of a flow: default, paper-tf, ...
         purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
@@ -131,15 +121,15 @@ def reindex(
         options: ``LoadOptions``.
 
     Returns:
-        What was made, and the commands of the switch and of the way back.
+        What was made, and the lines that switch and that go back.
 
     Raises:
         UsageError: If an address or an option cannot be used, or the target is the source.
         DataError: If the source cannot be read or was changed, a row or the calibrator does not fit, the target exists
             and is not of this job, or it does not hold what it should.
     """
-    from bertflow.runs.collected import Asked
-    from bertflow.runs.moving import Job
+    from bertflow.databases.calibrated_rows import Asked
+    from bertflow.databases.job import Job
     from bertflow.runs.rows import resumable
     from bertflow.store.build import locked
 
@@ -160,36 +150,18 @@ def reindex(
         job = Job(folder, old, new, asked, part_rows, progress)
         job.require_new_or_own()
         encoder = load(model, **options) if isinstance(model, str | Path) else model
-        if not (new.several or stack.enter_context(locked(folder / ".lock.alone"))):
-            raise UsageError(f"{new.address} takes one process at a time, and another one is writing. Wait for it.")
-        try:
-            with locked(folder / ".lock.begin", "begins the job"):
-                fitted = job.begin(encoder)
-            with resumable(f"What is done is kept in {new.address}"):
-                kept = job.move(fitted)
-                with locked(folder / ".lock.end", "finishes the job"):
-                    job.finish(fitted, switch)
-                    way = job.switch(switch)
-        except BertflowError:
-            job.drop()
-            raise
+        with locked(folder / ".lock.begin", "begins the job"):
+            fitted = job.begin(encoder)
+        with resumable(f"What is done is kept in {new.address}"):
+            kept = job.move(fitted)
+            with locked(folder / ".lock.end", "finishes the job"):
+                job.finish(fitted)
         record = job.record
-        with open_collection(record.target) as made:
-            facts = made.facts
+        assert record.switch, "the job is finished"
+        left_out, encoder_there = sum(len(one.bad) for one in job.notes.values()), (folder / QUERY_ENCODER).is_dir()
         return Reindexed(
-            folder=folder,
-            target=record.target,
-            facts=facts,
-            dim_in=fitted.dim_in,
-            calibrator=record.asked.calibrator,
-            fitted_rows=fitted.moments_.n,
-            kept=kept,
-            left_out=job.left_out,
-            verified=record.verified,
-            distance=record.distance,
-            encoder=(folder / QUERY_ENCODER).is_dir(),
-            switch=way,
-            switched=switch,
+            *(folder, record.target, new.facts, fitted.dim_in, record.asked.calibrator, fitted.moments_.n),
+            *(kept, left_out, record.verified, record.distance, encoder_there, record.switch),
             seconds=time.monotonic() - begin,
         )
 

@@ -1,11 +1,10 @@
-"""The rows of a collection: those that can be used, a calibrator that is fitted to them, and what became of them.
+"""The rows of a collection: a calibrator that is fitted to them, calibrated rows, and what a new collection holds.
 
 Rows without a vector, with a number that is not finite, or that a calibrator refuses are refused by their id, or left
 out (``bertflow.skip_bad``).
 """
 
-import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,7 +18,7 @@ from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.skipping import leave_out, usable_rows
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions
-from bertflow.moments import Moments
+from bertflow.moments import Moments, odd_rows
 from bertflow.progress import Advance, bar, watched
 from bertflow.retrieval.collections import AbstractCollection, CollectionRows, Id, Part
 from bertflow.runs.rows import flow_recipe
@@ -29,15 +28,11 @@ from bertflow.training.purpose import Purpose
 
 FLOW_ROWS = 50_000
 """Rows that a flow is fitted to, by default."""
-SAMPLE, SAMPLED_PARTS = 1000, 16
-"""Rows that are read back in the end, of at most so many parts."""
 NEAR = 1e-5
 """How far a vector that is read back may be from what it should be, both as unit vectors; a rounding step of the type
 that it is stored as, if that is larger."""
 DIGESTS = 2**63
 """Digests of rows are below it."""
-Bad = list[tuple[Id, str]]
-"""Ids of rows that cannot be used, each with the reason."""
 
 
 @dataclass(frozen=True)
@@ -96,28 +91,14 @@ def _sampled(
     """About this share of the rows that can be used, drawn at random."""
     for number, part in enumerate(parts):
         rows = source.read(part)
-        draws = np.random.default_rng([seed, number]).random(len(rows))
-        places, bad = _usable(rows)
-        refuse_rows(source, bad)
-        if drawn := [at for at in places if draws[at] < share]:
-            yield rows.vectors[drawn]
+        vectors = calibrated(source, rows)[0].vectors
+        if len(drawn := vectors[np.random.default_rng([seed, number]).random(len(vectors)) < share]):
+            yield drawn
         advance(len(rows))
 
 
-def _usable(rows: CollectionRows) -> tuple[list[int], Bad]:
-    """The places of vectors that are there and finite, and what is wrong with the others."""
-    bad, finite = dict(rows.bad), np.isfinite(rows.vectors)
-    for at in np.flatnonzero(~finite.all(1)).tolist():
-        bad[at] = f"vectors must be finite, got {rows.vectors[at][~finite[at]][0]}. Leave the row out."
-    return [at for at in range(len(rows)) if at not in bad], _listed(rows, bad.items())
-
-
-def _listed(rows: CollectionRows, bad: Iterable[tuple[int, str]]) -> Bad:
-    return [(rows.ids[at], reason) for at, reason in sorted(bad)]
-
-
-def refuse_rows(source: AbstractCollection, bad: Bad) -> None:
-    """Refuse rows, unless bad rows are left out.
+def refuse_rows(source: AbstractCollection, bad: Sequence[tuple[Id, str]]) -> None:
+    """Refuse rows, each by its id and the reason, unless bad rows are left out.
 
     Raises:
         RowError: For the first one.
@@ -127,19 +108,32 @@ def refuse_rows(source: AbstractCollection, bad: Bad) -> None:
 
 
 def calibrated(
-    source: AbstractCollection, rows: CollectionRows, fitted: AbstractCalibrator
-) -> tuple[CollectionRows, Bad]:
-    """The rows with calibrated vectors, and those that are left out.
+    source: AbstractCollection, rows: CollectionRows, fitted: AbstractCalibrator | None = None
+) -> tuple[CollectionRows, list[tuple[Id, str]]]:
+    """The rows with calibrated vectors, and those that are left out: their ids and the reasons.
 
     Raises:
         RowError: For the first row that cannot be used, unless bad rows are left out.
     """
-    places, bad = _usable(rows)
-    z, refused = usable_rows(lambda x: _with_directions(fitted.transform(x)), rows.vectors[places], fitted.dim_out)
-    bad = [*bad, *_listed(rows, ((places[at], reason) for at, reason in refused.items()))]
-    refuse_rows(source, bad)
-    kept = [place for at, place in enumerate(places) if at not in refused]
-    return rows.kept(kept, z.astype(np.float32, copy=False)), bad
+
+    def make(x: Sequence[NDArray[np.float32]]) -> NDArray[np.floating]:
+        if odd := odd_rows(np.asarray(x)).tolist():
+            got = {at: x[at][~np.isfinite(x[at])][0] for at in odd}
+            raise BadRowsError(
+                {at: f"vectors must be finite, got {one}. Leave the row out." for at, one in got.items()}
+            )
+        z = np.asarray(x) if fitted is None else fitted.transform(x)
+        if fitted and (zeros := np.flatnonzero(~z.any(1)).tolist()):
+            raise BadRowsError(dict.fromkeys(zeros, "comes out as zeros, which have no direction. Leave the row out."))
+        return z
+
+    places = [at for at in range(len(rows)) if at not in rows.bad]
+    dim = fitted.dim_out if fitted else rows.vectors.shape[1]
+    z, refused = usable_rows(make, rows.vectors[places], dim)
+    bad = {**rows.bad, **{places[at]: reason for at, reason in refused.items()}}
+    listed = [(rows.ids[at], reason) for at, reason in sorted(bad.items())]
+    refuse_rows(source, listed)
+    return rows.kept([at for at in places if at not in bad], z.astype(np.float32, copy=False)), listed
 
 
 def part_digest(rows: CollectionRows) -> int:
@@ -148,61 +142,32 @@ def part_digest(rows: CollectionRows) -> int:
     return sum(xxh3_64_intdigest(repr(name).encode() + vector.tobytes()) for name, vector in pairs) % DIGESTS
 
 
-def _with_directions(z: NDArray[np.floating]) -> NDArray[np.floating]:
-    if zeros := np.flatnonzero(~z.any(1)).tolist():
-        raise BadRowsError(dict.fromkeys(zeros, "comes out as zeros, which have no direction. Leave the row out."))
-    return z
-
-
 def verify_target(
-    source: AbstractCollection,
-    target: AbstractCollection,
-    parts: Sequence[Part],
-    counts: range,
-    fitted: AbstractCalibrator,
+    source: AbstractCollection, target: AbstractCollection, ids: Sequence[Id], fitted: AbstractCalibrator
 ) -> tuple[int, float]:
-    """Read back a random sample of a finished target.
+    """Read back some rows of a finished target.
 
     Args:
         source: What it was made of.
         target: The calibrated collection.
-        parts: The source, in parts.
-        counts: How many rows the target may hold.
+        ids: Of rows of the source, some of which may have been left out.
         fitted: The calibrator.
 
     Returns:
-        How many rows were read back, and the largest distance of a vector from what it should be, both as unit vectors.
+        How many rows were read back, and the largest distance of a vector from what it should be, both as unit vectors:
+        Qdrant keeps no lengths.
 
     Raises:
-        DataError: If it holds more or fewer rows, or the vector or the payload of a row is another.
+        DataError: If the vector or the payload of a row is another.
     """
-    if (n := target.facts.n) not in counts:
-        raise DataError(
-            f"{target.address} should hold {counts[0]:,} rows, but holds {n:,}. Did others write to it? Reindex into "
-            "another new collection."
-        )
-    draw = random.Random(str(target.address))
-    chosen = draw.sample(list(parts), min(SAMPLED_PARTS, len(parts)))
-    verified, largest = 0, 0.0
-    for part in chosen:
-        rows, _ = calibrated(source, source.read(part), fitted)
-        places = draw.sample(range(len(rows)), min(len(rows), -(-SAMPLE // len(chosen))))
-        if places:
-            apart = _distances(source, target, rows.kept(places, rows.vectors[places]))
-            verified, largest = verified + len(places), max(largest, float(apart.max()))
-    return verified, largest
-
-
-def _distances(source: AbstractCollection, target: AbstractCollection, rows: CollectionRows) -> NDArray[np.floating]:
-    """How far the vectors of some rows (n,) are from what they should be, as unit vectors: Qdrant keeps no lengths."""
+    rows, _ = calibrated(source, source.fetch(ids), fitted)
     apart = np.linalg.norm(unit_rows(target.vectors_of(rows.ids)) - unit_rows(rows.vectors), axis=1)
     near = max(NEAR, float(np.finfo(target.facts.stored).eps))
-    payloads = zip(source.fetch(rows.ids), target.fetch(rows.ids), strict=True)
-    same = np.array([one == other or repr(one) == repr(other) for one, other in payloads])  # a NaN differs from itself
-    if (wrong := np.flatnonzero((apart > near) | ~same)).size:
-        what, name = "vector" if apart[wrong[0]] > near else "payload", rows.ids[wrong[0]]
-        raise DataError(
-            f"{target.address}: the {what} of the row {name!r} is not that of the source. Was the source changed "
-            "meanwhile? Reindex into another new collection."
-        )
-    return apart
+    payloads = zip(rows.payload, target.fetch(rows.ids).payload, strict=True)
+    for name, far, (one, other) in zip(rows.ids, apart > near, payloads, strict=True):
+        if far or (one != other and repr(one) != repr(other)):  # a NaN differs from itself
+            raise DataError(
+                f"{target.address}: the {'vector' if far else 'payload'} of the row {name!r} is not that of the source."
+                " Was the source changed meanwhile? Reindex into another new collection."
+            )
+    return len(rows), float(apart.max(initial=0))

@@ -1,5 +1,7 @@
 """Tables of LanceDB as collections: what is read, written, indexed, searched and renamed."""
 
+import subprocess
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -24,13 +26,13 @@ def made(folder, vectors=None, metadata=None, name="vector", **columns):
 def filled(source, folder, rows=64):
     """A finished target, whose vectors are twice those of the source, in width and length."""
     target = open_collection(f"lancedb:{folder}/docs2?id=Doc%20Id")
-    target.create_like(source, 16, "abc")
+    target.create(source, 16, "abc")
     for part in source.parts(rows):
         found = source.read(part)
         places = [at for at, row in enumerate(found.vectors) if at not in found.bad and np.isfinite(row).all()]
         written = found.kept(places, np.tile(found.vectors[places], 2))
         for _ in range(2):  # as after a kill between the write and its note
-            target.write(part, written)
+            target.upsert(source, part, written)
     for _ in range(2):
         target.finish(source)
     return target
@@ -55,8 +57,8 @@ def test_a_target_keeps_all_but_the_vectors_and_is_written_once(tmp_path):
     target = filled(source, tmp_path)
     assert (target.facts.n, target.facts.dim, target.facts.calibrator) == (300, 16, "abc")
     wanted = NAMES[5:9] + NAMES[:2]
-    assert target.fetch(wanted) == source.fetch(wanted)
-    assert target.fetch(["it's 7"]) == [{"text": "it's 7", "page": 7}]
+    assert target.fetch(wanted).payload == source.fetch(wanted).payload
+    assert target.fetch(["it's 7"]).payload == [{"text": "it's 7", "page": 7}]
     assert_array_equal(target.vectors_of(wanted), np.tile(source.vectors_of(wanted), 2))
     schema = lancedb.connect(tmp_path).open_table("docs2").schema
     assert schema.names == ["Doc Id", "vector", "text", "page"]
@@ -91,25 +93,20 @@ def test_a_target_gets_the_indexes_of_the_source_for_cosine(tmp_path):
         "IvfFlat",
         "BTree",
     }
-    ids, cosines = target.search(np.tile(X[:4], 2), 3, exact=True)
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    exact = unit[:4] @ unit.T
-    assert [found[0] for found in ids] == NAMES[:4]
-    assert_allclose(cosines, -np.sort(-exact)[:, :3], atol=1e-6)
-    assert target.search(np.tile(X[:1], 2), 1)[0] == [["it's 0"]]
-    assert np.isnan(target.search(np.tile(X[:1], 2), 400, exact=True)[1][0, 300:]).all()
+    assert [found[0] for found in target.search(np.tile(X[:4], 2), 3, exact=True)] == NAMES[:4]
+    assert target.search(np.tile(X[:1], 2), 1) == [["it's 0"]]
+    assert len(target.search(np.tile(X[:1], 2), 400, exact=True)[0]) == 300
 
 
-def test_a_switch_renames_and_goes_back(tmp_path):
-    source = open_collection(made(tmp_path))
+def test_the_printed_lines_rename_and_go_back(tmp_path):
+    address = made(tmp_path)
+    source = open_collection(address)
     target = filled(source, tmp_path)
     switch = source.switch(target)
-    for _ in range(2):
-        switch.apply()
-    switched = open_collection(switch.address)
-    assert (switched.facts.calibrator, switched.facts.dim, target.exists()) == ("abc", 16, False)
-    lines = [line.split("'")[1::2] for line in switch.forward]
-    assert [line.split("'")[1::2][::-1] for line in switch.back] == lines[::-1]
+    for lines, dims in ((switch.forward, (16, None)), (switch.back, (8, 16))):
+        subprocess.run(["sh", "-ec", "\n".join(lines)], check=True)
+        now, new = open_collection(address), open_collection(str(target.address))
+        assert (now.facts.dim, new.facts.dim if new.exists() else None) == dims
 
 
 REFUSED = {
@@ -130,20 +127,15 @@ def test_what_cannot_be_read_is_one_line(tmp_path, address):
     assert not (tmp_path / "none").exists()
 
 
-@pytest.mark.parametrize(
-    ("ids", "reason"), [(["a", "a"], "the id 'a' occurs twice"), (["a", None], "a row has no key")]
-)
-def test_ids_are_unique(tmp_path, ids, reason):
+@pytest.mark.parametrize("ids", [["a", "a"], ["a", None]])
+def test_ids_are_unique(tmp_path, ids):
     vectors = pa.array(list(X[:2]), pa.list_(pa.float32(), 8))
     lancedb.connect(tmp_path).create_table("docs", pa.table({"key": ids, "vector": vectors}))
-    with pytest.raises(DataError, match=reason):
+    with pytest.raises(DataError, match=r"an id in key is missing or occurs twice. Name another as \?id="):
         open_collection(f"lancedb:{tmp_path}/docs").parts(10)
 
 
-def test_a_finished_target_is_not_written_to(tmp_path):
+def test_a_table_that_is_there_is_not_made_again(tmp_path):
     source = open_collection(made(tmp_path))
-    target = filled(source, tmp_path)
-    with pytest.raises(DataError, match=r"docs2.* is not being filled: it has no column _bertflow_part"):
-        target.write(source.parts(10)[0], source.read(source.parts(10)[0]))
     with pytest.raises(DataError, match="Table 'docs2' already exists"):
-        target.create_like(source, 16, "abc")
+        filled(source, tmp_path).create(source, 16, "abc")

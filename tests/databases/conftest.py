@@ -79,9 +79,10 @@ class QdrantRows:
         """Remove points, and add as many new ones; local mode has one client."""
         from qdrant_client import models
 
-        source._open.delete(source._name, ids)
+        client = source._connected()
+        client.delete(source._name, ids)
         points = [models.PointStruct(id=10**6 + at, vector=one) for at, one in enumerate(vectors.tolist())]
-        source._open.upsert(source._name, points)
+        client.upsert(source._name, points)
 
 
 class PostgresRows:
@@ -115,8 +116,8 @@ class PostgresRows:
 
     def replace(self, source, ids, vectors):
         """Remove rows, and add as many new ones, as another client does."""
-        self.run(f"DELETE FROM {source.table.name} WHERE id = ANY(%s)", ids)
-        self.insert(source.table.name, vectors)
+        self.run(f"DELETE FROM {source.name} WHERE id = ANY(%s)", ids)
+        self.insert(source.name, vectors)
 
     def insert(self, name, vectors):
         import psycopg
@@ -147,7 +148,7 @@ def qdrant_rows(tmp_path):
 def lance_rows(tmp_path):
     """A folder of LanceDB."""
     pytest.importorskip("lancedb", reason="no LanceDB: lancedb is not installed")
-    pytest.importorskip("bertflow.integrations.lancedb", reason="no collections of LanceDB")
+    pytest.importorskip("bertflow.databases.lancedb", reason="no collections of LanceDB")
     return LanceRows(tmp_path / "lance")
 
 

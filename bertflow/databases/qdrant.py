@@ -1,0 +1,275 @@
+"""A collection of Qdrant: of a server, or of the client's local mode, which is a folder.
+
+    qdrant:http://host:6333/COLLECTION?vector=NAME        (the key of the server, if it has one: QDRANT_API_KEY)
+    qdrant:FOLDER/COLLECTION?vector=NAME
+
+The new collection has the settings of its source; only the width and the metric of the calibrated vector differ. Other
+named vectors, sparse ones and payload are copied. A part is a range of ids, in Qdrant's order: numbers, then UUIDs. The
+first part has no begin and the last one no end, so points that are added before they are read come along.
+"""
+
+import logging
+import os
+import sqlite3
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Self
+from urllib.parse import unquote
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bertflow.errors import DataError, UsageError, needs
+from bertflow.retrieval.collections import (
+    AbstractCollection,
+    Address,
+    CollectionFacts,
+    CollectionRows,
+    Id,
+    Part,
+    Switch,
+)
+
+with needs("qdrant-client", "qdrant"):
+    from qdrant_client import QdrantClient, models
+    from qdrant_client.http.exceptions import ApiException
+
+logger = logging.getLogger("bertflow")
+
+SECONDS = 60
+"""How long a server may take for one request."""
+BATCH = 100
+"""Points, or queries, in one request; a server refuses those of more than 32 MB."""
+METRICS = {models.Distance.COSINE: "cosine", models.Distance.DOT: "dot", models.Distance.EUCLID: "euclidean"}
+MARK = "bertflow"
+"""The key of what is kept in the metadata of a calibrated collection."""
+COPIED = ("shard_number", "replication_factor", "write_consistency_factor", "on_disk_payload", "payload", "id_tracker")
+"""Parameters of a collection that the new one gets as they are."""
+MOVE = (
+    "models.DeleteAliasOperation(delete_alias=models.DeleteAlias(alias_name={0!r})), models.CreateAliasOperation("
+    "create_alias=models.CreateAlias(collection_name={1!r}, alias_name={0!r}))"
+)
+"""Python that lets an alias lead to another collection."""
+
+
+class QdrantCollection(AbstractCollection):
+    """A collection of Qdrant; see the module."""
+
+    errors = (ApiException, ValueError, RuntimeError, sqlite3.Error)
+    _folders: ClassVar[WeakValueDictionary[str, QdrantClient]] = WeakValueDictionary()
+    """Local mode allows one client a folder: its collections share it, and it is closed when no one uses it."""
+
+    def __init__(self, address: Address) -> None:
+        super().__init__(address)
+        address.require_options()
+        if address.id is not None:
+            raise UsageError(f"{address} names a column of ids, but points have one id. Leave ?id=... out.")
+        self._folder = None if "://" in address.place else os.path.realpath(address.place)
+        self._client: QdrantClient | None = None
+        self._name = unquote(address.name)
+        if self._folder is None or Path(self._folder, "meta.json").is_file():
+            # An alias is followed once: it may be moved while the collection is read.
+            aliases = {one.alias_name: one.collection_name for one in self._connected().get_aliases().aliases}
+            self._name = aliases.get(self._name, self._name)
+
+    def _connected(self) -> QdrantClient:
+        if self._client is None and self._folder is None:
+            key = os.environ.get("QDRANT_API_KEY")
+            self._client = QdrantClient(self.address.place, api_key=key, timeout=SECONDS, check_compatibility=False)
+        elif self._client is None:
+            self._client = self._folders.get(str(self._folder)) or QdrantClient(path=self._folder)
+            self._folders[str(self._folder)] = self._client
+        return self._client
+
+    def close(self) -> None:
+        """Let go of the client, which closes itself."""
+        self._client = None
+
+    def exists(self) -> bool:
+        """Whether the collection is there."""
+        return self._client is not None and self._client.collection_exists(self._name)
+
+    def _info(self) -> models.CollectionInfo:
+        if self._client is None or not self.exists():
+            raise DataError(f"{self.address} does not exist: there is no such collection. Look at its name.")
+        return self._client.get_collection(self._name)
+
+    @property
+    def _vector(self) -> str:
+        return self.address.chosen("vector", list(dense_vectors(self._info())), "a vector")
+
+    @property
+    def facts(self) -> CollectionFacts:
+        """What is known of it, as it is now; its points are counted."""
+        info, vector = self._info(), self._vector
+        params = dense_vectors(info)[vector]
+        kept = (info.config.metadata or {}).get(MARK, {}).get("calibrator")
+        points = self._connected().count(self._name, exact=True).count
+        metric = METRICS.get(params.distance)
+        index = None if self._folder else f"HNSW ({params.distance})"  # local mode compares every row
+        stored = "float16" if params.datatype == models.Datatype.FLOAT16 else "float32"
+        return CollectionFacts(points, params.size, metric, index, "id", vector, kept, stored)
+
+    def _page(self, limit: int, begin: Id | None, content: bool) -> tuple[list[models.Record], Id | None]:
+        """Points from an id on, and the id after them."""
+        page, after = self._connected().scroll(
+            self._name, limit=limit, offset=begin, with_payload=content, with_vectors=content
+        )
+        return page, None if after is None else _plain(after)
+
+    def parts(self, rows: int) -> list[Part]:
+        """Ranges of ids."""
+        begins: list[Id | None] = [None]
+        while (after := self._page(rows, begins[-1], content=False)[1]) is not None:
+            begins.append(after)
+        return [{"begin": one, "end": end, "rows": rows} for one, end in zip(begins, [*begins[1:], None], strict=True)]
+
+    def read(self, part: Part) -> CollectionRows:
+        """The points of a part, by id."""
+        page, after = self._page(part["rows"], part["begin"], content=True)
+        found, end = page, _order(part["end"])
+        while _order(after) < end:
+            page, after = self._page(part["rows"], after, content=True)
+            found += page
+        found = [one for one in found if _order(_plain(one.id)) < end]
+        return self._rows(found, found)
+
+    def _rows(self, points: Sequence[models.Record], payload: list[Any]) -> CollectionRows:
+        name, bad = self._vector, {}
+        vectors = np.zeros((len(points), dense_vectors(self._info())[name].size), np.float32)
+        for at, point in enumerate(points):
+            if (vector := _vectors(point).get(name)) is None:
+                bad[at] = f"It has no vector {name!r}."
+            else:
+                vectors[at] = vector
+        return CollectionRows([_plain(one.id) for one in points], vectors, payload, bad)
+
+    def create(self, source: Self, dim: int, calibrator: str) -> None:
+        """Make a collection with the settings of ``source``, and its indexes of payload.
+
+        Raises:
+            DataError: If it is there already, or Qdrant refuses it.
+            UsageError: If the source has shards of the user's, or names its vectors otherwise.
+        """
+        info, client = source._info(), self._connected()
+        if info.config.params.sharding_method == models.ShardingMethod.CUSTOM:
+            raise UsageError(f"{source.address} has shards by its own keys, which cannot be copied. Copy it without.")
+        if self.exists():
+            raise DataError(f"{self.address} is there already. Name a new collection.")
+        client.create_collection(self._name, **settings_like(info, source._vector, dim, calibrator))
+        for field, index in info.payload_schema.items():
+            client.create_payload_index(self._name, field, field_schema=index.params or index.data_type)
+
+    def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
+        """Put points there; those of equal ids are replaced."""
+        client, name = self._connected(), self._vector
+        if self._folder is not None:
+            # Each point is a transaction, which waits for the disk: 30 times slower. Only a loss of power needs that.
+            held = client._client.collections[self._name]  # type: ignore[attr-defined]
+            held.storage.storage.execute("PRAGMA synchronous = OFF")
+        points = []
+        for key, vector, point in zip(rows.ids, rows.vectors.tolist(), rows.payload, strict=True):
+            every: Any = {**_vectors(point), name: vector}
+            points.append(
+                models.PointStruct(id=key, vector=vector if [*every] == [""] else every, payload=point.payload)
+            )
+        for start in range(0, len(points), BATCH):
+            client.upsert(self._name, points[start : start + BATCH], wait=True)
+
+    def finish(self, source: Self) -> None:
+        """Wait until the server has built its index."""
+        while (info := self._info()).status == models.CollectionStatus.YELLOW:
+            logger.info("%s: indexed %s vectors", self.address, f"{info.indexed_vectors_count or 0:,}")
+            time.sleep(1)
+        if info.status == models.CollectionStatus.RED:
+            raise DataError(f"{self.address}: Qdrant could not build the index: {info.optimizer_status}.")
+
+    def search(self, queries: NDArray[np.float32], k: int, exact: bool = False) -> list[list[Id]]:
+        """The nearest points; local mode is always exact."""
+        using, params = self._vector or None, None if self._folder else models.SearchParams(exact=exact)
+        asked = [models.QueryRequest(query=one, using=using, limit=k, params=params) for one in queries.tolist()]
+        starts, client = range(0, len(asked), BATCH), self._connected()
+        answers = [one for at in starts for one in client.query_batch_points(self._name, asked[at : at + BATCH])]
+        return [[_plain(point.id) for point in answer.points] for answer in answers]
+
+    def fetch(self, ids: Sequence[Id]) -> CollectionRows:
+        """Some points; for the metric cosine, Qdrant keeps their vectors at unit length."""
+        name = self._vector
+        found = self._connected().retrieve(
+            self._name, list(ids), with_payload=True, with_vectors=[name] if name else True
+        )
+        points = self.in_order(ids, {_plain(one.id): one for one in found})
+        return self._rows(points, [point.payload or {} for point in points])
+
+    def switch(self, target: Self) -> Switch:
+        """Python that moves every alias of this collection; a collection itself cannot be renamed."""
+        listed = self._connected().get_aliases().aliases
+        aliases = sorted(one.alias_name for one in listed if one.collection_name == self._name)
+        if not aliases or self.address.place != target.address.place:
+            words = f"# Qdrant renames no collection, and no alias leads to {self._name}: name {target._name} instead."
+            return Switch([words], [f"# Name {self._name} again."])
+        key = "" if self._folder else ", api_key=os.environ.get('QDRANT_API_KEY')"
+        opening = (
+            "import os",
+            "from qdrant_client import QdrantClient, models",
+            f"client = QdrantClient({'path' if self._folder else 'url'}={self.address.place!r}{key})",
+        )
+        forward, back = (
+            ", ".join(MOVE.format(alias, name) for alias in aliases) for name in (target._name, self._name)
+        )
+        return Switch(
+            [*opening, f"client.update_collection_aliases([{forward}])"],
+            [*opening, f"client.update_collection_aliases([{back}])"],
+        )
+
+
+def dense_vectors(info: models.CollectionInfo) -> dict[str, models.VectorParams]:
+    """The dense vectors of a collection by name; the one without a name is ''."""
+    given = info.config.params.vectors or {}
+    every = given if isinstance(given, dict) else {"": given}
+    return {name: one for name, one in every.items() if one.multivector_config is None}
+
+
+def settings_like(info: models.CollectionInfo, vector: str, dim: int, calibrator: str) -> dict[str, Any]:
+    """What ``create_collection`` should be given.
+
+    Args:
+        info: Of the collection that is to be calibrated.
+        vector: Name of its vector that is.
+        dim: The new width of it; its metric becomes cosine.
+        calibrator: Digest that is kept in the metadata.
+    """
+    config, params = info.config, info.config.params
+    changed: dict[str, Any] = {"size": dim, "distance": models.Distance.COSINE}
+    calibrated = dense_vectors(info)[vector].model_copy(update=changed)
+    if calibrated.datatype == models.Datatype.UINT8:
+        logger.info("the vectors are bytes, which calibrated ones are not: they are kept as float32")
+        calibrated.datatype = None
+    strict = config.strict_mode_config
+    return {
+        **{name: getattr(params, name) for name in COPIED},
+        "vectors_config": {**params.vectors, vector: calibrated} if isinstance(params.vectors, dict) else calibrated,
+        "sparse_vectors_config": params.sparse_vectors,
+        "hnsw_config": models.HnswConfigDiff(**config.hnsw_config.model_dump()),
+        "optimizers_config": models.OptimizersConfigDiff(**config.optimizer_config.model_dump()),
+        "wal_config": config.wal_config and models.WalConfigDiff(**config.wal_config.model_dump()),
+        "quantization_config": config.quantization_config,
+        "strict_mode_config": strict and models.StrictModeConfig(**strict.model_dump()),
+        "metadata": {**(config.metadata or {}), MARK: {"calibrator": calibrator}},
+    }
+
+
+def _plain(key: models.ExtendedPointId) -> Id:
+    return key if isinstance(key, int) else str(key)
+
+
+def _order(key: Id | None) -> tuple[int, Id]:
+    """Numbers come before UUIDs, which are written in one form; None is the end."""
+    return (2, 0) if key is None else (int(isinstance(key, str)), key)
+
+
+def _vectors(point: models.Record) -> dict[str, Any]:
+    """Its vectors by name; the one without a name is ''."""
+    return dict(point.vector) if isinstance(point.vector, dict) else {"": point.vector} if point.vector else {}
