@@ -147,20 +147,18 @@ class QdrantCollection(AbstractCollection):
         return CollectionRows([_plain(one.id) for one in points], vectors, payload, bad)
 
     def create(self, source: Self, dim: int, calibrator: str) -> None:
-        """Make a collection with the settings of ``source``, and its indexes of payload.
+        """Make a collection with the settings of ``source``.
 
         Raises:
             DataError: If it is there already, or Qdrant refuses it.
-            UsageError: If the source has shards of the user's, or names its vectors otherwise.
+            UsageError: If the source has shards of the user's.
         """
-        info, client = source._info(), self._connected()
+        client, info = self._connected(), source._info()
         if info.config.params.sharding_method == models.ShardingMethod.CUSTOM:
             raise UsageError(f"{source.address} has shards by its own keys, which cannot be copied. Copy it without.")
         if self.exists():
             raise DataError(f"{self.address} is there already. Name a new collection.")
         client.create_collection(self._name, **settings_like(info, source._vector, dim, calibrator))
-        for field, index in info.payload_schema.items():
-            client.create_payload_index(self._name, field, field_schema=index.params or index.data_type)
 
     def upsert(self, source: Self, part: Part, rows: CollectionRows) -> None:
         """Put points there; those of equal ids are replaced."""
@@ -179,7 +177,9 @@ class QdrantCollection(AbstractCollection):
             client.upsert(self._name, points[start : start + BATCH], wait=True)
 
     def finish(self, source: Self) -> None:
-        """Wait until the server has built its index."""
+        """Make the indexes of payload that ``source`` has, and wait until the server has built its own."""
+        for field, index in source._info().payload_schema.items():
+            self._connected().create_payload_index(self._name, field, field_schema=index.params or index.data_type)
         while (info := self._info()).status == models.CollectionStatus.YELLOW:
             logger.info("%s: indexed %s vectors", self.address, f"{info.indexed_vectors_count or 0:,}")
             time.sleep(1)
@@ -216,13 +216,9 @@ class QdrantCollection(AbstractCollection):
             "from qdrant_client import QdrantClient, models",
             f"client = QdrantClient({'path' if self._folder else 'url'}={self.address.place!r}{key})",
         )
-        forward, back = (
-            ", ".join(MOVE.format(alias, name) for alias in aliases) for name in (target._name, self._name)
-        )
-        return Switch(
-            [*opening, f"client.update_collection_aliases([{forward}])"],
-            [*opening, f"client.update_collection_aliases([{back}])"],
-        )
+        names = (target._name, self._name)
+        moves = (", ".join(MOVE.format(alias, name) for alias in aliases) for name in names)
+        return Switch(*([*opening, f"client.update_collection_aliases([{one}])"] for one in moves))
 
 
 def dense_vectors(info: models.CollectionInfo) -> dict[str, models.VectorParams]:

@@ -196,7 +196,7 @@ class AbstractCollection(ABC):
     """An open collection, or the name of one that is yet to be made.
 
     Errors of the database become ``DataError`` in one line that names the address: each method of a subclass that is
-    declared here is ``told``.
+    declared here goes through ``_told``.
 
     Args:
         address: Where it is.
@@ -208,7 +208,7 @@ class AbstractCollection(ABC):
     def __init_subclass__(cls) -> None:
         for name in vars(cls).keys() & {"__init__", *AbstractCollection.__abstractmethods__}:
             one: Any = vars(cls)[name]
-            setattr(cls, name, property(told(one.fget)) if name == "facts" else told(one))
+            setattr(cls, name, property(_told(one.fget)) if name == "facts" else _told(one))
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -313,7 +313,7 @@ class AbstractCollection(ABC):
         return [found[one] for one in ids]
 
 
-def told(method: Callable[..., Any]) -> Callable[..., Any]:
+def _told(method: Callable[..., Any]) -> Callable[..., Any]:
     """A method of a collection, in which an error of its database becomes one line with the address."""
 
     @wraps(method)
