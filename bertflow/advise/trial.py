@@ -132,8 +132,8 @@ class Findings:
         proven = any(one.limited(plan.usable).proves for one in judged[:1])
         doubted = likely and not proven and not shape.bare and request.purpose != "topic"
         stand_in = _ask_docstrings(request, case, {name: systems[name] for name in (RAW, *likely)}) if doubted else None
-        asking, safe = case.queries or case.split.reference, plan.safe if looks_raw(raw, shape) else ""
-        against = find_vetoes(systems, fitted, asking, bool(case.queries), safe, seed)
+        safe = plan.safe if looks_raw(raw, shape) else ""
+        against = find_vetoes(systems, fitted, case.split.reference, case.queries, safe, seed)
         return cls(raw, shape, cut, encoding, systems, judged, likely, stand_in, against, safe)
 
     def decide(self, request: Request, case: Case, among: AbstractSet[str]) -> Decision:

@@ -10,7 +10,7 @@ Signals that failed when tried: hubness, the share of neighbors as a score, any 
 from collections.abc import Mapping, Sequence
 
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.breadth import FOREIGN, breadth_of
+from bertflow.breadth import FEWEST, FOREIGN, breadth_of
 from bertflow.calibration.spelling import RAW
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.retrieval.comparing import SHARED, nearest_rows, share_in_common
@@ -23,9 +23,9 @@ MOST_ASKING = 500
 
 def find_vetoes(
     systems: Mapping[str, SentenceEncoder],
-    texts: Sequence[str],
-    asking: Sequence[str],
-    queries: bool,
+    fitted: Sequence[str],
+    reference: Sequence[str],
+    queries: Sequence[str],
     safe: str,
     seed: int,
 ) -> dict[str, tuple[str, ...]]:
@@ -33,21 +33,23 @@ def find_vetoes(
 
     Args:
         systems: Raw and the candidates, by name.
-        texts: Texts that the candidates were fitted on.
-        asking: The user's queries, or other texts of the kind that was fitted on.
-        queries: Whether they are queries.
+        fitted: Texts that the candidates were fitted on.
+        reference: Other texts of the same kind.
+        queries: The user's queries; may be empty.
         safe: The candidate that divides by nothing, so that a narrow text or strange queries do not speak against it.
         seed: Random seed for the rows that are looked at.
     """
-    raw, asking = systems[RAW], asking[:MOST_ASKING]
+    raw, asking = systems[RAW], (queries or reference)[:MOST_ASKING]
     bare, always = isinstance(raw, VectorEncoder), []
-    breadth = breadth_of(raw.encode(texts), None if bare else texts, seed)
-    if breadth and breadth.narrow:
+    breadth = breadth_of(raw.encode(fitted), None if bare else [*fitted, *reference], seed)
+    if breadth is None:
+        always.append(f"There are fewer than {FEWEST} different sentences: too few to tell whether the text is broad.")
+    elif breadth.narrow:
         always.append(str(breadth))
     if breadth and queries and (far := breadth.strangeness(raw.encode_query(asking))) > FOREIGN:
         always.append(f"The queries are {far:.0f} times as far from the text as its own sentences: of another kind.")
     sides = {
-        name: nearest_rows((one.encode_query if queries else one.encode)(asking), one.encode(texts))
+        name: nearest_rows((one.encode_query if queries else one.encode)(asking), one.encode(fitted))
         for name, one in systems.items()
     }
     found = {}
