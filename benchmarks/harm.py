@@ -17,7 +17,8 @@ The bar: in each cell of its purpose the lower end for what ``fix`` writes is ab
 most half of the cells in which a method gains ``WORTH`` or more.
 
 The halves differ in vocabulary and in grammar (harm_texts.py). Rules are chosen on "choosing"; "reporting" is for a
-rule that is frozen. To add a text, an encoder or a method, add a row. Writes harm.json and harm.md.
+rule that is frozen. To add a text, an encoder or a method, add a row. Writes harm.json and harm.md; ``--picture`` draws
+docs/detail.svg.
 """
 
 import argparse
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from harm_page import to_markdown
+from harm_page import draw, to_markdown
 from harm_texts import HALVES, TEXTS, Text, data_dir
 from numpy.typing import NDArray
 from sklearn.feature_extraction.text import CountVectorizer
@@ -296,6 +297,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=[*METHODS.split(","), *PLAIN, *FIX])
     parser.add_argument("--seeds", nargs="+", type=int, default=list(SEEDS))
     parser.add_argument("--output", type=Path, default=HERE / "harm.json", help="and the same with .md")
+    parser.add_argument("--picture", action="store_true", help="draw docs/detail.svg of what is kept")
     options = parser.parse_args()
     assert digest_of_cells() == FROZEN, "what is looked at was changed: look at the choosing half first, and say so"
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
@@ -314,6 +316,8 @@ def main() -> None:
             options.output.write_text(json.dumps(cells, indent=1) + "\n")
             options.output.with_suffix(".md").write_text(f"{HEAD}{to_markdown(cells, USES, BAR, WORTH)}")
             logger.info("%s, %s, %s: %.0f s", options.half, name, encoder, time.perf_counter() - begin)
+    if options.picture:
+        draw(cells, HERE.parent / "docs" / "detail.svg")
 
 
 if __name__ == "__main__":

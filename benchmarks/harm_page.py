@@ -1,8 +1,16 @@
-"""The page of the harm suite: which cells each method breaches, what it gains, and every cell."""
+"""The page of the harm suite: which cells each method breaches, what it gains, and every cell; and a picture of it."""
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from bertflow.plots import COLORS, GREY, Figure, save_figure
+
+PICTURED = "packages"
+"""The text of the picture: descriptions of installed packages, which are searched, and compared with their kind."""
+ENCODERS = {"inner": "inner layers of MiniLM", "plain": "a plain BERT"}
+MARKED = ("center", "abtt(1)", "ridge(16)", "ridge(1)", "two-band(0.5)", "soft-sif+whitening(96)", "whitening", "fix")
+"""Methods of the picture."""
 Cell = Mapping[str, Any]
 
 
@@ -74,3 +82,27 @@ def _cells(cells: Sequence[Cell], methods: Sequence[str]) -> list[str]:
             f"| {where} | {cell['encoder']} | {broad} | {raw['n']:,} | {raw['value']:.1f} | {' | '.join(shown)} |"
         )
     return lines
+
+
+def draw(cells: Sequence[Cell], path: Path) -> None:
+    """What methods gain in search against what they gain in neighbors of one kind, on the same text."""
+    found = {
+        (cell["encoder"], cell["use"]): cell["scores"]
+        for cell in cells
+        if cell["half"] == "choosing" and cell["fitted"] == cell["used"] == PICTURED
+    }
+    figure = Figure(figsize=(8.6, 4.2), layout="constrained", facecolor="white")
+    for axes, (encoder, title), color in zip(figure.subplots(1, len(ENCODERS)), ENCODERS.items(), COLORS, strict=False):
+        topic, search = found[encoder, "topic"], found[encoder, "search"]
+        for name in MARKED:
+            at = topic[name]["gain"], search[name]["gain"]
+            axes.scatter(*at, s=28, color=color, zorder=3)
+            axes.annotate(name, at, xytext=(5, 4), textcoords="offset points", fontsize=8)
+        axes.axhline(0, color=GREY, linewidth=0.8)
+        axes.axvline(0, color=GREY, linewidth=0.8)
+        axes.set_title(title, fontsize=10, loc="left")
+        axes.set_xlabel("gain in neighbors of one kind (P@10 x 100)")
+        axes.margins(0.25)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.axes[0].set_ylabel("gain in search (hit@1 x 100)")
+    save_figure(figure, path)
