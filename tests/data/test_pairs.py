@@ -105,41 +105,6 @@ def test_other_classes_can_be_named(write):
     assert load_pairs(path, "classes", classes=["no", "yes"]).target.tolist() == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("A cat.\tA dog.\tmaybe\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, got "
-         "'maybe'. Repair the label, leave the pair out, or name the classes with data.classes."),
-        ("A cat.\tA dog.\t1\n", "{path}, line 4: a label should be one of contradiction, entailment, neutral, got "
-         "'1'. Repair the label, leave the pair out, or name the classes with data.classes."),
-        (" \tA dog.\tneutral\n", "{path}, line 4: the column premise should hold text, got ' '. Leave the pair out."),
-        ("A cat.\t\tneutral\n", "{path}, line 4: the column hypothesis should hold text, got ''. Leave the pair out."),
-        ("A cat.\tneutral\n", "{path}, line 4: 3 cells are wanted, as in line 1, but 2 are there. Repair the line."),
-    ],
-)  # fmt: skip
-def test_what_is_no_labelled_pair_is_named_with_its_line(line, message, write):
-    path = write("a.tsv", TSV + line)
-    with pytest.raises(DataError) as caught:
-        load_pairs(path, "classes")
-    assert str(caught.value) == message.format(path=path)
-
-
-@pytest.mark.parametrize(
-    ("kept", "why"),
-    [
-        (2, "gives all 2 pairs the same class, entailment. Add pairs with another class."),
-        (1, "holds 1 pairs, but a comparison of classes needs at least 2. Give more pairs."),
-        (0, "holds 0 pairs, but a comparison of classes needs at least 2. Give more pairs."),
-    ],
-)
-def test_one_class_is_nothing_to_learn(kept, why, write):
-    header, row, _ = TSV.splitlines(keepends=True)
-    path = write("a.tsv", header + kept * row)
-    with pytest.raises(DataError) as caught:
-        load_pairs(path, "classes")
-    assert str(caught.value) == f"{path} {why}"
-
-
 def test_the_pairs_of_one_class_belong_together(write):
     pairs = load_pairs(write("a.tsv", TSV), "classes").of_class("entailment")
     assert (pairs.second, pairs.target, pairs.classes) == (("A dog moves.",), None, ())
@@ -170,20 +135,6 @@ def test_two_columns_are_pairs_that_belong_together(name, content, write):
     pairs = load_related(write(name, content))
     assert list(zip(pairs.first, pairs.second, strict=True)) == [("Who runs?", "A dog."), ("Who sleeps?", "A cat.")]
     assert pairs.target is None
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("Who?\t\n", "{}, line 3: the column answer should hold text, got ''. Leave the pair out."),
-        ("", "{} holds 1 pairs, but contrast needs at least 2. Give more pairs."),
-    ],
-)
-def test_pairs_that_cannot_be_told_apart_are_refused(line, message, write):
-    path = write("a.tsv", "question\tanswer\nWho runs?\tA dog.\n" + line)
-    with pytest.raises(DataError) as caught:
-        load_related(path)
-    assert str(caught.value) == message.format(path)
 
 
 GRADED = "sentence1\tsentence2\tscore\na\tb\t5\nc\td\t0\ne\tf\t2.5\n"
@@ -235,24 +186,6 @@ def test_the_nli_files_are_read_whole(shared_data):
     assert np.bincount(pairs.target).tolist() == [12_876, 16_471, 17_272]
 
 
-def test_a_table_without_scores_is_refused(write):
-    path = write("a.tsv", "sentence1\tsentence2\tlabel\na\tb\t1\n")
-    with pytest.raises(DataError) as error:
-        load_pairs(path, "graded")
-    assert str(error.value) == (
-        f"{path} should have the columns sentence1 + sentence2 + score | sentence_A + sentence_B + relatedness_score, "
-        "but has sentence1, sentence2, label. "
-        "Rename its columns."
-    )
-
-
-def test_a_missing_cell_of_a_table_is_refused(write):
-    path = write("a.jsonl", '{"sentence1": "a", "sentence2": null, "score": 1}\n')
-    with pytest.raises(DataError) as error:
-        load_pairs(path, "graded")
-    assert str(error.value) == f"{path}, line 1: the column sentence2 should hold text, got None. Leave the pair out."
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -270,24 +203,6 @@ def test_pairs_and_labels_are_read(write, content):
 def test_labels_of_jsonl_are_numbers(write):
     path = write("q.jsonl", '{"a": "x", "b": "y", "label": 0}\n{"a": "u", "b": "v", "label": 1}\n')
     assert load_pairs(path, "binary").target.tolist() == [0, 1]
-
-
-NOT_BINARY = {
-    "label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, entailment, got "
-              "'2'. Repair the label, leave the pair out, or name the classes with data.classes."),
-    "empty cell": ("a\tb\tlabel\nx\t\t1\n", "{}, line 2: the column b should hold text, got ''. Leave the pair out."),
-    "one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
-                  "another label."),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NOT_BINARY)
-def test_a_file_that_is_no_binary_task_is_refused(write, case):
-    content, message = NOT_BINARY[case]
-    path = write("q.tsv", content)
-    with pytest.raises(DataError) as error:
-        load_pairs(path, "binary")
-    assert str(error.value) == message.format(path)
 
 
 @pytest.mark.parametrize("header", ["query\ttext", "Question\tAnswer", "id\tQUERY\ttext"])
@@ -310,24 +225,54 @@ def test_a_query_or_text_that_comes_again_is_left_out_and_counted(write, caplog)
     ]
 
 
-NOT_RETRIEVAL = {
-    "column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has query, "
-               "body. Rename its columns."),
-    "empty cell": ("query\ttext\na\tb\nc\t \n", "{}, line 3: the column text should hold text, got ' '. Leave "
-                   "the pair out."),
-    "one pair": ("query\ttext\na\tb\n", "{} holds 1 pairs, but a ranking needs at least 2. Give more pairs."),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", NOT_RETRIEVAL)
-def test_a_file_that_is_no_retrieval_task_is_refused(write, case):
-    content, message = NOT_RETRIEVAL[case]
-    path = write("faq.tsv", content)
-    with pytest.raises(DataError) as error:
-        load_pairs(path, "retrieval")
-    assert str(error.value) == message.format(path)
-
-
 def test_a_table_may_have_subsets(write):
     plain = load_pairs(write("a.tsv", "score\tsentence2\tsentence1\n1\tb\ta\n2\td\tc\n3\tf\te\n"))
     assert (plain.first, plain.second, plain.subsets) == (("a", "c", "e"), ("b", "d", "f"), ("all",) * 3)
+
+
+RELATED = "question\tanswer\nWho runs?\tA dog.\n"
+ONE_CLASS = "premise\thypothesis\tlabel\n" + "A dog runs.\tA dog moves.\tentailment\n" * 2
+HOW = "Repair the label, leave the pair out, or name the classes with data.classes."
+FEW = "but a comparison of classes needs at least 2. Give more pairs."
+REFUSED = {
+    "classes, label": (TSV + "A cat.\tA dog.\tmaybe\n", "{}, line 4: a label should be one of contradiction, "
+                       f"entailment, neutral, got 'maybe'. {HOW}"),
+    "classes, empty cell": (TSV + " \tA dog.\tneutral\n", "{}, line 4: the column premise should hold text, got ' '. "
+                            "Leave the pair out."),
+    "classes, few cells": (TSV + "A cat.\tneutral\n", "{}, line 4: 3 cells are wanted, as in line 1, but 2 are there. "
+                           "Repair the line."),
+    "classes, one": (ONE_CLASS, "{} gives all 2 pairs the same class, entailment. Add pairs with another class."),
+    "classes, one pair": (ONE_CLASS[: ONE_CLASS.rindex("A dog runs.")], f"{{}} holds 1 pairs, {FEW}"),
+    "classes, none": (ONE_CLASS[: ONE_CLASS.index("A dog runs.")], f"{{}} holds 0 pairs, {FEW}"),
+    "related, empty cell": (RELATED + "Who?\t\n", "{}, line 3: the column answer should hold text, got ''. Leave the "
+                            "pair out."),
+    "related, one pair": (RELATED, "{} holds 1 pairs, but contrast needs at least 2. Give more pairs."),
+    "graded, no scores": ("sentence1\tsentence2\tlabel\na\tb\t1\n", "{} should have the columns sentence1 + sentence2 "
+                          "+ score | sentence_A + sentence_B + relatedness_score, but has sentence1, sentence2, label. "
+                          "Rename its columns."),
+    "binary, label": ("a\tb\tlabel\nx\ty\t2\n", "{}, line 2: a label should be one of 0, 1, not_entailment, "
+                      f"entailment, got '2'. {HOW}"),
+    "binary, one label": ("a\tb\tlabel\nx\ty\t1\nu\tv\t1\n", "{} gives all 2 pairs the same label, 1. Add pairs with "
+                          "another label."),
+    "retrieval, column": ("query\tbody\na\tb\n", "{} should have the columns query + text | question + answer, but has "
+                          "query, body. Rename its columns."),
+    "retrieval, empty cell": ("query\ttext\na\tb\nc\t \n", "{}, line 3: the column text should hold text, got ' '. "
+                              "Leave the pair out."),
+    "retrieval, one pair": ("query\ttext\na\tb\n", "{} holds 1 pairs, but a ranking needs at least 2. Give more "
+                            "pairs."),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_are_no_pairs_of_a_kind_is_refused_with_its_line(write, case):
+    kind, (content, message) = case.partition(",")[0], REFUSED[case]
+    path = write("a.tsv", content)
+    with pytest.raises(DataError) as error:
+        load_related(path) if kind == "related" else load_pairs(path, kind)
+    assert str(error.value) == message.format(path)
+
+
+def test_a_cell_that_is_missing_in_jsonl_is_refused(write):
+    path = write("a.jsonl", '{"sentence1": "a", "sentence2": null, "score": 1}\n')
+    with pytest.raises(DataError, match="line 1: the column sentence2 should hold text, got None"):
+        load_pairs(path, "graded")
