@@ -1,17 +1,15 @@
 """Where the encoder runs. What only a GPU can do is in ``test_cuda.py``; here it is done without one."""
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from bertflow.data.skipping import skip_bad, skipping
 from bertflow.encoder import device
-from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device, tf32_products
+from bertflow.encoder.device import LOCAL_RANKS, Landing, ahead, parts, resolve_device
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 
@@ -104,23 +102,6 @@ def test_rows_land_where_they_belong_and_all_of_them():
     assert x[:, 0].tolist() == [0, 0, 2, 2, 4, 4, 6, 6, 8, 8, 10, 10]
 
 
-def test_several_poolings_are_as_far_behind_as_one(encoder, monkeypatch):
-    landed, run, put = [], device.TokenBudget.run, Landing._land
-
-    def batches(self, text, *given):
-        for number, item in enumerate(run(self, text, *given)):
-            assert len(landed) <= 4 * max(0, number - device.BEHIND), "of a batch that was just begun nothing is read"
-            yield item
-
-    monkeypatch.setattr(device.TokenBudget, "run", batches)
-    monkeypatch.setattr(Landing, "_land", lambda self: (landed.append(1), put(self)))
-    monkeypatch.setattr(device, "TOKEN_BUDGETS", {"cpu": 40})
-    poolings = ["mean(1)", "mean(4)", "cls(1)", "cls(4)"]
-    encoder.encode_poolings(SENTENCES, poolings)
-    assert len(landed) > 20
-    assert len(landed) % 4 == 0
-
-
 @pytest.mark.usefixtures("in_parts")
 def test_text_in_parts_has_the_same_embeddings(tiny_bert, encoder, monkeypatch):
     found = encoder.encode(SENTENCES)
@@ -210,52 +191,6 @@ def test_one_sentence_that_has_no_room_is_an_error(encoder, small_memory, monkey
     )
 
 
-class Asked(TorchDispatchMode):
-    """What a device is asked for its numbers in a block: it would be waited for."""
-
-    WAITS = ("_local_scalar_dense", "nonzero", "_to_copy", "unique", "_unique", "masked_select", "equal")
-
-    def __init__(self):
-        super().__init__()
-        self.found = []
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        moved = name == "_to_copy" and (kwargs or {}).get("device") in (None, args[0].device)
-        places = args[1] if name.startswith("index") and isinstance(args[1], list | tuple) else ()
-        chosen = any(place is not None and place.dtype == torch.bool for place in places)  # how many, it must be asked
-        if chosen or (name.startswith(self.WAITS) and name != "nonzero_static" and not moved):
-            self.found.append(name)
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize(
-    "pooling", ["mean(1,4)", "sif(4)", "cls", "content", "max", "last-token", "mask", "denoised-mask(1,4)"]
-)
-@pytest.mark.parametrize("packs", [False, True])
-def test_a_batch_is_run_without_asking_the_device(tiny_bert, pooling, packs):
-    encoder = TransformerEncoder(tiny_bert, pooling, device="cpu").count_tokens(SENTENCES)
-    text = encoder.tokenized(SENTENCES)
-    if packs:
-        encoder._stack = encoder._stack.packing([5, 6, 7], [1, 4])
-        assert encoder._stack.packs
-    encoder._run(encoder._stack, text.batch(np.arange(2), 0), [encoder._pooling])  # what is done once
-    with Asked() as asked:
-        for batch in text.batches(64, 0):
-            encoder._run(encoder._stack, batch, [encoder._pooling])
-    assert not asked.found
-
-
-def test_the_weights_of_sif_stay_on_the_device(tiny_bert):
-    encoder = TransformerEncoder(tiny_bert, "sif(3)", device="cpu").count_tokens(SENTENCES)
-    encoder.encode(SENTENCES)
-    table = encoder._counts._placed[torch.device("cpu")]["sif"]
-    encoder.encode(SENTENCES)
-    assert encoder._counts._placed[torch.device("cpu")]["sif"] is table
-    encoder.count_tokens(SENTENCES[:7])
-    assert not encoder._counts._placed, "other counts have other weights"
-
-
 def test_tf32_is_on_in_the_model_alone(tiny_bert):
     encoder = TransformerEncoder(tiny_bert, device="cpu", dtype="tf32")
     seen, products = [], torch.backends.cuda.matmul
@@ -266,14 +201,6 @@ def test_tf32_is_on_in_the_model_alone(tiny_bert):
     assert products.fp32_precision == before == "none"
     assert encoder.describe()["dtype"] == "tf32"
     np.testing.assert_array_equal(x, TransformerEncoder(tiny_bert, device="cpu").encode(SENTENCES))
-
-
-def test_the_switch_of_earlier_versions_of_pytorch(monkeypatch):
-    products = SimpleNamespace(allow_tf32=False)  # PyTorch before 2.9
-    monkeypatch.setattr(torch.backends.cuda, "matmul", products)
-    with tf32_products():
-        assert products.allow_tf32
-    assert not products.allow_tf32
 
 
 def test_no_attention_is_planned_for_each_shape(tiny_bert):

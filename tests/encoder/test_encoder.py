@@ -5,7 +5,6 @@ import json
 import logging
 import pickle
 import shutil
-import time
 
 import numpy as np
 import pytest
@@ -440,23 +439,6 @@ def test_a_masked_language_model_in_float16_runs_in_float32(shared_data):
         states = model(**tokenizer("He went home.", return_tensors="pt"), output_hidden_states=True).hidden_states
     expected = (states[1] + states[4])[0].mean(0) / 2
     np.testing.assert_allclose(encoder.encode(["He went home."])[0], expected, atol=1e-6)
-
-
-@pytest.mark.slow
-def test_it_is_no_slower_than_sentence_transformers(minilm, shared_data):
-    from sentence_transformers import SentenceTransformer
-
-    lines = (shared_data / "sts/STSB/sts-test.csv").read_text().splitlines()[:600]
-    sentences = [line.split("\t")[5] for line in lines]
-
-    def cpu_seconds(encode):
-        encode(sentences[:32])
-        start = time.process_time()
-        encode(sentences)
-        return time.process_time() - start
-
-    theirs = cpu_seconds(SentenceTransformer(str(minilm), device="cpu").encode)
-    assert cpu_seconds(make(minilm).encode) < theirs
 
 
 def test_its_repr_says_what_it_is(tiny_bert):

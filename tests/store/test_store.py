@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -256,22 +255,3 @@ def test_the_real_encoder_fills_it(tiny_bert, tmp_path):
     built = EmbeddingStore.build(encoder, CORPUS, tmp_path / "store")
     assert built.recipe == json.loads(json.dumps(encoder.describe()))
     np.testing.assert_allclose(built.rows(built.row_ids), encoder.encode(CORPUS), rtol=1e-5, atol=1e-6)
-
-
-def test_a_gpu_makes_the_next_rows_while_some_are_written(tiny_bert, tmp_path, monkeypatch):
-    encoder, given = TransformerEncoder(tiny_bert, device="cpu"), []
-    encode = encoder.encode
-    sentences = [f"the {' '.join(['dog'] * n)}" for n in range(30)]
-    expected = encode(sentences)
-    monkeypatch.setattr("bertflow.store.build.gpu_of", lambda encoder: encoder.device)
-    monkeypatch.setattr("bertflow.store.build.GPU_CHUNK", 7)
-
-    def told(part, **options):
-        given.append(threading.current_thread().name)
-        return encode(part, **options)
-
-    monkeypatch.setattr(encoder, "encode", told)
-    store = EmbeddingStore.build(encoder, sentences, tmp_path / "ahead", shards=2)
-    np.testing.assert_allclose(store.rows(store.row_ids), expected, rtol=0, atol=1e-5)
-    assert len(given) == 6
-    assert all(name.startswith("bertflow-ahead") for name in given)
