@@ -1,10 +1,6 @@
 """What is exported is loaded by the real sentence-transformers, and does what the encoder does."""
 
-import errno
 import json
-import os
-import re
-import shutil
 import sys
 
 import numpy as np
@@ -15,9 +11,7 @@ from sentence_transformers.base.modules import Dense, Transformer
 from transformers import AutoTokenizer, ModernBertConfig, ModernBertModel
 
 import bertflow
-from bertflow.cli import main
-from bertflow.errors import DataError, MissingExtraError, UnknownNameError, UsageError
-from bertflow.export.parts import special_ends
+from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 
@@ -60,20 +54,6 @@ def exported(tiny_system, tmp_path_factory):
         return made[key]
 
     return make
-
-
-def test_a_full_disk_is_one_line(tiny_bert, tmp_path, monkeypatch, capsys):
-    def full(source, target, **_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
-
-    monkeypatch.setattr(shutil, "copyfile", full)
-    output = tmp_path / "exported"
-    assert main(["export", str(tiny_bert), "--target", "sentence-transformers", "--output", str(output)]) == 3
-    (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("error: ")]
-    assert re.fullmatch(
-        r"error: \S+: No space left on device\. Make room on that disk, or choose another place\.", line
-    )
-    assert not list(tmp_path.iterdir())
 
 
 def modules_in(folder):
@@ -249,11 +229,6 @@ def test_inner_layers_that_are_not_given_are_missed_in_words(exported):
         model.encode(["the cat"])
 
 
-def test_special_tokens_are_known_by_their_place(tiny_bert):
-    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
-    assert special_ends(tokenizer) == (1, 1)
-
-
 def test_the_folder_is_not_taken_for_the_raw_encoder(exported):
     folder = exported("mean", "whitening")[1]
     with pytest.raises(DataError) as error:
@@ -284,23 +259,9 @@ def test_another_folder_is_refused(tmp_path):
         load_sentence_transformer(tmp_path)
 
 
-def test_an_unknown_layout_is_refused(tiny_system, tmp_path):
-    with pytest.raises(UnknownNameError) as error:
-        write_export(tiny_system(), tmp_path / "out", "sentence-transformers", "new")
-    assert str(error.value) == "Unknown layout 'new'. Known: legacy, modern."
-    assert not list(tmp_path.iterdir())
-
-
 def test_the_pooler_in_half_precision_is_refused(tiny_system, tmp_path):
     with pytest.raises(UsageError, match=r"Open it with dtype float32, or use the target onnx"):
         write_export(tiny_system("pooler", dtype="bfloat16"), tmp_path / "out", "sentence-transformers")
-
-
-def test_a_foreign_folder_is_not_replaced(tiny_system, tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(UsageError) as error:
-        write_export(tiny_system(), tmp_path, "sentence-transformers")
-    assert str(error.value) == f"{tmp_path} holds something that is not an earlier export. Choose another --output."
 
 
 def test_an_earlier_export_is_replaced(tiny_system, tmp_path):
