@@ -87,32 +87,6 @@ def server(serving):
         yield client
 
 
-BAD = {
-    "empty": (400, b""),
-    "invalid JSON": (400, b'{"input": '),
-    "no object": (400, b"[]"),
-    "no input": (400, {"model": "mine"}),
-    "empty text": (400, {"input": ""}),
-    "wrong type": (400, {"input": 17}),
-    "token ids": (400, {"input": [1, 2, 3]}),
-    "too long": (400, {"input": "dog " * 100}),
-    "too many": (400, {"input": ["dog"] * 21}),
-    "too large": (413, {"input": "dog " * 10_000}),
-    "other model": (404, {"input": "dog", "model": "gpt"}),
-    "too many dimensions": (400, {"input": "dog", "dimensions": 7}),
-}
-
-
-@pytest.mark.parametrize("case", BAD)
-def test_a_bad_request_is_refused_and_the_server_lives_on(server, case):
-    status, body = BAD[case]
-    found, answer = server.ask("/v1/embeddings", body)
-    assert found == status
-    assert set(answer["error"]) == {"message", "type", "param", "code"}
-    assert answer["error"]["message"]
-    assert server.embed("the dog runs").shape == (1, 6)
-
-
 @pytest.mark.parametrize(
     ("path", "method", "status"),
     [
@@ -243,11 +217,8 @@ def test_memory_is_flat_under_load(client_of, folder, tmp_path):
     ("arguments", "message"),
     [
         (["none"], "none"),
-        (["{folder}", "--host", "example.org"], "The host should be an address of this machine, as 127.0.0.1, 0.0.0.0"),
         (["{folder}", "--host", "192.0.2.1"], "of 192.0.2.1 cannot be used: Cannot assign requested address."),
-        (["{folder}", "--port", "70000"], "The port should be from 0 to 65535, got 70000."),
         (["{folder}", "--port", "{taken}"], "cannot be used: Address already in use. Choose another --port."),
-        (["{folder}", "--batch", "0"], "Limits must be above zero and finite"),
         (["{folder}", "--api_key", ""], "The key should be ASCII characters without spaces around them."),
     ],
 )
