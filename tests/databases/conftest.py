@@ -14,6 +14,19 @@ DIM = 8
 NUMBERS = itertools.count()
 
 
+def vectors(n, dim=DIM, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
+
+
+def copied(source, target, dim=4):
+    """What a job does to all rows: their first dimensions are put into the target."""
+    for part in source.parts(4):
+        held = source.read(part)
+        good = [at for at in range(len(held)) if at not in held.bad]
+        target.upsert(source, part, held.kept(good, held.vectors[good][:, :dim]))
+    target.finish(source)
+
+
 @pytest.fixture(scope="session")
 def postgres():
     """Address of a server."""

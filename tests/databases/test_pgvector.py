@@ -11,20 +11,10 @@ import bertflow
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.collections import open_collection
 
+from .conftest import copied, vectors
+
 HOSTILE = 'o"r%s; DROP TABLE docs; --{x}'
 """A name of a table that is quoted, or does harm."""
-
-
-def vectors(n, dim=8, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
-
-
-def copied(source, target, dim=4):
-    for part in source.parts(4):
-        held = source.read(part)
-        good = [at for at in range(len(held)) if at not in held.bad]
-        target.upsert(source, part, held.kept(good, held.vectors[good][:, :dim]))
-    target.finish(source)
 
 
 def address_of(rows, name, **options):

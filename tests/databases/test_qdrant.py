@@ -12,26 +12,16 @@ import bertflow
 from bertflow.errors import DataError, UsageError
 from bertflow.retrieval.collections import open_collection
 
+from .conftest import copied, vectors
+
 qdrant = pytest.importorskip("qdrant_client", reason="no Qdrant: qdrant-client is not installed")
 models = qdrant.models
 SERVER = os.environ.get("QDRANT_URL", "")
 """Address of a server to test on."""
 
 
-def vectors(n, dim=8, seed=0):
-    return np.random.default_rng(seed).normal(size=(n, dim)).astype(np.float32)
-
-
 def client_of(rows):
     return qdrant.QdrantClient(path=str(rows.folder))
-
-
-def copied(source, target, dim=4):
-    for part in source.parts(4):
-        held = source.read(part)
-        good = [at for at in range(len(held)) if at not in held.bad]
-        target.upsert(source, part, held.kept(good, held.vectors[good][:, :dim]))
-    target.finish(source)
 
 
 @pytest.fixture
