@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import warnings
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import lancedb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bertflow.cli import main
@@ -20,6 +22,10 @@ SIZES = ("big", "red", "small", "green", "old", "tall")
 SENTENCES = [
     f"{a} {size} {noun} sleeps in the {end} ." for a in "az" for size in SIZES for noun in NOUNS for end in NOUNS
 ]
+
+X = np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3
+X = X.astype("float32")
+"""Embeddings of ``fit`` and ``transform``."""
 
 THINGS = ("river", "table", "letter", "window", "engine", "market", "garden", "hammer", "ticket", "island", "bottle")
 ACTS = ("opened", "counted", "painted", "weighed", "folded", "measured", "moved", "sorted", "washed", "sold", "bent")
@@ -108,3 +114,21 @@ def error_line(capsys):
         return lines[-1]
 
     return read
+
+
+@pytest.fixture(autouse=True)
+def _keep_warnings(monkeypatch):
+    """A command shows warnings in one line each, which it sets for all that follows."""
+    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
+
+
+@pytest.fixture
+def npy(tmp_path):
+    np.save(tmp_path / "x.npy", X)
+    return tmp_path / "x.npy"
+
+
+@pytest.fixture
+def parquet(tmp_path):
+    pq.write_table(pa.table({"id": list(range(len(X))), "v": list(X)}), tmp_path / "x.parquet", row_group_size=70)
+    return tmp_path / "x.parquet"

@@ -211,9 +211,7 @@ REFUSALS = {
     ("m", "--pair", "a"): f"The option --pair needs 2 values. {HINT}",
     ("m", "--column", "a"): f"There is no option --column. Did you mean --columns? {HINT}",
     ("m", "--data.sentence=a"): f"There is no option --data.sentence. Did you mean --data.sentences? {HINT}",
-    ("m", "--zzz"): f"There is no option --zzz. {HINT}",
     ("m", "--zzz", "some value"): f"There is no option --zzz. {HINT}",
-    ("m", "--repor=false"): f"There is no option --repor. Did you mean --report? {HINT}",
     ("m", "-k", "x"): f"The option k cannot be x. {HINT}",
     ("m", "--int8=x"): f"The option int8 cannot be x. {HINT}",
     ("m", "--how", "x"): f"The option how cannot be x. Choose from ['best', 'last']. {HINT}",
@@ -294,12 +292,6 @@ def test_the_help_is_the_docstring(capsys):
     ):
         assert line in text
     assert not {"progress", "encoder", "hidden"} & set(text.replace("--", "").split())
-
-
-def test_the_help_lists_every_option(capsys):
-    run(COMMAND.main, ["--help"])
-    text = capsys.readouterr().out
-    assert all(f"--{name}" in text for name in (*(DEFAULTS.keys() - {"model", "texts", "data"}), "data.sentences"))
 
 
 def test_a_result_is_printed_saved_and_written_as_json(tmp_path, capsys):
@@ -409,18 +401,6 @@ TRAIN = Command(
 )
 
 
-def test_the_help_of_a_training_names_the_trainer_and_loads_nothing(capsys):
-    script = (
-        "import sys; sys.path.insert(0, 'tests/cli')\nfrom bertflow.cli.command import Command\n"
-        "def train(trainer: dict | None = None):\n    'Train.'\n"
-        "Command('train', train, trainer=True).main(['--help'])\n"
-        "print([name for name in ('torch', 'pytorch_lightning', 'numpy', 'rich') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "--trainer.OPTION" in done.stdout
-    assert done.stdout.splitlines()[-1] == "[]"
-
-
 def test_a_preset_is_a_row_of_defaults():
     given = TRAIN.parse(["--flow.preset=wide", "--flow.rate=0.2"])
     assert given["flow"] == Recipe("wide", 0.2, Shape(9))
@@ -514,11 +494,15 @@ def test_every_option_of_every_command_is_explained(command):
         assert f"--{option.name}" in text or option.name in command.positionals
 
 
+HEAVY = "torch transformers pytorch_lightning sklearn datasets scipy matplotlib rich onnx starlette uvicorn"
+
+
 @pytest.mark.parametrize("name", list(dict.fromkeys(command.name.split()[0] for command in converted())))
 def test_help_takes_less_than_a_second_and_loads_nothing_heavy(name):
+    numpy = ["numpy"] if name in ("fix", "score", "tokens", "words") else []
     script = (
         f"import sys, time\nfrom bertflow.cli import main\nmain([{name!r}, '--help'])\n"
-        "heavy = {'torch', 'transformers', 'pytorch_lightning', 'sklearn', 'datasets'} & sys.modules.keys()\n"
+        f"heavy = set({HEAVY.split() + numpy}) & sys.modules.keys()\n"
         "assert not heavy, heavy\nassert time.process_time() < 1"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

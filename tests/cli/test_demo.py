@@ -30,10 +30,3 @@ def test_the_demo_shows_every_system_and_saves_one_that_works(tmp_path, capsys):
 
 def test_the_raw_system_is_what_other_commands_calibrate_by_default():
     assert RAW == RAW_POOLING
-
-
-def test_help_lists_the_options(capsys):
-    assert main(["--help"]) == 0
-    printed = capsys.readouterr().out
-    assert "--pairs PAIRS" in printed
-    assert "--open" in printed

@@ -93,16 +93,6 @@ def test_verify_says_whole_or_what_is_not(arguments, tmp_path, capsys):
     )
 
 
-def test_another_pooling_is_refused_with_both(arguments, tmp_path, capsys):
-    assert main(arguments) == 0
-    capsys.readouterr()
-    arguments[arguments.index("mean(1,2)")] = "cls(1)"
-    assert refused(capsys, *arguments, code=3) == (
-        f"{tmp_path / 'store'} holds a store of something else: layers [1, 2] (now [1]), pooling 'mean(1,2)' "
-        "(now 'cls(1)'). Choose another folder, or delete this one."
-    )
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
@@ -114,19 +104,10 @@ def test_another_pooling_is_refused_with_both(arguments, tmp_path, capsys):
             ["a.txt", "--store", "s", "--verify"],
             "verify reads the store alone, but text is given (a.txt). Leave one out.",
         ),
-        (["a.txt"], "The following arguments are required: --store. `bertflow embed --help` lists the options."),
     ],
 )
 def test_what_cannot_be_is_one_line(capsys, argv, message):
     assert refused(capsys, "embed", *argv, code=2) == message
-
-
-def test_a_missing_text_leaves_no_store(arguments, tmp_path, capsys):
-    arguments[1] = str(tmp_path / "none.txt")
-    assert (
-        refused(capsys, *arguments, code=3) == f"{tmp_path / 'none.txt'} is missing. Give the path of an existing file."
-    )
-    assert not (tmp_path / "store/store.json").exists()
 
 
 def test_an_interruption_says_how_to_go_on(arguments, tmp_path, capsys, monkeypatch):

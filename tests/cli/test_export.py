@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -8,7 +6,6 @@ import pytest
 import bertflow
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
-from bertflow.export.st_folder import load_sentence_transformer
 
 # One layer lies in a hyperplane, which is said and is not what is tested here.
 pytestmark = pytest.mark.filterwarnings("ignore::bertflow.errors.NullDirectionWarning")
@@ -29,28 +26,6 @@ def refusal(capsys, *arguments):
     code = main(["export", *map(str, arguments)])
     (line,) = capsys.readouterr().err.splitlines()
     return code, line.removeprefix("error: ")
-
-
-def test_help_needs_nothing_heavy():
-    code = (
-        "import sys\nfrom bertflow.cli import main\n"
-        "try:\n    main(['export', '--help'])\nexcept SystemExit:\n    pass\n"
-        "assert not {'torch', 'transformers', 'sentence_transformers', 'onnx'} & sys.modules.keys()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "--linearize" in done.stdout
-
-
-def test_it_says_what_it_wrote_and_that_it_was_read_again(saved, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert main(["export", str(saved), "--target", "sentence-transformers", "--output", str(out)]) == 0
-    said = capsys.readouterr().out
-    assert "modules   Transformer -> WeightedLayerPooling -> Pooling -> Dense" in said
-    assert "checked   sentence-transformers gives the golden vectors within" in said
-    found = load_sentence_transformer(out, device="cpu").encode(TEXT)
-    wanted = bertflow.CalibratedEncoder.load(saved, device="cpu").encode(TEXT)
-    np.testing.assert_allclose(found, wanted, atol=1e-4)
 
 
 def test_an_encoder_as_it_comes_takes_a_pooling(tiny_bert, tmp_path, capsys):
@@ -80,25 +55,10 @@ def test_another_dtype_is_another_encoder(saved, tmp_path):
 
 ST = ("--target", "sentence-transformers")
 REFUSALS = {
-    "an unknown target": (("--target", "tf"), "Unknown target 'tf'. Known: sentence-transformers, onnx, safetensors."),
-    "int8 of a folder": (
-        (*ST, "--int8"),
-        "--int8 is for the target onnx, got sentence-transformers. Leave it out.",
-    ),
     "a stand-in for what is linear": (
         (*ST, "--linearize"),
         "--linearize is for a flow, but Whitening is affine already. Leave it out.",
     ),
-    "text for nothing": (
-        (*ST, "--text", "x"),
-        "--text is what --linearize is fitted on. Add --linearize, or leave it out.",
-    ),
-    "tasks for nothing": (
-        (*ST, "--tasks", "stsb"),
-        "--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.",
-    ),
-    "private for nothing": ((*ST, "--private"), "--private is for --push. Add --push OWNER/NAME, or leave it out."),
-    "a name without owner": ((*ST, "--push", "mine"), "--push takes OWNER/NAME, got 'mine'."),
     "a pooling that is not in the folder": (
         (*ST, "--pooling", "cls"),
         "{saved}/encoder keeps blocks 1 to 2 of 4, but layer 4 is asked for. Use the model it was saved from.",
@@ -113,34 +73,6 @@ def test_what_is_not_possible_is_refused_in_one_line(saved, tmp_path, capsys, ca
     code, line = refusal(capsys, saved, *arguments, "--output", tmp_path / "out")
     assert (code, line) == (2, text.format(saved=saved))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_calibrator_for_another_encoder_is_refused_with_both_named(saved, tiny_bert, tmp_path, capsys):
-    other = tmp_path / "other"
-    bertflow.CalibratedEncoder.load(saved, device="cpu").save(other)
-    with_cls = bertflow.TransformerEncoder(tiny_bert, pooling="cls", device="cpu")
-    with_cls.save(other / "encoder")
-    code, line = refusal(capsys, other, *ST, "--output", tmp_path / "out")
-    assert code == 3
-    assert line == (
-        "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean(1,2)', layers [1, 2]; this is "
-        "tiny-bert with pooling 'cls', layers [4] (other layers are read; another pooling makes other embeddings). Use "
-        "the encoder that it was fitted on, fit again, or give force=True."
-    )
-
-
-def test_a_folder_that_holds_something_else_stays(saved, tmp_path, capsys):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    code, line = refusal(capsys, saved, *ST, "--output", tmp_path)
-    assert (code, line) == (2, f"{tmp_path} holds something that is not an earlier export. Choose another --output.")
-
-
-def test_results_of_another_encoder_are_refused(saved, tmp_path, capsys):
-    results = tmp_path / "results.json"
-    results.write_text(json.dumps({"rows": [{"system": "theirs", "pooling": "cls"}]}))
-    code, line = refusal(capsys, saved, *ST, "--results", results, "--output", tmp_path / "out")
-    assert code == 3
-    assert line.endswith("but of theirs (cls, raw). Evaluate what you export.")
 
 
 @pytest.mark.slow

@@ -4,8 +4,6 @@ import subprocess
 import sys
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from bertflow.calibration.base import load_calibrator
@@ -18,9 +16,7 @@ from bertflow.records import read_record
 from bertflow.runs import rows as row_files
 from bertflow.store.store import EmbeddingStore
 
-X = (np.random.default_rng(0).normal(size=(300, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype(
-    "float32"
-)
+from .conftest import X
 
 
 class RowEncoder(AbstractEncoder):
@@ -38,18 +34,6 @@ class RowEncoder(AbstractEncoder):
 @pytest.fixture
 def store(tmp_path):
     return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(len(X))], tmp_path / "store")
-
-
-@pytest.fixture
-def npy(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    return tmp_path / "x.npy"
-
-
-@pytest.fixture
-def parquet(tmp_path):
-    pq.write_table(pa.table({"id": list(range(len(X))), "v": list(X)}), tmp_path / "x.parquet", row_group_size=70)
-    return tmp_path / "x.parquet"
 
 
 def fit(source, calibrator, output, *more):
@@ -124,20 +108,6 @@ def test_any_number_of_ranks_sees_the_same_moments(npy, world, monkeypatch):
         np.testing.assert_allclose(merged.scatter, whole.scatter, rtol=1e-11)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_moments_do_not_depend_on_how_rows_are_split_and_in_which_order(seed):
-    generator = np.random.default_rng(seed)
-    cuts = np.sort(generator.choice(np.arange(1, len(X)), size=generator.integers(1, 40), replace=False))
-    parts = [Moments.of(part) for part in np.split(X[generator.permutation(len(X))], cuts)]
-    generator.shuffle(parts)
-    while len(parts) > 1:  # in any tree
-        a, b = sorted(generator.choice(len(parts), 2, replace=False))
-        parts[a] = parts[a].merge(parts.pop(b))
-    whole = Moments.of(X.astype(np.float64))
-    np.testing.assert_allclose(parts[0].mean, whole.mean, rtol=1e-13)
-    np.testing.assert_allclose(parts[0].scatter, whole.scatter, rtol=1e-11)
-
-
 @pytest.mark.parametrize("source", ["store", "npy", "parquet"])
 def test_a_flow_is_fitted_too(request, tmp_path, source):
     path = request.getfixturevalue(source)
@@ -160,42 +130,6 @@ def test_a_flow_of_half_precision_vectors_is_one_of_the_same_numbers(tmp_path):
 
 
 # What is refused
-
-
-KNOWN = (
-    "center, standardize, abtt(k), whitening(n_components), ridge(r), two-band(c), blocks(calibrator), "
-    "flow(n_components)."
-)
-
-
-@pytest.mark.parametrize(
-    ("spelling", "message"),
-    [
-        (
-            "whiten",
-            "Unknown calibrator 'whiten'. Known: center, standardize, abtt, whitening, ridge, two-band, blocks, flow. "
-            "Did you mean whitening?",
-        ),
-        ("center(3)", "center takes nothing in brackets, got (3). Known: " + KNOWN),
-        ("abtt(all)", "abtt takes a number in brackets, got (all). Known: " + KNOWN),
-        (
-            "whitening(x)",
-            "whitening takes a number in brackets, got (x). Known: " + KNOWN,
-        ),
-        (
-            "whitening(4",
-            "A calibrator is a name and one number, as whitening(128); got 'whitening(4'. Known: " + KNOWN,
-        ),
-    ],
-)
-def test_a_misspelled_calibrator_is_one_line(npy, tmp_path, capsys, spelling, message):
-    assert refused(capsys, npy, spelling, tmp_path / "c", code=2) == message
-
-
-@pytest.mark.parametrize(("option", "value"), [("--seed", 1), ("--preset", "default")])
-def test_options_of_a_flow_are_for_a_flow(npy, tmp_path, capsys, option, value):
-    message = refused(capsys, npy, "center", tmp_path / "c", option, value, code=2)
-    assert message == f"{option[2:]} is for a flow, but center has none. Leave it out."
 
 
 def test_an_output_that_is_there_is_not_overwritten(npy, tmp_path, capsys):

@@ -125,6 +125,7 @@ EARLY = {
         "--calibrator flow --seed -1": "seed should be from 0",
         "--calibrator flow --preset nonsense": "Unknown preset",
         "--calibrator flow(0)": "n_components",
+        "--seed 1": "seed is for a flow, but abtt(1) has none. Leave it out.",
         "--preset default": "preset is for a flow",
     },
     "transform": {"--output out/z.txt": "Plain vectors are written to .npy or .parquet"},
@@ -159,6 +160,9 @@ EARLY = {
         "--published nonsense": "No published figures hold 'nonsense'",
         "--retrieval missing.tsv": "missing.tsv is missing",
         "--binary missing.tsv": "missing.tsv is missing",
+        "--tasks sts12": "The task sts12 should be in ",
+        "--published": "The published figures are those of sts12, ",
+        "--fit_on eval": "fit_on is for the baselines, but none were asked for.",
     },
     "sweep": {option: said for option, said in ENCODER.items() if "pooling" not in option}
     | {
@@ -190,6 +194,7 @@ EARLY = {
         "--pairs nonsense": "Unknown task",
         "--max_length 9999": "max_length must be from 3 to 64 tokens",
         "--frequencies missing.txt": "missing.txt is missing",
+        "--pairs missing.tsv": "missing.tsv",
     },
     "tokens": {
         "--model no/such/folder": "does not exist",
@@ -218,7 +223,10 @@ EARLY = {
         "--linearize": "--linearize is for a flow, but this is a raw encoder",
         "--linearize --text missing.txt": "missing.txt is missing",
         "--results missing.json": "missing.json is missing",
-        "--push nonsense": "OWNER/NAME",
+        "--push nonsense": "--push takes OWNER/NAME, got 'nonsense'.",
+        "--text labels.tsv": "--text is what --linearize is fitted on. Add --linearize, or leave it out.",
+        "--tasks stsb": "--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.",
+        "--private": "--private is for --push. Add --push OWNER/NAME, or leave it out.",
         "--output BERT": "BERT holds something that is not an earlier export",
     },
     "score": ENCODER
@@ -263,7 +271,7 @@ EARLY = {
 
 PARSED_SLOWLY = ("train", "finetune")
 """Their parsers know all options of Lightning's Trainer."""
-OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats")
+OF_DATA = ("missing", "no/such", "text.txt", "--resume", "cats", "--tasks sts12")
 """What shows that a file or a place is wrong: exit code 3."""
 
 

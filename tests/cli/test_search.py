@@ -4,13 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from sklearn.metrics import average_precision_score
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.calibrators import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
-from bertflow.evaluation.candidate_lists import average_precision
 from bertflow.retrieval.ranking import Phrases
 
 ANSWERS = [
@@ -104,14 +102,6 @@ def test_a_recalibrated_index_remembers_its_new_encoder(folder, capsys):
     assert held["source"] == {"model": str(folder / "whitened")}
 
 
-def test_another_encoder_is_refused_in_one_line(folder, capsys):
-    error = refused(capsys, 3, "ask", "faq.index", "the dog", "--model", "whitened")
-    assert error.startswith(
-        "error: faq.index holds embeddings by tiny-bert with pooling 'mean', calibrator none; this is tiny-bert with"
-    )
-    assert error.count("\n") == 1
-
-
 def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     told(capsys, "recalibrate", "faq.index", "--model", "whitened")
     scores = json.loads(told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv", "-k", "2", "--json"))
@@ -124,40 +114,6 @@ def test_evaluate_scores_raw_against_calibrated(folder, capsys):
     out = told(capsys, "evaluate", "faq.index", "--labels", "labels.tsv")
     assert "3 questions, 3 answers; x 100; ties count against the index." in out
     assert "1 of the questions are in the index themselves" in out
-
-
-@pytest.mark.parametrize(
-    ("code", "arguments", "message"),
-    [
-        (
-            3,
-            ["ask", "none.index", "why"],
-            "An index was expected at none.index, but there is none. Run `bertflow search build`.",
-        ),
-        (2, ["ask", "faq.index", "why", "--engine", "magic"], "Unknown engine 'magic'. Known: exact, usearch."),
-        (3, ["remove", "faq.index", "nope"], "The answer 'nope' is not in faq.index. Add it first."),
-        (
-            3,
-            ["add", "faq.index", "--answers", "others.jsonl"],
-            "3 answers ('dogs' the first) are there already. Update it, or give the new answer another id.",
-        ),
-        (
-            2,
-            ["build", "faq.index", "--answers", "answers.jsonl", "--model", "whitened"],
-            "faq.index should become an index, but is there already. Add to it, or choose another name.",
-        ),
-        (
-            3,
-            ["build", "x.index", "--answers", "answers.jsonl", "--model", "whitened", "--pooling", "cls"],
-            "The calibrator was fitted on embeddings by tiny-bert with pooling 'mean'; this is tiny-bert with pooling "
-            "'cls' (another pooling makes other embeddings). Use the encoder that it was fitted on, fit again, or give "
-            "force=True.",
-        ),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(folder, capsys, code, arguments, message):
-    error = refused(capsys, code, *arguments).splitlines()[-1]
-    assert error.replace(str(folder) + "/", "") == f"error: {message}"
 
 
 def test_a_right_answer_that_is_not_there_is_refused(folder, capsys):
@@ -181,16 +137,6 @@ def test_ranks_are_those_of_a_loop():
     for question, names, ranks in zip(questions, right, held.ranks(questions, right), strict=True):
         falling = [held.names[row] for row in np.argsort(-(held.unit @ question))]
         assert ranks.tolist() == sorted(1 + falling.index(name) for name in names)
-
-
-def test_average_precision_is_that_of_sklearn():
-    rng = np.random.default_rng(1)
-    held, questions = phrases(rng, 12), rng.standard_normal((20, 5))
-    right = [frozenset(rng.choice(held.names, 3, replace=False)) for _ in questions]
-    for question, names, ranks in zip(questions, right, held.ranks(questions, right), strict=True):
-        truth = [name in names for name in held.names]
-        expected = average_precision_score(truth, held.unit @ question)
-        assert average_precision(ranks) == pytest.approx(expected)
 
 
 def test_ties_count_against_the_index():

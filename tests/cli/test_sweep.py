@@ -38,14 +38,6 @@ def refused(capsys, *argv):
     return capsys.readouterr().err
 
 
-def test_a_sweep_prints_its_table_and_what_it_took(tiny_bert, task, capsys):
-    assert run(main, [str(tiny_bert), "--tasks", task, "--device", "cpu"]) == 0
-    printed = capsys.readouterr().out
-    assert "mean(3)" in printed
-    assert "Best whitening: " in printed
-    assert "MiB of memory" in printed
-
-
 def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_path):
     for name in ("a", "b"):
         argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--layers", "0,2", "--tokens", "mean,cls"]
@@ -54,13 +46,6 @@ def test_its_files_are_written_and_repeat_byte_for_byte(tiny_bert, task, tmp_pat
         assert (tmp_path / "a" / file).read_bytes() == (tmp_path / "b" / file).read_bytes()
     record = json.loads((tmp_path / "a" / "run.json").read_text())
     assert set(record) == {"arguments", "seconds", "peak_memory_bytes", "scratch_bytes"}
-
-
-def test_a_heatmap_is_drawn(tiny_bert, task, tmp_path):
-    pytest.importorskip("matplotlib", reason="the plots extra is not installed")
-    argv = [str(tiny_bert), "--tasks", task, "--device", "cpu", "--tokens", "mean,max"]
-    assert run(main, [*argv, "--output", str(tmp_path / "out")]) == 0
-    assert (tmp_path / "out" / "sweep.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.filterwarnings("always:no heatmap")
@@ -136,6 +121,7 @@ def test_another_column_can_be_the_tag(tiny_bert, tmp_path, capsys):
          "Did you mean whitening?"),
         (["--tokens", "sif"], "The pooling sif(0) is for sentences: sif has no meaning for the pieces of one word. "
          "Use mean, max, cls (the first piece) or last-token, as in mean(3)."),
+        (["--folds", "1"], "folds should be 2 or more, got 1."),
         (["--tasks", "stsb"], "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
     ],
 )  # fmt: skip
@@ -147,24 +133,6 @@ def test_options_of_words_are_refused_without_words(tiny_bert, labels, capsys):
     message = "belongs to the probe of words, which needs labels in CoNLL columns. Leave one out."
     assert refused(capsys, tiny_bert, "--labels", labels, "--compare", "sn") == f"error: The option compare {message}\n"
     assert refused(capsys, tiny_bert, "--columns", "1,2") == f"error: The option columns {message}\n"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--labels", "x.tsv", "--tasks", "stsb"],
-         "The option tasks belongs to the STS tasks, which labels does without. Leave one out."),
-        (["--labels", "labels.tsv", "--folds", "1"], "folds should be 2 or more, got 1."),
-        (["--folds", "3"], "The option folds belongs to the probe, which needs labels. Leave one out."),
-        (["--layers", "0,9"], "layers go from 0 (embedding layer) to 4 for this encoder, got 9."),
-        (["--layers", "a"], "layers takes numbers with commas, as 0,3,6; got 'a'."),
-        (["--tokens", "median"],
-         "Unknown token reduction 'median'. Known: mean, content, sif, soft-sif, max, cls, last-token, "
-         "mask, denoised-mask. Did you mean mean?"),
-    ],
-)  # fmt: skip
-def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
-    assert refused(capsys, tiny_bert, "--device", "cpu", *arguments) == f"error: {message}\n"
 
 
 @pytest.mark.slow

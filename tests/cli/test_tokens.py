@@ -1,6 +1,4 @@
 import json
-import subprocess
-import sys
 
 import pytest
 from transformers import AutoTokenizer, DistilBertConfig, DistilBertModel, ErnieConfig, ErnieModel
@@ -109,23 +107,3 @@ def test_a_vocabulary_needs_no_weights(tiny_bert, tmp_path, capsys):
 )  # fmt: skip
 def test_what_cannot_be_used_is_one_line(arguments, message, tiny_bert, capsys):
     assert refused(capsys, *arguments, "--model", tiny_bert) == (2, f"error: {message}\n")
-
-
-def test_a_missing_model_is_one_line(tmp_path, capsys):
-    code, error = refused(capsys, "the dog", "--model", tmp_path / "none")
-    assert code == 3
-    assert (
-        error == f"error: The model folder {tmp_path / 'none'} does not exist. Give an existing folder, or a hub id.\n"
-    )
-
-
-@pytest.mark.parametrize("command", ["tokens", "words"])
-def test_help_loads_nothing_heavy(command):
-    script = (
-        f"import sys; from bertflow.cli import load\n"
-        f"try: load('{command}')(['--help'])\n"
-        "except SystemExit: pass\n"
-        "print([name for name in ('torch', 'transformers', 'numpy', 'matplotlib', 'rich') if name in sys.modules])"
-    )
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120)
-    assert finished.stdout.splitlines()[-1] == "[]"

@@ -1,11 +1,9 @@
-import csv
 import importlib.util
 import json
 import signal
 import subprocess
 import sys
 import time
-import warnings
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -67,40 +65,6 @@ def run(arguments, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.fixture(autouse=True)
-def _keep_warnings(monkeypatch):
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-
-
-def test_a_run_ends_with_a_report_in_pictures(arguments, tmp_path, capsys):
-    assert bertflow(["train", *arguments, "--flow.epochs=1", "--report=true"]) == 0
-    path = tmp_path / "run" / "report" / "report.html"
-    assert f"report    {path}" in capsys.readouterr().out
-    assert "Geometry of the run run" in path.read_text(encoding="utf-8")
-
-
-def test_a_run_leaves_its_folder(run):
-    assert {path.name for path in run.iterdir()} >= {
-        "config.yaml",
-        "run.json",
-        "metrics.csv",
-        "checkpoints",
-        "calibrator",
-        "report",
-    }
-    facts = json.loads((run / "run.json").read_text())
-    assert facts["status"] == "done"
-    assert facts["fit"]["steps"] == 16
-    assert facts["text"]["sentences"] == len(SENTENCES)
-    assert "bits per dimension" in (run / "report" / "fit.md").read_text()
-
-
-def test_metrics_say_bits_of_training_and_held_out_rows(run):
-    rows = list(csv.DictReader((run / "metrics.csv").read_text().splitlines()))
-    for name in ("train/bits_per_dim", "val/bits_per_dim", "val/mean_cosine"):
-        assert any(row[name] for row in rows)
-
-
 def test_the_run_is_a_calibrated_encoder(run, tiny_bert):
     encoder = TransformerEncoder(tiny_bert, "mean(1,2)", device="cpu")
     expected = load_calibrator(run / "calibrator").transform(encoder.encode(SENTENCES[:5]))
@@ -122,12 +86,6 @@ def test_the_config_of_a_run_makes_the_same_run_again(run, tmp_path):
     assert bertflow(["train", "--config", str(run / "config.yaml"), "--output", str(tmp_path / "again")]) == 0
     first, second = (load_calibrator(folder / "calibrator").map.state_dict() for folder in (run, tmp_path / "again"))
     assert all(torch.equal(tensor, second[name]) for name, tensor in first.items())
-
-
-def test_a_run_ends_with_what_to_do_next(arguments, tmp_path, capsys):
-    assert bertflow(["train", *arguments, "--trainer.max_steps=2"]) == 0
-    printed = capsys.readouterr().out.splitlines()
-    assert printed[-1] == f"next: bertflow serve {tmp_path / 'run'}"
 
 
 def test_token_counts_for_sif_come_from_the_text_and_are_kept(arguments, tmp_path):
@@ -184,10 +142,6 @@ def test_a_sample_of_pairs_is_made_of_pairs(tmp_path):
     [
         ("--trainer.max_steps=7", "max_steps", 7),
         ("--trainer.gradient_clip_val=0.5", "gradient_clip_val", 0.5),
-        ("--trainer.accumulate_grad_batches=3", "accumulate_grad_batches", 3),
-        ("--trainer.log_every_n_steps=11", "log_every_n_steps", 11),
-        ("--trainer.check_val_every_n_epoch=2", "check_val_every_n_epoch", 2),
-        ("--trainer.limit_val_batches=0", "limit_val_batches", 0),
         ("--trainer.fast_dev_run=true", "fast_dev_run", True),
     ],
 )
@@ -225,12 +179,6 @@ def test_callbacks_of_the_users_are_added(tmp_path):
 def test_barebones_is_bare(tmp_path):
     options = parse_options(["--trainer.barebones=true", "--trainer.accelerator=cpu"])
     assert build_trainer(options.trainer, tmp_path, {"max_epochs": 1, "log_every_n_steps": 9}).barebones
-
-
-def test_a_preset_is_a_row_of_defaults(tmp_path):
-    (tmp_path / "mine.yaml").write_text("flow:\n  preset: paper-tf\n  glow:\n    hidden: 7\n")
-    recipe = parse_options(["--config", str(tmp_path / "mine.yaml"), "--flow.epochs=2"]).flow
-    assert (recipe.glow.hidden, recipe.glow.levels, recipe.epochs, recipe.unit) == (7, 3, 2.0, 2)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("wandb") is not None, reason="wandb is installed")
@@ -277,45 +225,19 @@ def test_a_list_of_files_is_a_list():
     assert parse_options(["--data.sentences", "a.txt"]).text.sentences == "a.txt"
 
 
-def test_all_options_can_be_printed_and_given_again(capsys, tmp_path):
-    assert bertflow(["train", "--flow.preset=paper-text", "--print_config"]) == 0
-    (tmp_path / "printed.yaml").write_text(capsys.readouterr().out)
-    assert (
-        parse_options(["--config", str(tmp_path / "printed.yaml")]).flow
-        == parse_options(["--flow.preset=paper-text"]).flow
-    )
-
-
-def test_help_needs_nothing_heavy():
-    script = "import sys; from bertflow.cli.train import main; main(['--help']); print('torch' in sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert finished.stdout.startswith("usage: bertflow train")
-    assert finished.stdout.splitlines()[-1] == "False"
-
-
 SEE = "`bertflow train --print_config` shows all options with their values."
 
 
 @pytest.mark.parametrize(
     ("given", "code", "message"),
     [
-        (["--flow.epoch=3"], 2, f"There is no option --flow.epoch. Did you mean --flow.epochs? {SEE}"),
-        (["--config=/none.yaml"], 2, "The config file /none.yaml is missing. Give the path of a YAML file, as "
-         "configs/default.yaml."),
-        (["--trainer.max_epochs=x"], 2, f"The option trainer.max_epochs cannot be x. {SEE}"),
-        (["--flow.keep=x"], 2, f"The option flow.keep cannot be x. Choose from ['best', 'last']. {SEE}"),
         (["--flow.preset=paper-tf", "--purpose=search"], 2, "The purpose search has the preset search-2, but paper-tf "
          "is named, too. Leave one of them out."),
-        (["--flow.preset=x"], 2, "Unknown preset 'x'. Known: default, similarity-2, search-2, both-2, "
-         "paper-tf, paper-tf-nli, paper-text, paper-text-nli."),
         (["--flow.glow.coupling=x"], 2, "Unknown coupling 'x'. Known: additive, affine."),
         (["--trainer.precision=bf16-mixed"], 2, "The flow's mathematics needs float32 or better, but trainer.precision "
          "is bf16-mixed. Choose 32-true or 64-true; encoder.dtype sets the encoder's own precision."),
         (["--data.tasks=stsb"], 2, "Text comes from data.sentences or from data.tasks, but both were given. Leave one "
          "out."),
-        (["--encoder.pooling=mean(9)"], 2, "Pooling mean(9) reads layer 9, but the encoder has 4 blocks. Layers go "
-         "from 0 (embedding layer) to 4, or from -1 (last) to -5."),
-        (["--data.sentences=none.txt"], 3, "none.txt is missing. Give the path of an existing file."),
         (["--flow.n_components=17"], 2, "n_components should be from 1 to 16, got 17."),
     ],
 )  # fmt: skip
@@ -357,21 +279,6 @@ def test_a_config_may_have_aliases(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ("flow:\n  epoch: 3\n", f"There is no option --flow.epoch. Did you mean --flow.epochs? {SEE}"),
-        ("flo:\n  epochs: 3\n", f"There is no option --flo.epochs. Did you mean --flow.epochs? {SEE}"),
-        ("flow: [\n", "The options cannot be read: Problems parsing config: "),
-    ],
-)
-def test_a_config_that_cannot_be_used_is_one_line(config, message, tmp_path, capsys):
-    (tmp_path / "bad.yaml").write_text(config)
-    assert bertflow(["train", "--config", str(tmp_path / "bad.yaml")]) == 2
-    (line,) = capsys.readouterr().err.splitlines()
-    assert line.startswith(f"error: {message}")
-
-
-@pytest.mark.parametrize(
     ("content", "message"),
     [
         ("", "{path} should hold sentences, but holds none. Give text."),
@@ -401,15 +308,6 @@ def test_two_runs_do_not_share_a_folder(arguments, tmp_path, capsys):
     assert capsys.readouterr().err == f"error: {refusal}\n"
     assert bertflow(["train", *arguments, "--flow.epochs=1"]) == 0
     assert not (tmp_path / ".run.lock").exists()
-
-
-@pytest.mark.parametrize("wrong", ["--encoder.pooling=nonsense", "--encoder.model=missing", "--output={tmp_path}"])
-def test_what_can_be_refused_is_refused_before_the_text_is_read(wrong, arguments, tmp_path, monkeypatch):
-    def read(*_):
-        raise AssertionError("the text was read")
-
-    monkeypatch.setattr("bertflow.runs.training.training_text", read)
-    assert bertflow(["train", *arguments, wrong.format(tmp_path=tmp_path)]) == 2
 
 
 def test_a_fit_that_diverges_leaves_its_last_good_state(arguments, tmp_path, capsys):

@@ -20,9 +20,10 @@ from bertflow.runs import matrix
 from bertflow.store import store as store_module
 from bertflow.store.store import EmbeddingStore
 
+from .conftest import X
+
 FORK = multiprocessing.get_context("fork")
 N = 300
-X = (np.random.default_rng(0).normal(size=(N, 8)) @ np.random.default_rng(1).normal(size=(8, 8)) + 3).astype("float32")
 RECIPE = {"encoder": "rows", "weights": "abc", "pooling": "mean"}
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
 
@@ -42,18 +43,6 @@ class RowEncoder(AbstractEncoder):
 @pytest.fixture
 def store(tmp_path):
     return EmbeddingStore.build(RowEncoder(), [str(k) for k in range(N)], tmp_path / "store").folder
-
-
-@pytest.fixture
-def npy(tmp_path):
-    np.save(tmp_path / "x.npy", X)
-    return tmp_path / "x.npy"
-
-
-@pytest.fixture
-def parquet(tmp_path):
-    pq.write_table(pa.table({"id": list(range(N)), "v": list(X)}), tmp_path / "x.parquet", row_group_size=70)
-    return tmp_path / "x.parquet"
 
 
 @pytest.fixture(autouse=True)

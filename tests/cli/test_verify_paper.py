@@ -34,16 +34,6 @@ def command(monkeypatch, tiny_bert, capsys):
     return call
 
 
-def test_every_figure_has_a_line_and_a_missed_one_is_exit_code_4(command, tmp_path):
-    code, out, err = command("--output", tmp_path / "one")
-    assert code == 4
-    assert out.count("FAIL  ") + out.count("PASS  ") == len(CHECKS)
-    assert "STS-B first-last-avg+whitening" in out
-    assert "tiny-bert has 4 blocks, 16 wide" in out
-    failed = sum(not row["passed"] for row in json.loads((tmp_path / "one" / "verification.json").read_text())["rows"])
-    assert err.splitlines()[-1] == f"error: {failed} of {len(CHECKS)} published figures are not reproduced."
-
-
 def test_what_is_written_is_equal_byte_for_byte(command, tmp_path):
     for name in ("one", "two"):
         command("--output", tmp_path / name)
@@ -56,13 +46,6 @@ def test_figures_that_are_all_reproduced_are_exit_code_0(command, monkeypatch):
     code, out, err = command()
     assert (code, "error" in err) == (0, False)
     assert out.count("PASS  ") == len(CHECKS)
-
-
-def test_the_folder_of_the_data_must_be_given(tiny_bert, capsys):
-    assert main(["verify-paper", str(tiny_bert)]) == 2
-    assert capsys.readouterr().err == (
-        "error: The following arguments are required: --data_dir. `bertflow verify-paper --help` lists the options.\n"
-    )
 
 
 @pytest.mark.slow
