@@ -21,6 +21,7 @@ from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import UsageError
 from bertflow.store.build import locked
+from bertflow.training.checkpoints import StopAfter
 from bertflow.training.recipe import preset_for
 from bertflow.training.trainer import build_trainer
 
@@ -140,7 +141,6 @@ def test_a_sample_of_pairs_is_made_of_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("option", "name", "value"),
     [
-        ("--trainer.max_steps=7", "max_steps", 7),
         ("--trainer.gradient_clip_val=0.5", "gradient_clip_val", 0.5),
         ("--trainer.fast_dev_run=true", "fast_dev_run", True),
     ],
@@ -167,7 +167,9 @@ def test_epochs_of_the_users_lift_the_limit_of_steps(argv, limits):
 
 def test_a_limit_of_the_users_replaces_all_of_the_recipe(tmp_path):
     options = parse_options(["--trainer.max_steps=500", "--trainer.accelerator=cpu"])
-    assert build_trainer(options.trainer, tmp_path, {"max_epochs": 8, "max_steps": -1}).max_epochs is None
+    trainer = build_trainer(options.trainer, tmp_path, {"max_epochs": 8, "max_steps": -1})
+    assert trainer.max_epochs == -1
+    assert [one.steps for one in trainer.callbacks if isinstance(one, StopAfter)] == [500]
 
 
 def test_callbacks_of_the_users_are_added(tmp_path):
