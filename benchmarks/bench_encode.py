@@ -15,7 +15,7 @@ from bench_material import BASE, MINILM, Material
 from bench_timing import Product, Result, Times, flops, matmuls, ratio, take_turns
 from sentence_transformers import SentenceTransformer
 
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.correlation import spearman
 from bertflow.encoder.device import DTYPES, TOKEN_BUDGETS
 from bertflow.encoder.foreign import quiet_transformers

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from bertflow.advise.fixing import fix
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import FlowCalibrator
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_text

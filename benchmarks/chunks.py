@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 from study import Case, Row, Study, table
 
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data import docstrings
 from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.chunks import POOLS, ChunkedText

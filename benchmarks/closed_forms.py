@@ -8,7 +8,7 @@ import torch
 from numpy.typing import NDArray
 
 from bertflow.affine import AffineMap, all_but_the_top_map, center_map, identity_map, whitening_map
-from bertflow.calibration.calibrators import AbstractClosedForm
+from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.moments import Moments
 

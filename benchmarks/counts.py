@@ -112,7 +112,7 @@ def arrays() -> Iterator[tuple[str, Mapping[str, int]]]:
     """Calls and memory of whitening, and of an evaluation with its bootstrap."""
     import numpy as np
 
-    from bertflow.calibration.calibrators import Whitening
+    from bertflow.calibration.closed_forms import Whitening
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import AbstractEncoder
     from bertflow.evaluation.evaluating import score_sets

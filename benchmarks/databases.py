@@ -36,7 +36,7 @@ import numpy as np
 from material import MIXTURE, Vectors, texts_of
 from study import Case, Row, Study, table
 
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.docstrings import docstring_corpus, docstring_pairs
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.embedded import embedded_encoder

@@ -27,7 +27,8 @@ from study import Case, Row, Study, table, with_interval
 
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.calibrators import AllButTheTop, Center, FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.pairs import unique_sentences
 from bertflow.data.sts import load_sts
 from bertflow.data.sts_tasks import SUITES

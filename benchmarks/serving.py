@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.embedded import embedded_encoder
 from bertflow.encoder.transformer import TransformerEncoder

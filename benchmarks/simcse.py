@@ -24,7 +24,8 @@ from nli import between, figures, opened, write_start
 from study import Case, Row, Study, table, with_interval
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import pairs_of_sentences
 from bertflow.encoder.abstract import SentenceEncoder

@@ -35,7 +35,6 @@ from material import SEARCHED, SETTINGS, STAND_INS, TUNED, Embedded, Material, S
 from standins_print import to_markdown
 from study import Case, Row, Study
 
-from bertflow.bands import HEAD
 from bertflow.calibration.blocks import Blocks
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.sts_tasks import SUITES
@@ -43,6 +42,7 @@ from bertflow.encoder.pooling import parse_pooling
 from bertflow.evaluation.figures import suite_figures
 from bertflow.evaluation.significance import generator, pair_weights
 from bertflow.files import atomic_file
+from bertflow.maps import HEAD
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.training.fitting import fit_flow

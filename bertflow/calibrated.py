@@ -7,26 +7,31 @@ As a folder it holds both, so that it works where neither the hub nor the text i
     bertflow.json   encoder/   calibrator/
 """
 
+import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import nn
 
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator
+from bertflow.calibration.base import AbstractCalibrator, in_blocks
 from bertflow.calibration.likeness import require_alike, require_lengths
-from bertflow.calibration.maps import mapped_on
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role, SentenceEncoder, is_encoder
-from bertflow.encoder.device import gpu_of
+from bertflow.encoder.device import BEHIND, gpu_of, sent
 from bertflow.encoder.folders import ENCODER
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.learned import AbstractLearner
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
+from bertflow.maps import RowMap
 from bertflow.moments import all_finite, require_finite
 from bertflow.progress import at_level, working
 from bertflow.records import read_record, write_record
@@ -34,6 +39,7 @@ from bertflow.records import read_record, write_record
 logger = logging.getLogger("bertflow")
 
 RECORD = "bertflow.json"
+_COPIES: WeakKeyDictionary[nn.Module, dict[torch.device, nn.Module]] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -195,6 +201,18 @@ class CalibratedEncoder(AbstractEncoder):
         calibrated.before = record.before
         calibrated.recipe = {"model": str(folder), "device": device, **options}
         return calibrated
+
+
+def mapped_on(device: torch.device, fitted: RowMap, x: NDArray[np.float32]) -> NDArray[np.floating]:
+    """What a map makes of rows (n, dim_in) on a device: (n, dim_out), float32, perhaps not finite.
+
+    The map is copied there once.
+    """
+    copies = _COPIES.setdefault(fitted, {})
+    if device not in copies:
+        copies[device] = copy.deepcopy(fitted).to(device)
+    there = copies[device]
+    return in_blocks(lambda block: there(sent(block, device)).float(), x, BEHIND)
 
 
 def encode_systems(

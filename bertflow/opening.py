@@ -199,7 +199,7 @@ def calibrator_of(model: "str | Path | SentenceEncoder", revision: str | None = 
         UsageError: As ``find``.
         DataError: If it is missing or damaged.
     """
-    from bertflow.calibration.base import load_calibrator
+    from bertflow.calibration.spelling import load_calibrator
 
     if not isinstance(model, str | Path):
         return model.calibrator
@@ -257,7 +257,7 @@ def _calibrated(name: str, place: Path, force: bool, options: dict[str, Any]) ->
 def _run(name: str, place: Path, force: bool, options: dict[str, Any]) -> "SentenceEncoder":
     """A run whose encoder lies elsewhere: opened as the run says, else as the calibrator has recorded."""
     from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.base import load_calibrator
+    from bertflow.calibration.spelling import load_calibrator
     from bertflow.encoder.folders import open_model, recorded_prompts, shown_prompts
     from bertflow.encoder.transformer import TransformerEncoder
     from bertflow.records import check_record, read_record

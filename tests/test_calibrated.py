@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.calibration.calibrators import AllButTheTop, Center
-from bertflow.calibration.maps import mapped_on
+from bertflow.calibrated import CalibratedEncoder, encode_systems, mapped_on
+from bertflow.calibration.closed_forms import AllButTheTop, Center
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
@@ -191,7 +190,7 @@ def test_a_calibrator_runs_where_its_encoder_does(tiny_bert, monkeypatch):
     expected = calibrated.encode(sentences)
     monkeypatch.setattr("bertflow.calibrated.gpu_of", lambda encoder: encoder.device)
     monkeypatch.setattr(calibrated.calibrator, "transform", None)  # what runs on the CPU
-    monkeypatch.setattr("bertflow.calibration.maps.ROWS", 2)
+    monkeypatch.setattr("bertflow.calibration.base.ROWS", 2)
     np.testing.assert_allclose(calibrated.encode(sentences), expected, rtol=0, atol=1e-5)
 
 

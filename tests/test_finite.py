@@ -13,7 +13,7 @@ import torch
 
 import bertflow
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.calibrators import AbstractClosedForm
+from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.correlation import CORRELATIONS, correlation
 from bertflow.data.corpus import Answer
 from bertflow.data.pairs import Pairs

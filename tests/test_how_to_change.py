@@ -11,8 +11,9 @@ import pytest
 import bertflow
 import bertflow.cli
 from bertflow.affine import center_map
-from bertflow.calibration.calibrators import AbstractLinearCalibrator
-from bertflow.calibration.spelling import CALIBRATORS, CalibratorKind
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, ClosedForm
+from bertflow.calibration.kinds import CalibratorKind
+from bertflow.calibration.spelling import CALIBRATORS
 from bertflow.cli import COMMANDS, main
 from bertflow.data.sts_tasks import TASKS, StsTask
 from bertflow.encoder.pooling import POOLINGS, Pooling
@@ -27,13 +28,16 @@ pytestmark = [
 ]
 
 
-class Reflect(AbstractLinearCalibrator):
+def reflect_map(moments):
+    centered = center_map(moments)
+    centered.weight.neg_()
+    return centered
+
+
+class Reflect(AbstractClosedForm):
     """The mean minus the embedding: a calibrator that the package does not have."""
 
-    def _affine(self):
-        centered = center_map(self.moments_)
-        centered.weight.neg_()
-        return centered
+    row = ClosedForm(reflect_map)
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +102,12 @@ class TestAPooling:
 
 
 class TestACalibrator:
-    """One class, one row in CALIBRATORS."""
+    """One class, one row in CLOSED_FORMS."""
 
     @pytest.fixture(autouse=True)
     def _row(self, monkeypatch):
-        monkeypatch.setitem(CALIBRATORS, "reflect", CalibratorKind(Reflect))
+        for table in (CLOSED_FORMS, CALIBRATORS):  # which holds the rows of the first
+            monkeypatch.setitem(table, "reflect", CalibratorKind(Reflect))
 
     def test_it_is_saved_and_opened(self, tmp_path):
         x = np.random.default_rng(0).normal(size=(50, 4))

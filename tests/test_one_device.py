@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from bertflow.calibration.calibrators import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.device import sent
 from bertflow.encoder.packing import VARLEN

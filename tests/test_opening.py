@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import AllButTheTop, Center
+from bertflow.calibration.closed_forms import AllButTheTop, Center
 from bertflow.cli import main
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.static import StaticEncoder, WordVectorEncoder

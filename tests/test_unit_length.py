@@ -16,18 +16,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 
 import bertflow
-from bertflow.bands import UnitMap
-from bertflow.calibration.base import RECORD
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import (
-    AllButTheTop,
-    Center,
-    FlowCalibrator,
-    Ridge,
-    Standardize,
-    TwoBand,
-    Whitening,
-)
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.saving import RECORD
 from bertflow.errors import DataError
 from bertflow.export.approximation import linearize
 from bertflow.export.golden import Golden, explain
@@ -35,6 +27,7 @@ from bertflow.export.onnx_encoder import OnnxEncoder
 from bertflow.export.st_folder import load_sentence_transformer
 from bertflow.export.targets import write_export
 from bertflow.integrations.langchain import BertflowEmbeddings
+from bertflow.maps import UnitMap
 from bertflow.moments import Moments
 from bertflow.serve.model import ServedModel
 

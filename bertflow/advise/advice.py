@@ -226,7 +226,8 @@ class Advice(AbstractResult):
 
     def _looked_at(self) -> "dict[str, SentenceEncoder]":
         """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""
-        from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+        from bertflow.calibration.closed_forms import Whitening
+        from bertflow.calibration.flow import FlowCalibrator
 
         advised, shown = self.systems[self.system], {"raw": self.systems["raw"]}
         for kind in (Whitening, FlowCalibrator):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bertflow.calibration.base import Provenance
+from bertflow.calibration.saving import Provenance
 from bertflow.data.vectors import Vectors, open_vectors
 from bertflow.encoder.abstract import AbstractEncoder, Float32, Role
 from bertflow.errors import DataError

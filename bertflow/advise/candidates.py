@@ -13,15 +13,15 @@ import numpy as np
 
 from bertflow.advise.evidence import Evidence
 from bertflow.advise.reading import SplitText
-from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import FlowCalibrator
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import RAW, STATIC, SystemSpec, parse_systems
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import COUNTED, parse_pooling
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.evaluation.systems import SharedPass, pair_cosines
 from bertflow.flow.glow import FlowMap
+from bertflow.maps import of_unit_rows
 from bertflow.progress import unsaid, working
 from bertflow.scoring.domain import FEWEST_HELD_OUT, ROWS_A_DIRECTION, DomainCheck
 from bertflow.scoring.random_pairs import FEWEST

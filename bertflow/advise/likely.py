@@ -17,7 +17,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.advise.bare_vectors import VectorEncoder
-from bertflow.bands import head_of
 from bertflow.calibration.spelling import SystemSpec, parse_system
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.pooling import Pooling, parse_pooling
@@ -25,6 +24,7 @@ from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.evaluation.systems import SharedPass
 from bertflow.geometry.card import CENTERED
+from bertflow.maps import head_of
 from bertflow.moments import Moments
 from bertflow.progress import unsaid
 from bertflow.scoring.random_pairs import RandomPairs

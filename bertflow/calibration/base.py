@@ -6,87 +6,40 @@ A calibrator is a scikit-learn transformer: how it is fitted. Its ``map`` is a t
     transform:  (n, dim_in) -> (n, dim_out), by the map
 
 If all rows of the fit had unit length, as in a cosine collection of a vector database, the map brings every row to unit
-length first (``bertflow.bands.UnitMap``): rows of the database and embeddings by the encoder then give the same.
+length first (``bertflow.maps.UnitMap``): rows of the database and embeddings by the encoder then give the same.
 
 Every calibrator keeps the moments of what it was fitted on, so that each closed form can be refitted later, exactly,
-without the text; and, where the text is known, its provenance. As a folder it is JSON and safetensors, never pickle:
-
-    calibrator.json           class and parameters, dimensions, encoder, text digest, n, versions, facts of the fit,
-                              and a checksum of every other file
-    calibrator.safetensors    the tensors of the fitted map
-    moments.safetensors       what it was fitted from: every closed form can be refitted exactly
-    text_hashes.safetensors   which text that was, as hashes; absent when unknown
+without the text; and, where the text is known, its provenance.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from textwrap import shorten
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
-from safetensors.numpy import save_file
-from safetensors.torch import save_file as save_tensors
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
-from typing_extensions import TypedDict
 
-from bertflow.bands import UnitMap
 from bertflow.calibration.likeness import require_lengths
-from bertflow.calibration.maps import SAVE, FittedMap, MapSpec, RowMap, filled_map, in_blocks
+from bertflow.calibration.saving import Provenance, write_calibrator
 from bertflow.encoder.abstract import SentenceEncoder, is_encoder
-from bertflow.errors import BadRowsError, DataError, UsageError, reason_of, require_directions
+from bertflow.encoder.device import Landing
+from bertflow.errors import BadRowsError, DataError, UsageError, require_directions
 from bertflow.files import atomic_folder
+from bertflow.maps import FittedMap, RowMap, UnitMap
 from bertflow.moments import Moments, odd_rows, require_finite
-from bertflow.records import Checksums, Size, checksums, read_arrays, read_record, require_whole, write_record
-from bertflow.registry import lookup
-from bertflow.text_keys import digest, hash_texts
+from bertflow.text_keys import hash_texts
 
-RECORD = "calibrator.json"
-TENSORS, MOMENTS, TEXT = "calibrator.safetensors", "moments.safetensors", "text_hashes.safetensors"
-VERSIONED = ("bertflow", "torch", "nflows", "numpy", "scikit-learn", "transformers")
-CalibratorRecord = TypedDict(
-    "CalibratorRecord",
-    {
-        "format": Literal[1],
-        "class": str,
-        "parameters": dict[str, Any],
-        "map": MapSpec,
-        "dim_in": Size,
-        "encoder": dict[str, Any] | None,
-        "labels": list[str],
-        "text_keys": str | None,
-        "facts": dict[str, Any],
-        "sha256": Checksums,
-    },
-)
-"""What ``calibrator.json`` cannot be read without."""
-
-
-@dataclass(frozen=True)
-class Provenance:
-    """What a calibrator was fitted on: by which encoder, and which text.
-
-    Attributes:
-        encoder: The encoder's ``describe()``.
-        text_hashes: Sorted hashes of the fitting text (``bertflow.text_keys``); None where it is unknown or forgotten.
-        labels: Names of labelled data that the encoder or the calibrator was trained on.
-    """
-
-    encoder: Mapping[str, Any]
-    text_hashes: NDArray[np.uint64] | None
-    labels: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, description: Mapping[str, Any], text_hashes: NDArray[np.uint64] | None, *labels: str) -> "Provenance":
-        """The provenance by the ``describe()`` of an encoder; ``labels`` are those that the calibrator learned from."""
-        return cls(description, text_hashes, (*description.get("labels", ()), *labels))
+ROWS = 8192
+"""Rows that are mapped at a time."""
 
 
 class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
@@ -105,10 +58,11 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
     map_: RowMap
     provenance_: Provenance | None
     facts_: dict[str, Any]
+    n_features_in_: int
 
     @abstractmethod
-    def _fit_map(self, x: NDArray[np.floating], *made_by: Any) -> FittedMap:
-        """The map for rows ``x``, whose moments are in ``moments_``; where known, their encoder and its sentences."""
+    def _fit_map(self, x: NDArray[np.floating], encoder: SentenceEncoder | None, sentences: Sequence[str]) -> FittedMap:
+        """The map for rows ``x``, whose moments are in ``moments_``; where known, by which encoder of which text."""
 
     def recorded(self) -> dict[str, Any]:
         """The parameters as they are recorded."""
@@ -151,13 +105,12 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         self._fit(encoder.encode(distinct, progress=progress), encoder, distinct)
         return self
 
-    def _fit(self, X: ArrayLike, *made_by: Any) -> None:
+    def _fit(self, X: ArrayLike, encoder: SentenceEncoder | None = None, sentences: Sequence[str] = ()) -> None:
         x = self._validated(X, reset=True, ensure_min_samples=2)
         self.moments_, self.provenance_, self.facts_ = Moments.of(x), None, {}
-        if made_by:
-            encoder, sentences = made_by
+        if encoder is not None:
             self.provenance_ = Provenance.of(encoder.describe(), hash_texts(sentences))
-        self._keep(self._fit_map(x, *made_by))
+        self._keep(self._fit_map(x, encoder, sentences))
 
     def _keep(self, fitted: FittedMap) -> None:
         """Take the map that was fitted; if its rows had unit length, it brings all rows to unit length first."""
@@ -262,28 +215,7 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
 
     def write(self, folder: Path) -> None:
         """As ``save``, into an existing folder."""
-        module, provenance = self.map, self.provenance
-        save_tensors({name: tensor.contiguous() for name, tensor in module.state_dict().items()}, folder / TENSORS)
-        save_file(self.moments_.arrays(), folder / MOMENTS)
-        hashes = provenance.text_hashes if provenance else None
-        if hashes is not None:
-            save_file({"hashes": hashes}, folder / TEXT)
-        record = {
-            "format": 1,
-            "class": type(self).__name__,
-            "parameters": self.recorded(),
-            "map": {"class": type(module).__name__, **module.spec()},
-            "dim_in": self.dim_in,
-            "dim_out": self.dim_out,
-            "n": self.moments_.n,
-            "encoder": dict(provenance.encoder) if provenance else None,
-            "labels": list(provenance.labels) if provenance else [],
-            "text_keys": None if hashes is None else digest(hashes),
-            "facts": self.facts_,
-            "versions": {name: version(name) for name in VERSIONED},
-            "sha256": checksums(folder, "*.safetensors"),
-        }
-        write_record(folder / RECORD, record)
+        write_calibrator(self, folder)
 
     @property
     def _n_features_out(self) -> int:
@@ -295,6 +227,26 @@ class AbstractCalibrator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Base
         return tags
 
 
+@torch.inference_mode()
+def in_blocks(function: Callable[[Tensor], Tensor], x: NDArray[np.floating], behind: int = 0) -> NDArray[np.floating]:
+    """What a function makes of rows, ``ROWS`` at a time, in the data type of the rows.
+
+    Args:
+        function: Some rows -> a row, or a number, for each.
+        x: One row or more, (n, dim).
+        behind: Blocks that may still be on their way from a GPU while the next one is made.
+    """
+    landing, mapped = Landing(behind), np.empty(0, x.dtype)
+    for start in range(0, len(x), ROWS):
+        z = function(torch.from_numpy(np.array(x[start : start + ROWS])))  # what is read-only is not written through
+        if not start:
+            mapped = np.empty((len(x), *z.shape[1:]), x.dtype)
+        landing.put(mapped, slice(start, start + ROWS), z)
+        del z  # before the next is made
+    landing.finish()
+    return mapped
+
+
 @contextmanager
 def _in_one_line() -> Iterator[None]:
     """What scikit-learn says of an array, without its line breaks."""
@@ -302,38 +254,3 @@ def _in_one_line() -> Iterator[None]:
         yield
     except ValueError as error:
         raise DataError(shorten(str(error), 400)) from None
-
-
-def load_calibrator(folder: str | Path) -> AbstractCalibrator:
-    """Read a calibrator folder.
-
-    Raises:
-        DataError: If the folder is missing, incomplete, damaged, or of a later format; the message names the file.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise DataError(
-            f"A calibrator folder was expected at {folder}, but there is none. Give the folder that save() wrote."
-        )
-    record = read_record(folder / RECORD, CalibratorRecord, "calibrator", SAVE)
-    belong = {TENSORS, MOMENTS, *([TEXT] if record["text_keys"] else [])}
-    require_whole(folder / RECORD, record["sha256"], belong, "calibrator")
-    from bertflow.calibration.spelling import CALIBRATORS
-    from bertflow.calibration.stand_in import LinearStandIn
-
-    kinds: list[type[AbstractCalibrator]] = [LinearStandIn, *(kind.make for kind in CALIBRATORS.values())]
-    by_class = {kind.__name__: kind for kind in kinds}
-    hashes = read_arrays(folder / TEXT, {"hashes": ("uint64", 1)}, do=SAVE)["hashes"] if TEXT in belong else None
-    try:
-        calibrator = lookup("calibrator class", by_class, record["class"])(**record["parameters"])
-        calibrator.map_ = filled_map(record["map"], read_arrays(folder / TENSORS, do=SAVE))
-        calibrator.moments_ = Moments.from_arrays(read_arrays(folder / MOMENTS, Moments.ARRAYS, Moments.OPTIONAL, SAVE))
-    except (TypeError, RuntimeError, UsageError) as error:
-        raise DataError(f"The calibrator folder {folder} is damaged ({reason_of(error)}). {SAVE}") from None
-    widths = record["dim_in"], calibrator.map_.dim_in, calibrator.moments_.dim
-    if len(set(widths)) > 1 or (hashes is not None and digest(hashes) != record["text_keys"]):
-        raise DataError(f"The calibrator folder {folder} is damaged (its files do not belong together). {SAVE}")
-    calibrator.n_features_in_, calibrator.facts_ = record["dim_in"], record["facts"]
-    made_by, labels = record["encoder"], tuple(record["labels"])
-    calibrator.provenance_ = None if made_by is None else Provenance(made_by, hashes, labels)
-    return calibrator

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from bertflow.affine import AffineMap, whitening_map
-from bertflow.bands import BandMap, side_by_side
-from bertflow.calibration.calibrators import AbstractClosedForm, AbstractLinearCalibrator, require_count
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, require_count
+from bertflow.calibration.kinds import read_kind
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.errors import DataError, UnknownNameError, UsageError
+from bertflow.maps import BandMap, side_by_side
 from bertflow.moments import Moments
 
 logger = logging.getLogger("bertflow")
@@ -47,7 +48,7 @@ class Blocks(AbstractClosedForm):
 
     def _require_parameters(self) -> None:
         one = self._one()
-        if self.n_components is not None and not isinstance(one, AbstractLinearCalibrator):
+        if self.n_components is not None and not one.row.affine:
             raise UsageError(
                 f"{self.calibrator} is not affine, so the moments do not tell which {self.n_components} directions to "
                 "keep. Leave n_components out, or use whitening or ridge."
@@ -63,17 +64,10 @@ class Blocks(AbstractClosedForm):
 
     def _one(self) -> AbstractClosedForm:
         """The calibrator of one layer."""
-        from bertflow.calibration.spelling import parse_calibrator
-
         if not isinstance(self.calibrator, str):
             raise UsageError(f"Blocks(calibrator=...) takes a spelling, as 'whitening', got {self.calibrator!r}.")
-        made = parse_calibrator(self.calibrator)
-        if not isinstance(made, AbstractClosedForm) or isinstance(made, Blocks):
-            raise UsageError(
-                f"Blocks are calibrated by a closed form that is not blocks itself, as whitening or two-band(0.5), got "
-                f"{self.calibrator}."
-            )
-        return made
+        name, value = read_kind(self.calibrator, CLOSED_FORMS, "calibrator of blocks")
+        return CLOSED_FORMS[name].make(**CLOSED_FORMS[name].parameters(value))
 
     def _count(self, description: Mapping[str, Any] | None) -> int:
         """How many layers there are, by ``describe()`` of the encoder."""
@@ -96,26 +90,27 @@ class Blocks(AbstractClosedForm):
             )
         return len(pooling.layers)
 
-    def _closed_form(self) -> AffineMap | BandMap:
-        moments, made_by = self.moments_, self.provenance_
-        count = self._count(made_by.encoder if made_by else None)
+    def closed_form(self, moments: Moments) -> AffineMap | BandMap:
+        """The maps of all layers, side by side."""
+        count = self._count(self.provenance_.encoder if self.provenance_ else None)
         width, rest = divmod(moments.dim, count)
         if rest:
             raise DataError(f"{count} layers of one width cannot be {moments.dim} wide. Correct blocks={count}.")
         parts = [moments.part(start, start + width) for start in range(0, moments.dim, width)]
-        joined = side_by_side([self._one().fit_moments(part)._closed_form() for part in parts])
+        joined = side_by_side([self._one().closed_form(part) for part in parts])
         if self.n_components is not None and isinstance(joined, AffineMap):
-            return self._reduced(joined, self.n_components)
+            return _reduced(joined, moments, self.n_components)
         logger.info(
             "%d layers are joined: embeddings are %d wide, those of one layer %d.", count, joined.dim_out, width
         )
         return joined
 
-    def _reduced(self, joined: AffineMap, n_components: int) -> AffineMap:
-        """The joined layers, whitened and cut: still one affine map."""
-        weight, inverse = joined.weight.numpy(), joined.inverse_weight.numpy()
-        mean = (self.moments_.mean - joined.shift.numpy()) @ weight
-        scatter = weight.T @ self.moments_.scatter @ weight
-        np.fill_diagonal(scatter, scatter.diagonal().clip(0))  # rounding can leave a variance just below
-        cut = whitening_map(Moments(self.moments_.n, mean, scatter), n_components)
-        return AffineMap(self.moments_.mean, weight @ cut.weight.numpy(), cut.inverse_weight.numpy() @ inverse)
+
+def _reduced(joined: AffineMap, moments: Moments, n_components: int) -> AffineMap:
+    """The joined layers, whitened and cut: still one affine map."""
+    weight, inverse = joined.weight.numpy(), joined.inverse_weight.numpy()
+    mean = (moments.mean - joined.shift.numpy()) @ weight
+    scatter = weight.T @ moments.scatter @ weight
+    np.fill_diagonal(scatter, scatter.diagonal().clip(0))  # rounding can leave a variance just below
+    cut = whitening_map(Moments(moments.n, mean, scatter), n_components)
+    return AffineMap(moments.mean, weight @ cut.weight.numpy(), cut.inverse_weight.numpy() @ inverse)

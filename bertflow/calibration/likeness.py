@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bertflow.bands import unit
 from bertflow.errors import DataError
+from bertflow.maps import unit
 from bertflow.moments import BLOCK, UNIT, Float64, Moments
 
 logger = logging.getLogger("bertflow")

@@ -13,92 +13,29 @@ fitted on sentences, or, where the moments of a calibrator are at hand, refitted
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
 
 from bertflow.calibration.base import AbstractCalibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import (
-    AbstractClosedForm,
-    AllButTheTop,
-    Center,
-    FlowCalibrator,
-    Ridge,
-    Standardize,
-    TwoBand,
-    Whitening,
-)
+from bertflow.calibration.closed_forms import CLOSED_FORMS, AbstractClosedForm, LinearStandIn
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.kinds import CalibratorKind, read_kind
+from bertflow.calibration.saving import read_calibrator
 from bertflow.encoder.pooling import COUNTED, POOLINGS, parse_pooling
 from bertflow.errors import UsageError
-from bertflow.registry import did_you_mean, lookup
+from bertflow.registry import did_you_mean
 
 RAW = "raw"
 STATIC: Mapping[str, str] = {"static": "content", "static-sif": "sif"}
 """Poolings that leave the transformer out -> how its word embeddings become one vector."""
-
-
-@dataclass(frozen=True)
-class CalibratorKind:
-    """A row of ``CALIBRATORS``.
-
-    Attributes:
-        make: The class.
-        parameter: What stands in brackets sets it; empty if it takes nothing.
-        words: What else than a number may stand there.
-        form: What a number looks like, and what reads it.
-        nests: Whether a calibrator stands there instead, and after a comma the number of directions that are kept.
-    """
-
-    make: type[AbstractCalibrator]
-    parameter: str = ""
-    words: tuple[str, ...] = ()
-    form: tuple[str, Callable[[str], int | float]] = (r"[0-9]+", int)
-    nests: bool = False
-
-    def read(self, name: str, text: str | None) -> int | float | str | None:
-        """What stands in the brackets after ``name``; None for no brackets.
-
-        Raises:
-            UsageError: If it cannot stand there.
-        """
-        if text is None or text in self.words:
-            return text
-        if self.nests:
-            self.make(**self.parameters(text))._require_parameters()
-            return text
-        form, number = self.form
-        if self.parameter and re.fullmatch(form, text):
-            return number(text)
-        takes = " or ".join(["a number", *self.words]) if self.parameter else "nothing"
-        raise UsageError(f"{name} takes {takes} in brackets, got ({text}). Known: {_known()}.")
-
-    def parameters(self, value: int | float | str | None) -> dict[str, Any]:
-        """The parameters of the class, for what ``read`` gave."""
-        if value is None or not self.nests:
-            return {} if value is None else {self.parameter: value}
-        inner, _, last = str(value).rpartition(",")
-        if not inner or not last.strip().isdecimal():
-            return {self.parameter: str(value)}
-        return {self.parameter: inner.strip(), "n_components": int(last)}
-
-
-FRACTION = (r"[0-9]+(\.[0-9]+)?", float)
-"""A number that need not be whole."""
-CALIBRATORS: Mapping[str, CalibratorKind] = {
-    "center": CalibratorKind(Center),
-    "standardize": CalibratorKind(Standardize),
-    "abtt": CalibratorKind(AllButTheTop, "k"),
-    "whitening": CalibratorKind(Whitening, "n_components"),
-    "ridge": CalibratorKind(Ridge, "r", form=FRACTION),
-    "two-band": CalibratorKind(TwoBand, "c", form=FRACTION),
+CALIBRATORS: Mapping[str, CalibratorKind[AbstractCalibrator]] = {
+    **CLOSED_FORMS,
     "blocks": CalibratorKind(Blocks, "calibrator", nests=True),
     "flow": CalibratorKind(FlowCalibrator, "n_components", words=("all", "auto")),
 }
 """Every calibrator, by the name that command lines and tables use: whatever takes a calibrator looks here."""
-ALIASES: Mapping[str, str] = {"gaussian": "whitening", "sn": "standardize", "natsv": "abtt"}
-"""Other names: of the density of whitening, and those of the BERT-flow paper."""
-_SPELLING = re.compile(r"(?P<name>[a-z]+(-[a-z]+)*)(\((?P<value>.+)\))?")
 
 
 @dataclass(frozen=True)
@@ -183,7 +120,7 @@ def parse_system(spelling: str) -> SystemSpec:
     *poolings, last = (part.strip() for part in spelling.split("+"))
     calibrator, value = None, None
     try:
-        calibrator, value = _calibrator(last)
+        calibrator, value = read_kind(last, CALIBRATORS)
     except UsageError:
         poolings.append(last)
     pooling = "+".join(poolings) or None
@@ -207,19 +144,14 @@ def parse_calibrator(spelling: str) -> AbstractCalibrator:
     Raises:
         UsageError: If it is misspelled; the message lists the known ones.
     """
-    return SystemSpec(spelling, None, *_calibrator(spelling)).make()
+    return SystemSpec(spelling, None, *read_kind(spelling, CALIBRATORS)).make()
 
 
-def _calibrator(spelling: str) -> tuple[str, int | float | str | None]:
-    """The row of ``CALIBRATORS``, and the value of its parameter."""
-    match = _SPELLING.fullmatch(spelling)
-    if match is None:
-        raise UsageError(
-            f"A calibrator is a name and one number, as whitening(128); got {spelling!r}. Known: {_known()}."
-        )
-    name = ALIASES.get(match["name"], match["name"])
-    return name, lookup("calibrator", CALIBRATORS, name).read(name, match["value"])
+def load_calibrator(folder: str | Path) -> AbstractCalibrator:
+    """Read a calibrator folder.
 
-
-def _known() -> str:
-    return ", ".join(f"{name}({kind.parameter})" if kind.parameter else name for name, kind in CALIBRATORS.items())
+    Raises:
+        DataError: If the folder is missing, incomplete, damaged, or of a later format; the message names the file.
+    """
+    kinds: list[type[AbstractCalibrator]] = [LinearStandIn, *(kind.make for kind in CALIBRATORS.values())]
+    return read_calibrator(Path(folder), {kind.__name__: kind for kind in kinds})

@@ -14,7 +14,8 @@ from xxhash import xxh3_64_intdigest
 
 from bertflow.breadth import watch_breadth
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
+from bertflow.calibration.closed_forms import AbstractClosedForm
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.data.skipping import leave_out, usable_rows
 from bertflow.errors import BadRowsError, DataError, RowError, UsageError, require_directions

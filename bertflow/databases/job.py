@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.databases.calibrated_rows import (
     DIGESTS,
     Asked,

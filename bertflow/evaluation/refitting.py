@@ -8,10 +8,9 @@ from typing import Any, NotRequired
 from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
-from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.calibrators import FlowCalibrator
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, DataError, UsageError
@@ -19,6 +18,7 @@ from bertflow.evaluation.report import Report
 from bertflow.evaluation.rows import interval, number
 from bertflow.evaluation.seeds import SeveralSeeds, spread
 from bertflow.evaluation.systems import SharedPass
+from bertflow.maps import of_unit_rows
 from bertflow.progress import bar
 from bertflow.records import read_record
 from bertflow.store.embeddings import embedded

@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 from sklearn.metrics import r2_score
 
 from bertflow.affine import NULL_SHARE, AffineMap
-from bertflow.bands import of_unit_rows, unit
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.base import AbstractCalibrator
-from bertflow.calibration.stand_in import LinearStandIn
+from bertflow.calibration.closed_forms import LinearStandIn
 from bertflow.data.corpus import load_sentences
 from bertflow.data.docstrings import docstring_corpus, docstring_sentences
 from bertflow.data.pairs import Pairs
@@ -29,6 +28,7 @@ from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.evaluating import evaluate_retrieval, score_sets
 from bertflow.export.onnx_encoder import GRAPH, INT8, OnnxEncoder, read_export, write_int8
 from bertflow.files import write_json
+from bertflow.maps import of_unit_rows, unit
 from bertflow.records import write_export_record
 from bertflow.similarity import SIMILARITIES
 

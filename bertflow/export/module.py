@@ -13,11 +13,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from bertflow.calibration.maps import empty_map
 from bertflow.encoder.architecture import switch_off
 from bertflow.encoder.pooling import Pooling
 from bertflow.errors import DataError, needs
 from bertflow.export.parts import FORMAT, PoolingHead
+from bertflow.maps import empty_map
 from bertflow.records import other_version
 
 with needs("sentence-transformers", "st"):

@@ -20,7 +20,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from bertflow.bands import UnitMap
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import Float32, SentenceEncoder
 from bertflow.encoder.architecture import FAMILIES
@@ -34,6 +33,7 @@ from bertflow.encoder.template import Template
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
 from bertflow.export.golden import SUSPECT_ROWS, Golden, distances
+from bertflow.maps import UnitMap
 from bertflow.progress import at_level
 from bertflow.records import read_record
 

@@ -38,7 +38,6 @@ from torch import Tensor
 from transformers import MODEL_MAPPING
 
 from bertflow.affine import AffineMap
-from bertflow.bands import of_unit_rows
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.encoder.folders import ENCODER, recorded_prompts, write_facts
 from bertflow.encoder.foreign import OneLine
@@ -46,6 +45,7 @@ from bertflow.encoder.st_modules import DOWNLOAD, ST_PACKAGE, ST_POOLINGS, StCon
 from bertflow.errors import DataError, UsageError, needs
 from bertflow.export.parts import FORMAT, Parts
 from bertflow.files import to_json
+from bertflow.maps import map_spec, of_unit_rows
 from bertflow.records import checksums, read_record, require_export
 from bertflow.registry import lookup
 
@@ -243,7 +243,7 @@ def _calibration(parts: Parts, layout: str) -> list[StModule]:
         bias = -(weight @ affine.shift.double()).float()
         dense = _dense(layout, weight.float(), bias, "torch.nn.modules.linear.Identity")
         return [dense] if affine is parts.map else [("Normalize", {}, None), dense]
-    config = {"map": {"class": type(parts.map).__name__, **parts.map.spec()}, "format": FORMAT}
+    config = {"map": map_spec(parts.map), "format": FORMAT}
     tensors = {f"calibrator.{name}": tensor for name, tensor in parts.map.state_dict().items()}
     return [("Calibration", json.loads(to_json(config)), tensors)]
 

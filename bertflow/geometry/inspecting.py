@@ -16,7 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bertflow.calibrated import CalibratedEncoder, encode_systems
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.calibration.spelling import parse_systems
 from bertflow.data.corpus import count_words, load_sentences, read_frequencies
 from bertflow.data.docstrings import docstring_corpus

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 
 from bertflow.breadth import MOST, warn_if_narrow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
-from bertflow.calibration.calibrators import AbstractClosedForm, AllButTheTop, Center, Standardize
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.closed_forms import AbstractClosedForm, AllButTheTop, Center, Standardize
 from bertflow.calibration.likeness import require_alike
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.calibration.saving import Provenance
+from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.errors import DataError, UsageError

@@ -19,7 +19,7 @@ from typing import Self
 import numpy as np
 from safetensors.numpy import save_file
 
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.tables import COLUMNS
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, map_digest

@@ -86,7 +86,7 @@ class Origin:
     def open_encoder(self, model: str | Path | None, device: str | None = None) -> "SentenceEncoder":
         """The same, opened; a raw encoder gets the calibrator of the job."""
         from bertflow.calibrated import CalibratedEncoder
-        from bertflow.calibration.base import load_calibrator
+        from bertflow.calibration.spelling import load_calibrator
 
         encoder = load(self.encoder_name(model), device=device)
         if self.folder is None or encoder.calibrator is not None:

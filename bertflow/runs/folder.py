@@ -31,7 +31,7 @@ import yaml
 from pytorch_lightning.loggers import CSVLogger
 from pytorch_lightning.utilities import rank_zero_only
 
-from bertflow.calibration.base import VERSIONED
+from bertflow.calibration.saving import VERSIONED
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity
 from bertflow.encoder.transformer import TransformerEncoder

@@ -13,9 +13,10 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from bertflow.breadth import watch_breadth
-from bertflow.calibration.base import RECORD, AbstractCalibrator, Provenance
-from bertflow.calibration.calibrators import AbstractClosedForm
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.closed_forms import AbstractClosedForm
 from bertflow.calibration.likeness import require_alike, require_lengths
+from bertflow.calibration.saving import RECORD, Provenance
 from bertflow.data.arrays import map_array
 from bertflow.data.corpus import placed_sentences
 from bertflow.data.skipping import leave_out, skipping, usable_rows

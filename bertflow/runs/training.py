@@ -28,8 +28,9 @@ from bertflow.training.record import FitRecord
 
 if TYPE_CHECKING:
     import pytorch_lightning as pl
+    from numpy.typing import NDArray
 
-    from bertflow.calibration.base import AbstractCalibrator, Provenance
+    from bertflow.calibration.base import AbstractCalibrator
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.encoder.transformer import TransformerEncoder
@@ -50,7 +51,7 @@ class FlowRun(Run):
     @cached_property
     def calibrator(self) -> "AbstractCalibrator":
         """The fitted flow."""
-        from bertflow.calibration.base import load_calibrator
+        from bertflow.calibration.spelling import load_calibrator
 
         return load_calibrator(self.folder / "calibrator")
 
@@ -167,7 +168,6 @@ def train(
     import pytorch_lightning as pl
 
     from bertflow.breadth import MOST, warn_if_narrow
-    from bertflow.calibration.base import Provenance
     from bertflow.encoder.pooling import parse_pooling
     from bertflow.runs.folder import RunFolder, require_same_inputs
     from bertflow.store.embeddings import embedded, some_rows
@@ -213,8 +213,7 @@ def train(
         x = embedded(opened, sentences, data.store, without_text_hashes=without_text_hashes)
         warn_if_narrow(some_rows(x, MOST), sentences)
         fit = FlowFit(x, recipe, seed, sentences, opened)
-        provenance = Provenance.of(opened.describe(), None if without_text_hashes else hashes)
-        finish = partial(_write_result, run.path, fit, opened, provenance)
+        finish = partial(_write_result, run.path, fit, opened, None if without_text_hashes else hashes)
         result = FlowRun(run.path, "done", raw=opened)
         last = partial(_write_report, run, fit, result, sentences) if report else None
         status = run.train(fit.run, opened, {"text": facts, "seed": seed}, finish, save_encoder, last)
@@ -263,7 +262,6 @@ def finetune(
         DataError: For pairs that cannot be used.
         DivergenceError: If the loss or a weight is no longer finite.
     """
-    from bertflow.calibration.base import Provenance
     from bertflow.finetuning.fitting import SiameseFit, siamese_options
     from bertflow.finetuning.joint import JOINT, Joint, finished_flow
     from bertflow.finetuning.objectives import OBJECTIVES
@@ -308,20 +306,21 @@ def finetune(
                 fit.save(run.path / "encoder", without_text_hashes)
                 if isinstance(fit.module, Joint):
                     tuned = trainable_encoder(ModelOptions(str(run.path / "encoder"), device=str(opened.device)))
-                    provenance = Provenance.of(tuned.describe(), None if without_text_hashes else fit.data.text_hashes)
-                    _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, provenance)
+                    keys = None if without_text_hashes else fit.data.text_hashes
+                    _write_result(run.path, finished_flow(fit.module, given, tuned), tuned, keys)
 
         status = run.train(training, opened, {"pairs": facts, "seed": seed}, fit.record)
     return EncoderRun(run.path, status) if status else None
 
 
-def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", provenance: "Provenance") -> dict[str, Any]:
-    """Write the best state so far; returns its figures."""
+def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", keys: "NDArray[Any] | None") -> dict[str, Any]:
+    """Write the best state so far, with the keys of its text; returns its figures."""
     from bertflow.calibrated import RECORD, CalibratedEncoder
-    from bertflow.calibration.calibrators import FlowCalibrator
+    from bertflow.calibration.flow import FlowCalibrator
+    from bertflow.calibration.saving import Provenance
 
     fitted = fit.result()
-    calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, provenance)
+    calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, Provenance.of(raw.describe(), keys))
     calibrator.save(run / "calibrator")
     figures = asdict(fitted.record)
     write_text(run / "report" / "fit.md", fitted.record.to_markdown())

@@ -243,7 +243,8 @@ def fit(
         UsageError: If the calibrator is misspelled, or an option does not belong to it.
         DataError: If the rows cannot be used; the message names file and row.
     """
-    from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
+    from bertflow.calibration.closed_forms import AbstractClosedForm
+    from bertflow.calibration.flow import FlowCalibrator
     from bertflow.calibration.spelling import parse_calibrator
     from bertflow.runs import rows
 
@@ -312,7 +313,7 @@ def transform(
         DataError: If rows and calibrator do not belong together, rows cannot be used, or the output is there and holds
             anything else.
     """
-    from bertflow.calibration.base import load_calibrator
+    from bertflow.calibration.spelling import load_calibrator
     from bertflow.data.vectors import FORMATS, Vectors
     from bertflow.runs import rows
 

@@ -21,9 +21,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import ks_2samp
 from sklearn.metrics import roc_auc_score
 
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator
-from bertflow.calibration.calibrators import AbstractDensity, Whitening
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.density import AbstractDensity
+from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import Identity, MadeBy
 from bertflow.errors import DataError, NullDirectionWarning, UsageError

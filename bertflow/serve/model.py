@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Ridge, Whitening
+from bertflow.calibration.closed_forms import Ridge, Whitening
 from bertflow.encoder.abstract import Float32, Role, SentenceEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BertflowError, UsageError

@@ -22,10 +22,10 @@ import torch
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map
-from bertflow.bands import BandMap, two_bands
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.flow.glow import FlowMap, bits_per_dim, build_glow
+from bertflow.maps import BandMap, two_bands
 from bertflow.moments import Moments
 from bertflow.progress import Advance
 from bertflow.training import rows

@@ -14,7 +14,7 @@ coordinates, largest variance of x first. In most of what was measured, the spec
 
 Where a few directions hold the variance (a plain masked-language-model BERT, [CLS] of an inner layer), meaning lies in
 the others, and all are kept. Where it is spread, the tail is noise to similarity, which keeps the first quarter, while
-search needs the tail: it is scaled apart, as a band of its own (``bertflow.bands``). The spectrum is that of the plain
+search needs the tail: it is scaled apart, as a band of its own (``bertflow.maps``). The spectrum is that of the plain
 mean pooling, as below.
 
 Whether a calibrator is needed, the spread of the plain mean pooling tells in most of what was measured:
@@ -40,12 +40,12 @@ from scipy.special import entr
 from torch import Tensor
 
 from bertflow.affine import AffineMap, identity_map, whitening_map
-from bertflow.bands import head_of
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.device import sent
 from bertflow.encoder.pooling import parse_pooling
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
+from bertflow.maps import head_of
 from bertflow.moments import BLOCK, Float64, Moments, require_finite, require_scale
 from bertflow.store.store import EmbeddingStore
 from bertflow.training.recipe import Recipe

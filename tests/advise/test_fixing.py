@@ -14,7 +14,7 @@ from bertflow.advise.reading import read_documents, split_text
 from bertflow.advise.verdict import LIKELY
 from bertflow.breadth import RICH
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import run
 from bertflow.cli.fix import main
 from bertflow.cli.score import main as score

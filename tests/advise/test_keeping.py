@@ -12,8 +12,7 @@ from bertflow.advise.bare_vectors import VectorEncoder
 from bertflow.advise.keeping import AGAIN, KEEP
 from bertflow.advise.likely import WIDEST
 from bertflow.advise.verdict import LIKELY, PROVEN, UNKNOWN
-from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.spelling import parse_calibrator, parse_system
+from bertflow.calibration.spelling import load_calibrator, parse_calibrator, parse_system
 from bertflow.errors import UsageError
 from bertflow.tables import Section
 

@@ -11,9 +11,9 @@ from bertflow.advise.evidence import LABELLED, MINED, STAND_IN, Evidence, Judgem
 from bertflow.advise.likely import CENTERED, PURPOSES, WIDEST, Geometry, Shape, linear_form, recipes
 from bertflow.advise.verdict import LIKELY, MINED_ONLY, PROOF, PROVEN, RESCALE, RESCALED, UNKNOWN, decide
 from bertflow.affine import whitening_map
-from bertflow.bands import BandMap, two_bands
 from bertflow.calibration.spelling import parse_calibrator
 from bertflow.evaluation.significance import Difference
+from bertflow.maps import BandMap, two_bands
 from bertflow.moments import Moments
 from bertflow.training.purpose import Use
 from bertflow.training.recipe import PRESETS

@@ -6,13 +6,12 @@ from scipy.linalg import block_diag
 
 import bertflow
 from bertflow.affine import AffineMap
-from bertflow.bands import BandMap
-from bertflow.calibration.base import Provenance, load_calibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import Ridge, TwoBand, Whitening
-from bertflow.calibration.maps import filled_map
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.calibration.closed_forms import Ridge, TwoBand, Whitening
+from bertflow.calibration.saving import Provenance
+from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.errors import DataError, UsageError
+from bertflow.maps import BandMap, filled_map
 from bertflow.moments import Moments
 
 CONCAT = Provenance({"encoder": "e", "pooling": "concat(0,3)"}, None)
@@ -122,7 +121,7 @@ def test_the_number_of_layers_is_read_off_the_pooling(x):
 def refusals(x):
     moments, mean = Moments.of(x), Provenance({"encoder": "e", "pooling": "mean(1,2)"}, None)
     use = "Use a pooling as concat(1,-1), or whitening without blocks."
-    closed = "Blocks are calibrated by a closed form that is not blocks itself, as whitening or two-band(0.5), got "
+    known = "Known: center, standardize, abtt, whitening, ridge, two-band."
     return {
         "bare": (lambda: Blocks().fit(x), "Blocks needs the number of joined layers, which bare embeddings do not "
                  "tell. Fit it with an encoder or a store whose pooling is a concatenation, or give it as "
@@ -135,8 +134,9 @@ def refusals(x):
         "static": (lambda: Blocks().fit_moments(moments, Provenance({"pooling": "static-sif"}, None)),
                    f"Blocks calibrates each layer of a concatenation alone, but the pooling is static-sif. {use}"),
         "odd": (lambda: Blocks(blocks=3).fit(x), "3 layers of one width cannot be 16 wide. Correct blocks=3."),
-        "flow": (lambda: Blocks("flow", blocks=2).fit(x), f"{closed}flow."),
-        "nested": (lambda: parse_calibrator("blocks(blocks(whitening))"), f"{closed}blocks(whitening)."),
+        "flow": (lambda: Blocks("flow", blocks=2).fit(x), f"Unknown calibrator of blocks 'flow'. {known}"),
+        "nested": (lambda: parse_calibrator("blocks(blocks(whitening))"),
+                   f"Unknown calibrator of blocks 'blocks'. {known}"),
         "bands": (lambda: Blocks("two-band(1)", 4, 2).fit(x), "two-band(1) is not affine, so the moments do not tell "
                   "which 4 directions to keep. Leave n_components out, or use whitening or ridge."),
         "spelling": (lambda: Blocks(Whitening()).fit(x), "Blocks(calibrator=...) takes a spelling, as 'whitening', got "

@@ -11,7 +11,7 @@ from sklearn.preprocessing import Normalizer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
 from bertflow.errors import DataError, UsageError
 from bertflow.moments import Moments
 
@@ -85,7 +85,7 @@ def test_the_map_is_what_transform_does(calibrator):
 def test_blocks_of_rows_do_not_change_the_result(calibrator, monkeypatch):
     x = anisotropic_embeddings()
     whole = calibrator.fit(x).transform(x)
-    monkeypatch.setattr("bertflow.calibration.maps.ROWS", 7)
+    monkeypatch.setattr("bertflow.calibration.base.ROWS", 7)
     np.testing.assert_allclose(calibrator.transform(x), whole, atol=1e-12)
 
 

@@ -10,10 +10,12 @@ from scipy import stats
 from sklearn.base import clone
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from bertflow.bands import BandMap
-from bertflow.calibration.base import Provenance, load_calibrator
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.saving import Provenance
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.errors import UnknownNameError, UsageError
+from bertflow.maps import BandMap
 from bertflow.moments import Moments
 from bertflow.training.fitting import fit_flow
 from bertflow.training.recipe import resolve

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.calibration.likeness import likeness, require_alike, require_lengths
 from bertflow.data.plain import PLAIN
 from bertflow.encoder.abstract import AbstractEncoder

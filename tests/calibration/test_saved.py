@@ -4,18 +4,11 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from bertflow.calibration.base import Provenance, load_calibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import (
-    AllButTheTop,
-    Center,
-    FlowCalibrator,
-    Ridge,
-    Standardize,
-    TwoBand,
-    Whitening,
-)
-from bertflow.calibration.spelling import CALIBRATORS
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.saving import Provenance
+from bertflow.calibration.spelling import CALIBRATORS, load_calibrator
 from bertflow.errors import DataError
 from bertflow.text_keys import digest, hash_texts
 

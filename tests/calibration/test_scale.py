@@ -9,17 +9,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from bertflow.calibration.base import load_calibrator
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import (
-    AllButTheTop,
-    Center,
-    FlowCalibrator,
-    Ridge,
-    Standardize,
-    TwoBand,
-    Whitening,
-)
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.errors import BertflowError, DataError, UsageError
 from bertflow.moments import Moments
 from bertflow.records import read_record, write_record

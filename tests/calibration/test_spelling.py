@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibration.blocks import Blocks
-from bertflow.calibration.calibrators import Center, Ridge, TwoBand, Whitening
+from bertflow.calibration.closed_forms import Center, Ridge, TwoBand, Whitening
 from bertflow.calibration.spelling import CALIBRATORS, SystemSpec, parse_calibrator, parse_system, parse_systems
 from bertflow.encoder.pooling import POOLINGS
 from bertflow.errors import UsageError
@@ -84,10 +84,10 @@ def test_what_stands_in_brackets_sets_the_parameters(spelling, made):
         ("ridge(-1)", "ridge takes a number in brackets, got (-1). Known: "),
         ("ridge(1e3)", "ridge takes a number in brackets, got (1e3). Known: "),
         ("whitening(0.5)", "whitening takes a number in brackets, got (0.5). Known: "),
-        ("blocks(flow)", "Blocks are calibrated by a closed form that is not blocks itself, as whitening or "),
+        ("blocks(flow)", "Unknown calibrator of blocks 'flow'. Known: "),
         ("blocks(64)", "A calibrator is a name and one number, as whitening(128); got '64'. Known: "),
         ("blocks(whitening,0)", "Blocks(n_components=...) takes a whole number of directions, 1 or more, got 0."),
-        ("blocks(whiten)", "Unknown calibrator 'whiten'. Known: "),
+        ("blocks(whiten)", "Unknown calibrator of blocks 'whiten'. Known: "),
         ("blocks()", "A calibrator is a name and one number, as whitening(128); got 'blocks()'. Known: "),
     ],
 )

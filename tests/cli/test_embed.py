@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.records import read_record

@@ -6,8 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.calibrators import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.closed_forms import AllButTheTop, Center, Ridge, Standardize, TwoBand, Whitening
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.data.vectors import open_vectors
 from bertflow.encoder.abstract import AbstractEncoder

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import run
 from bertflow.cli.inspect import main
 from bertflow.data.pairs import Pairs

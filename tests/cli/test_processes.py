@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.opening import load
 

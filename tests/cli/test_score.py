@@ -7,7 +7,7 @@ import pytest
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import run
 from bertflow.cli.score import main
 from bertflow.encoder.transformer import TransformerEncoder

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.retrieval.ranking import Phrases

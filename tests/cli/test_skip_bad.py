@@ -5,8 +5,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertflow.calibration.base import load_calibrator
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main
 from bertflow.store.store import EmbeddingStore
 

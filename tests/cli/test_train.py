@@ -14,7 +14,7 @@ import torch
 import yaml
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.cli.train import command
 from bertflow.data.fitting_text import TextOptions, training_text

@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import main as bertflow
 from bertflow.geometry import inspecting
 from bertflow.records import read_record

@@ -10,8 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bertflow.calibration.base import AbstractCalibrator, Provenance
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.closed_forms import Center, Whitening
+from bertflow.calibration.saving import Provenance
 from bertflow.cli import main
 from bertflow.data import vectors
 from bertflow.encoder.abstract import AbstractEncoder
@@ -205,7 +206,7 @@ def test_what_was_begun_with_other_rows_or_another_calibrator_is_begun_again(npy
         Whitening(5).fit(X * 2).save(tmp_path / "c")
     assert transform(npy, tmp_path / "z.npy") == 0
     assert "there already" not in capsys.readouterr().out
-    from bertflow.calibration.base import load_calibrator
+    from bertflow.calibration.spelling import load_calibrator
 
     np.testing.assert_allclose(
         read(tmp_path / "z.npy"), load_calibrator(tmp_path / "c").transform(x), rtol=1e-5, atol=1e-6

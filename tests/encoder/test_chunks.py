@@ -13,7 +13,7 @@ from transformers import AutoModel, AutoTokenizer, PreTrainedTokenizerFast
 import bertflow
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.corpus import sentence_spans
 from bertflow.encoder.chunks import Chunks, split, windows
 from bertflow.encoder.static import StaticEncoder

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.identity import RULES, Identity, map_digest
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError

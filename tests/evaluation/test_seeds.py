@@ -11,7 +11,8 @@ from scipy.stats import norm, spearmanr
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.cli import run as run_command
 from bertflow.cli.evaluate import main
 from bertflow.data.fitting_text import TextOptions

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import pearsonr, spearmanr
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center
+from bertflow.calibration.closed_forms import Center
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.evaluation.evaluating import evaluate_sts, score_sets

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.calibration.spelling import parse_systems
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 
 pytest.importorskip("langchain_core", reason="the langchain extra is not installed")

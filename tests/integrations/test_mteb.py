@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.pairs import Pairs
 from bertflow.data.sts import load_sts
 from bertflow.encoder.abstract import AbstractEncoder

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center
+from bertflow.calibration.closed_forms import Center
 from bertflow.data.corpus import Answer
 from bertflow.encoder.abstract import AbstractEncoder
 from bertflow.errors import DataError

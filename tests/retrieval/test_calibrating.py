@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import AllButTheTop, Whitening
+from bertflow.calibration.closed_forms import AllButTheTop, Whitening
 from bertflow.data.corpus import Answer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -8,7 +8,7 @@ import pytest
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.corpus import Answer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.data.corpus import Answer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -24,7 +24,7 @@ TIMED = 8
 HELPER = """
 import json, os, random, shutil, signal, sys, time
 from conftest import FakeEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.data.corpus import Answer
 from bertflow.retrieval.index import AnswerIndex
 

@@ -24,8 +24,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
-from bertflow.calibration.base import Provenance
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.saving import Provenance
 from bertflow.cli import main as bertflow
 from bertflow.runs import matrix
 from bertflow.store.store import EmbeddingStore

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.calibration.base import load_calibrator
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.cli import load, run
 from bertflow.data.fitting_text import TextOptions
 from bertflow.data.pairs import Pairs

@@ -6,7 +6,8 @@ import pytest
 from scipy.stats import ks_2samp, kstest, multivariate_normal
 from sklearn.metrics import roc_auc_score
 
-from bertflow.calibration.calibrators import Center, FlowCalibrator, Standardize, Whitening
+from bertflow.calibration.closed_forms import Center, Standardize, Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.docstrings import docstring_sentences
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError

@@ -7,7 +7,7 @@ from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LogisticRegression
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UnknownNameError, UsageError
 from bertflow.scoring import random_pairs as scores_random

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.serve.protocol import Limits, Served
 

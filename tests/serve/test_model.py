@@ -8,7 +8,7 @@ import pytest
 
 from bertflow.affine import AffineMap
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import Center, Whitening
+from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError
 from bertflow.serve.batching import Batcher

@@ -18,7 +18,8 @@ import pytest
 
 import bertflow
 from bertflow.calibrated import CalibratedEncoder
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.cli import main
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.encoder.transformer import TransformerEncoder

@@ -14,7 +14,7 @@ import torch
 from transformers import BertModel
 
 import bertflow
-from bertflow.calibration.calibrators import Whitening
+from bertflow.calibration.closed_forms import Whitening
 from bertflow.cli import main
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import BadRowsError, DataError

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 
-from bertflow.calibration.calibrators import Standardize, Whitening
+from bertflow.calibration.closed_forms import Standardize, Whitening
 from bertflow.data.conll import TaggedText
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.encoder.words import encode_words

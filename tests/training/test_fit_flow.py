@@ -6,9 +6,9 @@ import pytest
 import torch
 from scipy import stats
 
-from bertflow.bands import BandMap
 from bertflow.errors import DataError, NullDirectionWarning, UsageError
 from bertflow.flow.glow import FlowMap
+from bertflow.maps import BandMap
 from bertflow.moments import Moments
 from bertflow.training.checkpoints import DivergenceError
 from bertflow.training.fitting import FlowFit, fit_flow, trainer_options

@@ -1,37 +1,51 @@
-"""Unit length: of bands of coordinates, after whitening or after a flow; and of rows, before any map.
+"""What is fitted: one kind of map, from rows to rows, and how it is kept.
 
-    y = inner(x)       z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]      u(y) = y / |y|
+    AffineMap                        a closed form (``bertflow.affine``), also of several layers side by side
+    FlowMap                          a flow after an affine start (``bertflow.flow.glow``)
+    BandMap   z = [w_1 u(y_1..k), w_2 u(y_k+1..), ...]    bands of another map's coordinates, y = inner(x)
+    UnitMap   z = inner(u(x))                             rows of unit length before another map; u(x) = x / |x|
 
 With weights 1 and sqrt(c), the cosine of two rows is the mean of the cosines of their bands, weighted 1 to c:
 
     cos(z) = (cos_1 + c cos_2) / (1 + c)
 
 So the tail of small variances counts as much as it is told to, whatever its number of directions and their noise.
-Blocks of several layers are such maps side by side.
-
-    z = inner(u(x))
 
 A map that was fitted on rows of unit length, as the collections of vector databases hold them, brings every row to unit
 length first. So it takes what the encoder makes, and what the database has, and gives the same.
+
+A map is kept as its class and sizes (``map_spec``), and its numbers as tensors. The sizes are compared with the tensors
+before a map is built, so that a damaged record costs neither memory nor time.
 """
 
 from collections.abc import Mapping, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import TypedDict
 
 from bertflow.affine import AffineMap
 from bertflow.errors import UsageError
+from bertflow.flow import GlowConfig
 from bertflow.moments import Float64
+from bertflow.records import KnownBy, Size, check_record
+from bertflow.registry import flat_options
 
 if TYPE_CHECKING:
     from bertflow.flow.glow import FlowMap
 
 HEAD = 4
 """The first of two bands holds one in so many of the directions."""
+SAVE = "Save the calibrator again."
+
+FittedMap: TypeAlias = "AffineMap | BandMap | FlowMap"
+"""What is fitted to rows: a row-wise torch module."""
+RowMap: TypeAlias = "FittedMap | UnitMap"
+"""What a calibrator does to a row, of any length."""
 
 
 class _Around(nn.Module):
@@ -48,6 +62,10 @@ class _Around(nn.Module):
     def dim_out(self) -> int:
         """Width of the result."""
         return self.inner.dim_out
+
+    def spec(self) -> dict[str, Any]:
+        """What ``from_spec`` needs, ready for JSON."""
+        return {"inner": map_spec(self.inner)}
 
 
 class BandMap(_Around):
@@ -76,11 +94,11 @@ class BandMap(_Around):
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "BandMap":
         """An empty map of the right shape, for ``load_state_dict``."""
-        return cls(_empty(spec["inner"]), spec["bands"], np.zeros(len(spec["bands"])))
+        return cls(_made(spec["inner"]), spec["bands"], np.zeros(len(spec["bands"])))
 
     def spec(self) -> dict[str, Any]:
         """What ``from_spec`` needs, ready for JSON."""
-        return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}, "bands": self.bands}
+        return {**super().spec(), "bands": self.bands}
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
@@ -112,18 +130,14 @@ class UnitMap(_Around):
         inner: Maps rows of unit length.
     """
 
-    def __init__(self, inner: "AffineMap | BandMap | FlowMap") -> None:
+    def __init__(self, inner: FittedMap) -> None:
         super().__init__()
         self.inner = inner
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> "UnitMap":
         """An empty map of the right shape, for ``load_state_dict``."""
-        return cls(_empty(spec["inner"]))
-
-    def spec(self) -> dict[str, Any]:
-        """What ``from_spec`` needs, ready for JSON."""
-        return {"inner": {"class": type(self.inner).__name__, **self.inner.spec()}}
+        return cls(_made(spec["inner"]))
 
     def forward(self, x: Tensor) -> Tensor:
         """(n, dim_in) -> (n, dim_out)."""
@@ -135,15 +149,9 @@ class UnitMap(_Around):
         return unit(self.inner.inverse(z))
 
 
-def of_unit_rows(module: "AffineMap | BandMap | FlowMap | UnitMap") -> "AffineMap | BandMap | FlowMap":
+def of_unit_rows(module: RowMap) -> FittedMap:
     """The map that was fitted, without the scaling of rows before it."""
     return module.inner if isinstance(module, UnitMap) else module
-
-
-def _empty(spec: Mapping[str, Any]) -> Any:
-    """The inner map of a spec; that of a flow needs nflows, which closed forms do not."""
-    closed: Mapping[str, Any] = {"AffineMap": AffineMap, "BandMap": BandMap}
-    return (closed.get(spec["class"]) or import_module("bertflow.flow.glow").FlowMap).from_spec(spec)
 
 
 def unit(rows: Tensor) -> Tensor:
@@ -190,3 +198,85 @@ def side_by_side(maps: Sequence[AffineMap | BandMap]) -> AffineMap | BandMap:
         return joined
     weights = torch.cat([one.weights for one in banded])
     return BandMap(joined, [band for one in banded for band in one.bands], weights.numpy())
+
+
+MAPS: Mapping[str, str] = {
+    "AffineMap": "bertflow.affine",
+    "BandMap": "bertflow.maps",
+    "FlowMap": "bertflow.flow.glow",
+    "UnitMap": "bertflow.maps",
+}
+"""Each class of map -> where it lives: nflows is loaded for a flow alone."""
+
+
+class AffineSpec(TypedDict):
+    """Widths of a closed form."""
+
+    dim_in: Size
+    dim_out: Size
+
+
+class GlowSpec(TypedDict):
+    """Width and shape of a flow."""
+
+    dim: Size
+    config: GlowConfig
+
+
+AffineRecord = TypedDict("AffineRecord", {"class": Literal["AffineMap"], "dim_in": Size, "dim_out": Size})
+FlowRecord = TypedDict(
+    "FlowRecord", {"class": Literal["FlowMap"], "affine": AffineSpec, "glow": GlowSpec, "dim_out": Size}
+)
+InnerRecord = Annotated[AffineRecord | FlowRecord, KnownBy("class")]
+BandRecord = TypedDict("BandRecord", {"class": Literal["BandMap"], "inner": InnerRecord, "bands": list[Size]})
+FittedRecord = Annotated[AffineRecord | BandRecord | FlowRecord, KnownBy("class")]
+UnitRecord = TypedDict("UnitRecord", {"class": Literal["UnitMap"], "inner": FittedRecord})
+MapSpec = Annotated[AffineRecord | BandRecord | FlowRecord | UnitRecord, KnownBy("class")]
+"""What ``map_spec`` gives."""
+
+
+class KeptMap(TypedDict):
+    """What holds a map."""
+
+    map: MapSpec
+
+
+def map_spec(module: RowMap) -> dict[str, Any]:
+    """Class and sizes of a map, ready for JSON; its numbers are the ``state_dict``."""
+    return {"class": type(module).__name__, **module.spec()}
+
+
+def empty_map(spec: Mapping[str, Any]) -> RowMap:
+    """The map that a record describes, with the numbers to be loaded.
+
+    Raises:
+        DataError: If the record is of another form.
+    """
+    check_record({"map": spec}, KeptMap, "The calibrator", "calibrator", SAVE)
+    made: RowMap = _made(spec)
+    return made
+
+
+def _made(spec: Mapping[str, Any]) -> Any:
+    return getattr(import_module(MAPS[spec["class"]]), spec["class"]).from_spec(spec)
+
+
+def filled_map(spec: Mapping[str, Any], arrays: Mapping[str, NDArray[np.generic]]) -> RowMap:
+    """The map that a record describes, with its numbers.
+
+    Raises:
+        UsageError: If the record describes a larger map: it is not even built, which would take memory and time.
+        RuntimeError: If it describes another one.
+    """
+    largest = max((size for array in arrays.values() for size in array.shape), default=0)
+    for name, value in flat_options(spec):
+        most = len(arrays) if name.endswith(("levels", "depth")) else largest
+        if type(value) is int and value > most:
+            raise UsageError(f"map.{name} is {value}, but the tensors are made for {most} at most")
+    module, tensors = empty_map(spec), {name: torch.tensor(array) for name, array in arrays.items()}
+    for name, wanted in module.state_dict().items():  # else numbers would be rounded without a word
+        taken = {wanted.dtype, torch.float64 if wanted.is_floating_point() else wanted.dtype}
+        if name in tensors and tensors[name].dtype not in taken:
+            raise UsageError(f"{name} should be {wanted.dtype}, but is {tensors[name].dtype}")
+    module.load_state_dict(tensors)
+    return module.eval()
