@@ -36,12 +36,16 @@ class ClosedForm:
 
     Attributes:
         read: The moments, then the parameter of the calibrator if it has one -> the map.
+        parameter: Name of that parameter.
         least: Smallest number of directions that the parameter may be; None for a parameter that is not a count.
+        optional: Whether the parameter may be None.
         affine: Whether the map is affine.
     """
 
     read: Callable[..., AffineMap | BandMap]
+    parameter: str = ""
     least: int | None = None
+    optional: bool = False
     affine: bool = True
 
     def require(self, parameter: str, value: object) -> None:
@@ -62,14 +66,13 @@ class AbstractClosedForm(AbstractCalibrator):
     row: ClassVar[ClosedForm]
 
     def _require_parameters(self) -> None:
-        defaults = type(self)().get_params()
-        for name, value in self.get_params().items():
-            if value is not defaults[name]:
+        for name, value in vars(self).items():
+            if name == self.row.parameter and not (value is None and self.row.optional):
                 self.row.require(f"{type(self).__name__}({name}=...)", value)
 
     def closed_form(self, moments: Moments) -> AffineMap | BandMap:
         """The map, read off moments."""
-        return self.row.read(moments, *self.get_params().values())
+        return self.row.read(moments, *(vars(self)[name] for name in (self.row.parameter,) if name))
 
     def _fit_map(self, *_: object) -> AffineMap | BandMap:
         return self.closed_form(self.moments_)
@@ -127,7 +130,7 @@ class AllButTheTop(AbstractClosedForm):
     Source: Mu & Viswanath 2018, arXiv:1702.01417; "NATSV" of Li et al. 2020, arXiv:2011.05864, table 5.
     """
 
-    row = ClosedForm(all_but_the_top_map, least=0)
+    row = ClosedForm(all_but_the_top_map, "k", least=0)
     divides = False
 
     def __init__(self, k: int = 3) -> None:
@@ -145,7 +148,7 @@ class Whitening(AbstractDensity, AbstractClosedForm):
     Source: Su et al. 2021, arXiv:2103.15316, algorithm 1.
     """
 
-    row = ClosedForm(whitening_map, least=1)
+    row = ClosedForm(whitening_map, "n_components", least=1, optional=True)
 
     def __init__(self, n_components: int | None = None) -> None:
         self.n_components = n_components
@@ -167,7 +170,7 @@ class Ridge(AbstractDensity, AbstractClosedForm):
     Source: benchmarks/EXPLORED.md, our own work; the covariance: Friedman 1989, "Regularized discriminant analysis".
     """
 
-    row = ClosedForm(ridge_map)
+    row = ClosedForm(ridge_map, "r")
 
     def __init__(self, r: float = 1.0) -> None:
         self.r = r
@@ -187,7 +190,7 @@ class TwoBand(AbstractClosedForm):
     Source: our own measurements, benchmarks/EXPLORED.md.
     """
 
-    row = ClosedForm(lambda moments, c: two_bands(whitening_map(moments), c), affine=False)
+    row = ClosedForm(lambda moments, c: two_bands(whitening_map(moments), c), "c", affine=False)
 
     def __init__(self, c: float = 0.5) -> None:
         self.c = c
