@@ -7,6 +7,9 @@ from .api.measuring import evaluate as evaluate
 from .api.measuring import sweep as sweep
 from .api.reproducing import paper_tables as paper_tables
 from .api.reproducing import verify_paper as verify_paper
+from .api.vectors import embed as embed
+from .api.vectors import fit as fit
+from .api.vectors import transform as transform
 from .calibrated import CalibratedEncoder as CalibratedEncoder
 from .calibration.blocks import Blocks as Blocks
 from .calibration.closed_forms import AllButTheTop as AllButTheTop
@@ -49,9 +52,6 @@ from .retrieval.searching import search as search
 from .runs.demonstration import demo as demo
 from .runs.training import finetune as finetune
 from .runs.training import train as train
-from .runs.vectors import embed as embed
-from .runs.vectors import fit as fit
-from .runs.vectors import transform as transform
 from .scoring import score as score
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator

@@ -1,7 +1,7 @@
 """``bertflow embed``: embed a corpus once, into a store."""
 
+from bertflow.api.vectors import embed
 from bertflow.cli.command import Command
-from bertflow.runs.vectors import embed
 
 main = Command(
     "embed",

@@ -1,7 +1,7 @@
 """``bertflow fit``: fit a calibrator to rows on disk."""
 
+from bertflow.api.vectors import fit
 from bertflow.cli.command import Command
-from bertflow.runs.vectors import fit
 
 main = Command(
     "fit",

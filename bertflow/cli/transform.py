@@ -1,7 +1,7 @@
 """``bertflow transform``: calibrate rows on disk."""
 
+from bertflow.api.vectors import transform
 from bertflow.cli.command import Command
-from bertflow.runs.vectors import transform
 
 main = Command(
     "transform",

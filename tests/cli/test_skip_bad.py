@@ -77,7 +77,7 @@ def test_without_it_the_first_bad_row_ends_the_command_and_nothing_is_left(vecto
 
 def test_a_flow_is_fitted_to_the_rows_that_are_left(vectors, capsys, monkeypatch):
     seen = []
-    monkeypatch.setattr("bertflow.training.fitting.fit_flow", lambda x, *_: seen.append(np.array(x)) or 1 / 0)
+    monkeypatch.setattr("bertflow.runs.vectors.fit_flow", lambda x, *_: seen.append(np.array(x)) or 1 / 0)
     given = ["--vectors", str(vectors / "x.npy"), "--skip_bad", str(vectors / "bad.tsv")]
     assert main(["fit", "--calibrator", "flow", "--output", str(vectors / "c"), *given]) == 5  # stopped there
     np.testing.assert_array_equal(seen[0], KEPT)
