@@ -1,7 +1,7 @@
 """``bertflow reindex``: calibrate a collection of a database into a new one."""
 
+from bertflow.api.searching import reindex
 from bertflow.cli.command import Command
-from bertflow.databases.reindexing import reindex
 
 main = Command(
     "reindex",

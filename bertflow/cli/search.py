@@ -4,13 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bertflow import retrieval
+from bertflow.api import searching
 from bertflow.cli import listed
 from bertflow.cli.command import Command
 from bertflow.errors import UsageError
 from bertflow.registry import did_you_mean
 from bertflow.retrieval.example import write_search_example
-from bertflow.retrieval.searching import evaluate_search, search
 
 ABOUT = """\
 Keep answers, with the questions they answered before, in one file; rank them for a new question. Raw embeddings are
@@ -74,14 +73,14 @@ main = Actions(
     "search",
     ABOUT,
     {
-        "build": _action("build", retrieval.build_index, skips=True),
-        "add": _action("add", retrieval.add_answers, skips=True),
-        "update": _action("update", retrieval.update_answers, skips=True),
-        "remove": _action("remove", retrieval.remove_answers, "index", "ids"),
-        "recalibrate": _action("recalibrate", retrieval.recalibrate_index),
-        "ask": _action("ask", search, "index", "question", aliases={"k": ["-k"]}, json=True),
-        "evaluate": _action("evaluate", evaluate_search, skips=True, aliases={"k": ["-k"]}, json=True),
-        "info": _action("info", retrieval.describe_index, json=True),
+        "build": _action("build", searching.build_index, skips=True),
+        "add": _action("add", searching.add_answers, skips=True),
+        "update": _action("update", searching.update_answers, skips=True),
+        "remove": _action("remove", searching.remove_answers, "index", "ids"),
+        "recalibrate": _action("recalibrate", searching.recalibrate_index),
+        "ask": _action("ask", searching.search, "index", "question", aliases={"k": ["-k"]}, json=True),
+        "evaluate": _action("evaluate", searching.evaluate_search, skips=True, aliases={"k": ["-k"]}, json=True),
+        "info": _action("info", searching.describe_index, json=True),
         "example": Command("search example", write_search_example, positionals=["folder"], metavars={"answers": "N"}),
     },
     EXAMPLES,

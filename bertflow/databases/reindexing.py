@@ -8,20 +8,18 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from typing_extensions import Unpack
-
-from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.databases.calibrated_rows import Asked
+from bertflow.databases.job import Job
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import UsageError
 from bertflow.files import require_place
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
 from bertflow.retrieval.collections import Address, CollectionFacts, Switch, open_collection, parse_address
 from bertflow.retrieval.origin import CALIBRATOR, QUERY_ENCODER
-from bertflow.training.purpose import Purpose
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.runs.rows import resumable
+from bertflow.store.build import locked
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,69 +75,18 @@ class Reindexed(AbstractResult):
         yield from (f"  {line}" for line in self.switch.back)
 
 
-def reindex(
+def calibrate_collection(
     source: str,
     target: str,
-    *,
-    calibrator: str | Path,
-    model: "str | Path | SentenceEncoder | None" = None,
-    output: str | Path | None = None,
-    fit_rows: int | None = None,
-    preset: str | None = None,
-    purpose: Purpose | None = None,
-    seed: int | None = None,
-    part_rows: int | None = None,
-    progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    asked: Asked,
+    model: str | Path | SentenceEncoder | None,
+    options: LoadOptions,
+    output: str | Path | None,
+    part_rows: int | None,
+    progress: bool | None,
 ) -> Reindexed:
-    """Calibrate a collection of a database into a new collection, without its text.
-
-    Ids and payload are kept; the index is built for cosine; the source is only read. The lines that let the new
-    collection take its place, and those that go back, are printed for you to run. Call it again after an interruption
-    of any kind: what is done is kept. Several processes may run it at the same time, where the database allows that. A
-    random sample is read back in the end. Do not change the source while it runs: rows that are added or removed are
-    found in the end, and refused.
-
-    Addresses are KIND:PLACE/NAME, where NAME is a table or a collection:
-    lancedb:FOLDER/TABLE, qdrant:http://localhost:6333/COLLECTION, pgvector:postgresql://user@host/db/TABLE.
-    With several columns to choose from, add ?vector=COLUMN&id=COLUMN.
-
-    Args:
-        source: Address of the collection to read.
-        target: Address of the new collection, in a database of the same kind; must not exist.
-        calibrator: Folder that fit, train or save() wrote; or a calibrator to fit to the source's own rows: center,
-            standardize, abtt(K), whitening(N), two-band(C), flow or flow(N).
-        model: Encoder that made the vectors: anything that bertflow.load opens, raw. With it, the query encoder is
-            written, too.
-        output: Folder of the job (default: reindex-NAME for the target's NAME).
-        fit_rows: Fit to a random sample of so many rows (default: all for a closed form, 50,000 for a flow).
-        preset: Preset of a flow: default, paper-tf, ...
-        purpose: What the embeddings of a flow are for, instead of a preset: similarity (default), search or all.
-        seed: Random seed for a flow and for the sample; 0 by default.
-        part_rows: Rows that are moved at a time (default: 32 MiB of vectors).
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``LoadOptions``.
-
-    Returns:
-        What was made, and the lines that switch and that go back.
-
-    Raises:
-        UsageError: If an address or an option cannot be used, or the target is the source.
-        DataError: If the source cannot be read or was changed, a row or the calibrator does not fit, the target exists
-            and is not of this job, or it does not hold what it should.
-    """
-    from bertflow.databases.calibrated_rows import Asked
-    from bertflow.databases.job import Job
-    from bertflow.runs.rows import resumable
-    from bertflow.store.build import locked
-
-    require_between(2, fit_rows=fit_rows)
-    require_between(1, part_rows=part_rows)
-    require_seed(seed)
-    if model is None and (given := [name for name, value in options.items() if value is not None]):
-        raise UsageError(f"{given[0]} is an option of the encoder, but none is named. Add --model, or leave it out.")
+    """Move a collection, calibrated, into a new one; or go on with it."""
     require_openable(model, **options)
-    asked = Asked(str(calibrator), preset, purpose, seed, fit_rows)
     asked.require()
     begin = time.monotonic()
     with ExitStack() as stack:

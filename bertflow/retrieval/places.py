@@ -5,29 +5,27 @@ one by ``bertflow reindex``.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
-from typing_extensions import TypedDict
-
+from bertflow.data.corpus import load_answers
 from bertflow.errors import UsageError
 from bertflow.opening import load, require_openable
 from bertflow.registry import lookup
 from bertflow.results import AbstractResult
+from bertflow.retrieval import Answers, Index, IndexOptions, Place
+from bertflow.retrieval.origin import RECORD, CollectionInfo, Origin
+from bertflow.retrieval.ranking import require_questions
+from bertflow.retrieval.storage import Storage, require_new_index
 
 if TYPE_CHECKING:
     from bertflow.retrieval.collection_index import CollectionIndex
     from bertflow.retrieval.index import AnswerIndex
-    from bertflow.retrieval.origin import CollectionInfo
 
-Index: TypeAlias = "str | Path | AnswerIndex"
-"""The file of an index; from Python also one that is open."""
-Place: TypeAlias = "str | Path | AnswerIndex | CollectionIndex"
-"""What can be asked, by its name; from Python also one that is open."""
 Opened: TypeAlias = "AnswerIndex | CollectionIndex"
 """What is open and can be asked."""
 ENGINES: Mapping[str, str] = {
@@ -35,19 +33,6 @@ ENGINES: Mapping[str, str] = {
     "usearch": "bertflow.integrations.usearch.UsearchSearch",
 }
 """What finds the candidates, by the name that command lines use: the class of a ``Search``."""
-
-
-class IndexOptions(TypedDict, total=False):
-    """How the encoder of an index is opened.
-
-    Attributes:
-        model: Where the encoder of the index is now (default: where it was). For the address of a collection, the
-            encoder whose embeddings it holds.
-        device: cpu, cuda, ... (default: the first of cuda, mps and cpu that is there).
-    """
-
-    model: str | Path | None
-    device: str | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -96,8 +81,6 @@ class IndexInfo(AbstractResult):
         Raises:
             DataError: If there is no index, or it is damaged.
         """
-        from bertflow.retrieval.storage import Storage
-
         with closing(Storage(path)) as storage:
             counts, facts = (storage.count("answers"), storage.count("phrases")), storage.facts()
         kept: dict[str, Any] = {key: facts[key] for key in ("dim", "recipe", "calibrator", "digest", "source")}
@@ -115,15 +98,13 @@ class PlaceKind:
     known: Callable[[str], bool]
     require: Callable[[str, IndexOptions, str | None, str | None], None]
     open: Callable[[str, IndexOptions, str | None, str | None], AbstractContextManager[Opened]]
-    describe: "Callable[[str], IndexInfo | CollectionInfo]"
+    describe: Callable[[str], IndexInfo | CollectionInfo]
 
 
 def is_collection(place: object) -> bool:
     """Whether this names a collection of a database: by its address, or by the folder of the job that made it."""
     if not isinstance(place, str | Path):
         return False
-    from bertflow.retrieval.origin import RECORD
-
     address = re.match(r"[a-z]{2,}:", str(place)) is not None  # one letter would be a drive
     return (Path(place) / RECORD).exists() or (address and not Path(place).exists())
 
@@ -135,8 +116,6 @@ def require_file(place: object, action: str) -> None:
         UsageError: If it is one; it says what does it.
     """
     if is_collection(place):
-        from bertflow.retrieval.origin import Origin
-
         raise UsageError(Origin.find(str(place)).how_to(action))
 
 
@@ -144,7 +123,6 @@ def source_of(index: str | Path, options: IndexOptions) -> dict[str, Any]:
     """How the encoder of the file of an index is opened."""
     from bertflow.encoder.folders import recorded_prompts
     from bertflow.retrieval.calibrating import kept_counts
-    from bertflow.retrieval.storage import Storage
 
     with closing(Storage(Path(index))) as storage:
         held, counts = storage.facts(), kept_counts(storage)
@@ -176,8 +154,6 @@ def open_file(index: Index, options: IndexOptions, engine: str | None = None) ->
 
 
 def _require_collection(place: str, options: IndexOptions, engine: str | None, text: str | None) -> None:
-    from bertflow.retrieval.origin import Origin
-
     if engine not in (None, "exact"):
         raise UsageError(f"{place} is searched by its database, or with --engine exact, got --engine {engine}.")
     require_openable(Origin.find(place).encoder_name(options.get("model")), device=options.get("device"))
@@ -189,14 +165,8 @@ def _open_collection(place: str, options: IndexOptions, engine: str | None, text
     return CollectionIndex.open(place, **options, text=text, exact=engine == "exact")
 
 
-def _describe_collection(place: str) -> "CollectionInfo":
-    from bertflow.retrieval.origin import CollectionInfo
-
-    return CollectionInfo.of(place)
-
-
 PLACES = (
-    PlaceKind(is_collection, _require_collection, _open_collection, _describe_collection),
+    PlaceKind(is_collection, _require_collection, _open_collection, CollectionInfo.of),
     PlaceKind(
         lambda place: True,
         _require_file,
@@ -230,3 +200,39 @@ def open_index(
 def kind_of(index: str | Path) -> PlaceKind:
     """What a name stands for."""
     return next(kind for kind in PLACES if kind.known(str(index)))
+
+
+def require_new(index: str | Path) -> None:
+    """Refuse a place where no new index can be, or that is a collection."""
+    require_file(index, "build")
+    require_new_index(index)
+
+
+def require_question(question: str, index: Place, options: IndexOptions, engine: str | None, text: str | None) -> None:
+    """Refuse a question that is empty, or what cannot be asked."""
+    require_questions([question])
+    require_index(index, options, engine, text)
+
+
+def put_answers(
+    action: Literal["add", "update"], index: Index, given: Answers, options: IndexOptions, progress: bool | None
+) -> IndexInfo:
+    """Add or replace answers, once it is known that the index and its encoder can be opened."""
+    require_file(index, action)
+    require_index(index, options)
+    answers = load_answers(given) if isinstance(given, str | Path) else list(given)
+    with open_file(index, options) as opened:
+        (opened.add if action == "add" else opened.update)(answers, progress=progress)
+        return IndexInfo.of(opened.path)
+
+
+def take_out(index: Index, ids: Sequence[str], options: IndexOptions) -> IndexInfo:
+    """Remove answers; ids that are unknown are refused before the encoder is opened."""
+    require_file(index, "remove")
+    require_index(index, options)
+    if isinstance(index, str | Path):
+        with closing(Storage(Path(index))) as storage:
+            storage.require_known(ids)
+    with open_file(index, options) as opened:
+        opened.remove(ids)
+        return IndexInfo.of(opened.path)

@@ -3,22 +3,27 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from typing_extensions import Unpack
+import numpy as np
 
+from bertflow.calibrated import RECORD
 from bertflow.data.corpus import load_answer_labels
-from bertflow.errors import MOST_RESAMPLES, DataError, UsageError, require_between, require_seed
-from bertflow.files import require_files, to_json
+from bertflow.data.pairs import Pairs, load_pairs
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.evaluation.candidate_lists import average_precision, candidate_figures, lists_of
+from bertflow.evaluation.figures import mean_figure
+from bertflow.evaluation.rows import interval, number
+from bertflow.evaluation.significance import Figure, difference
+from bertflow.evaluation.systems import encode_sets
+from bertflow.files import to_json
 from bertflow.results import AbstractResult
-from bertflow.retrieval.places import IndexOptions, Place, open_index, require_index
+from bertflow.retrieval import IndexOptions, Place
+from bertflow.retrieval.places import open_index
+from bertflow.retrieval.ranking import Hit
+from bertflow.scoring.domain import DomainCheck
 from bertflow.tables import Table
-
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.evaluation.significance import Figure
-    from bertflow.retrieval.ranking import Hit
 
 DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 """What ``SearchScores`` says of a ``Difference``."""
@@ -28,7 +33,7 @@ DIFFERENCE_KEYS = ("metric", "difference", "ci_low", "ci_high", "p_bootstrap")
 class Hits(AbstractResult):
     """The answers that were found for a question, the best first."""
 
-    hits: "Sequence[Hit]"
+    hits: Sequence[Hit]
 
     def parts(self) -> Iterator[str]:
         """A line an answer, and the past question by which it was found; of a long text the chunk alone.
@@ -82,8 +87,6 @@ class SearchScores(AbstractResult):
 
     def parts(self) -> Iterator[Table | str]:
         """The scores x 100, what can be told apart, and what was ranked."""
-        from bertflow.evaluation.rows import interval, number
-
         cells: dict[str, list[str]] = {}
         for row in self.rows:
             cells.setdefault(row["system"], [row["system"]]).append(number(row["value"], row["metric"]))
@@ -97,98 +100,24 @@ class SearchScores(AbstractResult):
             yield f"{self.questions_in_index} of the questions are in the index themselves, and find themselves there."
 
 
-def search(
-    index: Place,
-    question: str,
-    k: int = 5,
-    *,
-    engine: str | None = None,
-    text: str | None = None,
-    **options: Unpack[IndexOptions],
-) -> Hits:
-    """Rank the answers for a question.
-
-    Args:
-        index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection in a database.
-        question: The question.
-        k: How many answers.
-        engine: exact, or usearch for very many phrases (default: exact; of a collection its database's own search).
-        text: Column of a collection that holds the text (default: found by its name).
-        options: ``IndexOptions``.
-
-    Raises:
-        UsageError: If ``k`` is below 1, or the question is empty.
-        DataError: If the index cannot be used.
-    """
-    from bertflow.retrieval.ranking import require_questions
-
-    require_between(1, k=k)
-    require_questions([question])
-    require_index(index, options, engine, text)
+def ask(index: Place, question: str, k: int, engine: str | None, text: str | None, options: IndexOptions) -> Hits:
+    """The best answers for a question."""
     with open_index(index, options, engine, text) as opened:
         hits, outside = opened.search(question, k), _is_outside(opened.encoder.raw, question)
     return Hits([replace(hit, out_of_domain=outside) for hit in hits])
 
 
-def _is_outside(raw: "SentenceEncoder", question: str) -> bool | None:
-    """Whether a question is out of domain; None where the folder that the encoder is from has no domain check."""
-    from bertflow.calibrated import RECORD
-    from bertflow.scoring.domain import DomainCheck
-
-    if not (recipe := getattr(raw, "recipe", None)):
-        return None
-    home = Path(recipe["model"])
-    check = DomainCheck.find(home.parent if (home.parent / RECORD).exists() else home, raw)
-    return None if check is None else bool(check.is_outside(raw.encode_query([question]))[0])
-
-
-def evaluate_search(
+def rank_answers(
     index: Place,
-    labels: "str | Path | Mapping[str, frozenset[str]] | None" = None,
-    *,
-    candidate_lists: "Pairs | str | Path | None" = None,
-    k: int = 5,
-    resamples: int = 1000,
-    seed: int = 0,
-    text: str | None = None,
-    progress: bool | None = None,
-    **options: Unpack[IndexOptions],
+    labels: str | Path | Mapping[str, frozenset[str]],
+    k: int,
+    resamples: int,
+    seed: int,
+    text: str | None,
+    progress: bool | None,
+    options: IndexOptions,
 ) -> SearchScores:
-    """Compute hit@k, MRR and MAP on questions whose answers are known.
-
-    Instead of all answers of the index, each question's own candidates can be ranked by the encoder of the index, as in
-    TREC-QA: MAP and MRR over questions that have a right and a wrong candidate.
-
-    Args:
-        index: File that `search build` wrote, folder that `reindex` wrote, or address of a collection in a database.
-        labels: A table with question and id.
-        candidate_lists: A table with query, text and label (1 or 0), instead of labels.
-        k: For hit@k, beside hit@1.
-        resamples: Bootstrap resamples of the questions; 0 for none.
-        seed: Random seed for the bootstrap.
-        text: Column of a collection that holds the text (default: found by its name).
-        progress: Whether to show a progress bar (default: in a terminal or a notebook).
-        options: ``IndexOptions``.
-
-    Raises:
-        UsageError: If not one of both tables is given.
-        DataError: If a right answer is not in the index, or the index cannot be used.
-    """
-    if (labels is None) == (candidate_lists is None):
-        raise UsageError("One of labels and candidate_lists is wanted. Give a table of one of them.")
-    require_between(0, MOST_RESAMPLES, resamples=resamples)
-    require_between(1, k=k)
-    require_seed(seed)
-    require_files(labels, candidate_lists)
-    require_index(index, options, text=text)
-    if candidate_lists is not None:
-        return _rank_lists(index, candidate_lists, resamples, seed, text, progress, options)
-    assert labels is not None, "one of both is given"
-    import numpy as np
-
-    from bertflow.evaluation.candidate_lists import average_precision
-    from bertflow.evaluation.figures import mean_figure
-
+    """How all answers of an index are ranked for questions."""
     right = load_answer_labels(labels) if isinstance(labels, str | Path) else labels
     task, questions = Path(labels).stem if isinstance(labels, str | Path) else "labels", list(right)
     with open_index(index, options, text=text) as opened:
@@ -217,9 +146,18 @@ def evaluate_search(
     return _scores(figures, list(ranks), answers, seen)
 
 
-def _rank_lists(
+def _is_outside(raw: SentenceEncoder, question: str) -> bool | None:
+    """Whether a question is out of domain; None where the folder that the encoder is from has no domain check."""
+    if not (recipe := getattr(raw, "recipe", None)):
+        return None
+    home = Path(recipe["model"])
+    check = DomainCheck.find(home.parent if (home.parent / RECORD).exists() else home, raw)
+    return None if check is None else bool(check.is_outside(raw.encode_query([question]))[0])
+
+
+def rank_lists(
     index: Place,
-    given: "Pairs | str | Path",
+    given: Pairs | str | Path,
     resamples: int,
     seed: int,
     text: str | None,
@@ -227,10 +165,6 @@ def _rank_lists(
     options: IndexOptions,
 ) -> SearchScores:
     """MAP and MRR of each question's own candidates, by the encoder of the index."""
-    from bertflow.data.pairs import load_pairs
-    from bertflow.evaluation.candidate_lists import candidate_figures, lists_of
-    from bertflow.evaluation.systems import encode_sets
-
     pairs = load_pairs(given, "candidates") if isinstance(given, str | Path) else given
     with open_index(index, options, text=text) as opened:
         encoder, name = opened.encoder, opened.identity.calibrator
@@ -240,9 +174,7 @@ def _rank_lists(
     return _scores(figures, list(systems), sum(map(len, lists_of(pairs))), 0)
 
 
-def _scores(figures: "Sequence[Figure]", systems: Sequence[str], answers: int, seen: int) -> SearchScores:
-    from bertflow.evaluation.significance import difference
-
+def _scores(figures: Sequence[Figure], systems: Sequence[str], answers: int, seen: int) -> SearchScores:
     rows, differences = [], []
     for figure in figures:
         for at, system in enumerate(systems):

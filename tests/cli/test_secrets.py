@@ -4,12 +4,11 @@ import json
 
 import pytest
 
+from bertflow.api.searching import reindex, search
 from bertflow.cli import main, without_secrets
 from bertflow.cli.command import Command
-from bertflow.databases.reindexing import reindex
 from bertflow.errors import KEEP_SECRET, UsageError, redacted
 from bertflow.retrieval.collections import Address, open_collection, parse_address
-from bertflow.retrieval.searching import search
 
 WORD = "s3cr3t"
 FORMS = {

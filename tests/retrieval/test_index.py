@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from bertflow.api.searching import describe_index
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.closed_forms import Center, Whitening
 from bertflow.data.corpus import Answer
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, UsageError
-from bertflow.retrieval import describe_index
 from bertflow.retrieval.index import AnswerIndex
 
 TEXTS = [f"sentence {number}" for number in range(60)]
