@@ -1,6 +1,8 @@
 # The public names and where each lives. `bertflow/__init__.py` loads a name when it is first used.
 
-from .advise.fixing import fix as fix
+from .api.advising import compare as compare
+from .api.advising import fix as fix
+from .api.advising import score as score
 from .api.looking import compare_words as compare_words
 from .api.looking import inspect_tokens as inspect_tokens
 from .api.measuring import evaluate as evaluate
@@ -46,13 +48,11 @@ from .geometry import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments
 from .opening import load as load
 from .retrieval.collection_index import CollectionIndex as CollectionIndex
-from .retrieval.comparing import compare as compare
 from .retrieval.example import write_search_example as write_search_example
 from .retrieval.index import AnswerIndex as AnswerIndex
 from .runs.demonstration import demo as demo
 from .runs.training import finetune as finetune
 from .runs.training import train as train
-from .scoring import score as score
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve import serve_encoder as serve_encoder

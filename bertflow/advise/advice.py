@@ -12,25 +12,29 @@ import copy
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from bertflow.errors import UsageError
-from bertflow.files import atomic_folder, write_json, write_text
+from bertflow.advise.asked_queries import AskedQueries
+from bertflow.advise.asking import write_asked
+from bertflow.advise.bare_vectors import VectorEncoder
+from bertflow.advise.evidence import FEWEST_LABELS, Judgement
+from bertflow.advise.keeping import Choice, choices_section
+from bertflow.advise.likely import Geometry, Shape
+from bertflow.advise.reading import SplitText
+from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.cutting import Cut
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.export.targets import write_export
+from bertflow.files import atomic_folder, require_new, write_json, write_text
+from bertflow.geometry.inspecting import write_report
 from bertflow.next_steps import next_command
+from bertflow.opening import load
 from bertflow.results import AbstractResult
+from bertflow.scoring.domain import DomainCheck
+from bertflow.scoring.scores import ScoreCalibrator
 from bertflow.tables import Section, Table
-
-if TYPE_CHECKING:
-    from bertflow.advise.asked_queries import AskedQueries
-    from bertflow.advise.evidence import Judgement
-    from bertflow.advise.keeping import Choice
-    from bertflow.advise.likely import Geometry, Shape
-    from bertflow.advise.reading import SplitText
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.encoder.cutting import Cut
-    from bertflow.scoring.domain import DomainCheck
-    from bertflow.scoring.scores import ScoreCalibrator
 
 EXPORTED = "sentence-transformers"
 """The folder for other tools, and what ``bertflow export`` calls it."""
@@ -87,23 +91,23 @@ class Advice(AbstractResult):
     system: str
     standing: str
     reasons: tuple[str, ...]
-    shape: "Shape"
-    cut: "Cut | None"
-    geometry: "Mapping[str, Geometry]"
-    evidence: "tuple[Judgement, ...]"
-    stand_in: "Judgement | None"
-    asked: "Pairs | None"
-    choices: "tuple[Choice, ...]"
-    scores: "ScoreCalibrator"
-    queries: "AskedQueries | None"
-    domain: "DomainCheck | None"
+    shape: Shape
+    cut: Cut | None
+    geometry: Mapping[str, Geometry]
+    evidence: tuple[Judgement, ...]
+    stand_in: Judgement | None
+    asked: Pairs | None
+    choices: tuple[Choice, ...]
+    scores: ScoreCalibrator
+    queries: AskedQueries | None
+    domain: DomainCheck | None
     notes: tuple[str, ...]
-    text: "SplitText"
-    systems: "Mapping[str, SentenceEncoder]"
+    text: SplitText
+    systems: Mapping[str, SentenceEncoder]
     not_tried: Mapping[str, str]
-    encoder: "SentenceEncoder"
+    encoder: SentenceEncoder
     beside: str
-    beside_encoder: "SentenceEncoder"
+    beside_encoder: SentenceEncoder
     seed: int
     folder: Path | None = None
     exported: tuple[str, ...] = ()
@@ -131,8 +135,6 @@ class Advice(AbstractResult):
             yield f"written   {self.folder / self._place}, {self.folder / 'fix.md'}, {report}"
         yield from self.exported
         if self.beside:
-            from bertflow.advise.evidence import FEWEST_LABELS
-
             where = f"{self.folder / BESIDE}: " if self.folder else ""
             yield (
                 f"beside    {where}{self.beside} may help or harm, so it was not written over your encoder; "
@@ -143,8 +145,6 @@ class Advice(AbstractResult):
             yield f"asked     {where}{len(self.asked)} pairs: fill in the score, and give the table as --labels"
         yield from self.reasons
         if self.choices:
-            from bertflow.advise.keeping import choices_section
-
             yield choices_section(self.choices, self.shape.bare)
         rows = {"raw": self.geometry["reference_raw"], self.system: self.geometry["reference_advised"]}
         lines = [
@@ -185,10 +185,6 @@ class Advice(AbstractResult):
 
     def saved(self, folder: str | Path) -> "Advice":
         """Write the folder as ``save`` does; returns the advice that knows where it is."""
-        from bertflow.advise.asking import write_asked
-        from bertflow.advise.bare_vectors import VectorEncoder
-        from bertflow.geometry.inspecting import write_report
-
         folder = Path(folder)
         require_new(folder)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -224,11 +220,8 @@ class Advice(AbstractResult):
             write_text(aside / "fix.md", advice.to_markdown())
         return advice
 
-    def _looked_at(self) -> "dict[str, SentenceEncoder]":
+    def _looked_at(self) -> dict[str, SentenceEncoder]:
         """The systems of the report: raw, the first whitening and flow that were tried, and the advised one."""
-        from bertflow.calibration.closed_forms import Whitening
-        from bertflow.calibration.flow import FlowCalibrator
-
         advised, shown = self.systems[self.system], {"raw": self.systems["raw"]}
         for kind in (Whitening, FlowCalibrator):
             tried = [name for name, one in self.systems.items() if isinstance(one.calibrator, kind)]
@@ -239,17 +232,12 @@ class Advice(AbstractResult):
     @property
     def _place(self) -> str:
         """The folder that the scores belong to: of the encoder or, without one that can be saved, its calibrator."""
-        from bertflow.encoder.transformer import TransformerEncoder
-
         if isinstance(self.encoder.raw, TransformerEncoder):
             return "encoder"
         return "scores" if self.system == "raw" else "calibrator"
 
     def _export(self, aside: Path, folder: Path) -> tuple[str, ...]:
         """Write the folder for other tools, if the encoder was changed; returns how to open it."""
-        from bertflow.export.targets import write_export
-        from bertflow.opening import load
-
         if self._place != "encoder" or self.system == "raw":
             return ()
         name, notes = f"{self.of}, calibrated", [f"`bertflow fix`: {self.verdict}.", *self.reasons]
@@ -258,13 +246,3 @@ class Advice(AbstractResult):
         flag = ", trust_remote_code=True" if written.ours else ""
         why = f", where {', '.join(written.ours)} is bertflow's" if written.ours else ""
         return (f"elsewhere SentenceTransformer({str(folder / EXPORTED)!r}{flag}){why}",)
-
-
-def require_new(folder: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        UsageError: If it does.
-    """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"The folder {folder} must be new or empty, but something is there. Choose another output.")

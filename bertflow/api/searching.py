@@ -50,9 +50,9 @@ def build_index(
         DataError: If the answers cannot be used, or are too few to calibrate on.
     """
     require_files(answers)
-    from bertflow.retrieval.places import require_new
+    from bertflow.retrieval.places import require_new_file
 
-    require_new(index)
+    require_new_file(index)
     from bertflow.retrieval.building import build
 
     return build(index, answers, model, calibrate, progress, options)

@@ -1,7 +1,7 @@
 """``bertflow compare``: what two encoders find for the same queries, side by side."""
 
+from bertflow.api.advising import compare
 from bertflow.cli.command import Command
-from bertflow.retrieval.comparing import compare
 
 main = Command(
     "compare",

@@ -1,6 +1,6 @@
 """``bertflow fix``: all my cosines are 0.9, what can I do? A verdict, and an encoder."""
 
-from bertflow.advise.fixing import fix
+from bertflow.api.advising import fix
 from bertflow.cli.command import Command
 
 main = Command(

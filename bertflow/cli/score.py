@@ -1,7 +1,7 @@
 """``bertflow score``: cosines that people can use, and text in or out of domain."""
 
+from bertflow.api.advising import score
 from bertflow.cli.command import Command
-from bertflow.scoring import score
 
 EXAMPLES = """\
   bertflow score fixed/encoder pairs.tsv --output scored.tsv --false_match_rate 0.01

@@ -1,26 +1,24 @@
-"""``bertflow.compare``: what two encoders find for the same queries, side by side, without labels or a judgement."""
+"""What two encoders find for the same queries, side by side, without labels or a judgement."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Unpack
 
+from bertflow.calibrated import encode_systems
 from bertflow.data.columns import choose_columns
-from bertflow.data.corpus import load_sentences, require_columns
+from bertflow.data.corpus import load_sentences
 from bertflow.data.tables import COLUMNS, open_table, table_suffix
-from bertflow.errors import DataError, require_between, require_seed
-from bertflow.files import require_files
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.errors import DataError
+from bertflow.evaluation.systems import takes_options
 from bertflow.opening import LoadOptions, load, require_openable
 from bertflow.results import AbstractResult
 from bertflow.similarity import unit_rows
 from bertflow.tables import Section, Table
-
-if TYPE_CHECKING:
-    from bertflow.encoder.abstract import SentenceEncoder
 
 FEWEST, MOST = 20, 2000
 """Fewest queries, and the most that are read."""
@@ -96,58 +94,28 @@ class Comparison(AbstractResult):
         )
 
 
-def compare(
-    first: "str | Path | SentenceEncoder",
-    second: "str | Path | SentenceEncoder",
+def compare_encoders(
+    models: Sequence[str | Path | SentenceEncoder],
+    options: LoadOptions,
     queries: str | Path | Sequence[str],
     text: str | Path | Sequence[str],
-    *,
-    columns: str | None = None,
-    max_sentences: int = 8000,
-    seed: int = 0,
-    progress: bool | None = None,
-    **options: Unpack[LoadOptions],
+    columns: list[str] | None,
+    max_sentences: int,
+    seed: int,
+    progress: bool | None,
 ) -> Comparison:
-    """Show what two encoders find for the same queries, side by side.
-
-    No labels are needed: read the nearest texts of twenty queries before and after, and see which ones you would want.
-
-    Args:
-        first: Encoder, such as your own: a hub id, a folder, or whatever else ``bertflow.load`` opens.
-        second: Encoder to compare with it, such as fixed/encoder.
-        queries: File of queries, at least 20: txt, or a table with the column query, question, text or sentence.
-        text: The texts that are searched: txt, tsv, csv, jsonl, parquet, or hub:owner/name.
-        columns: Columns of a table that hold the text, as a,b. Found by their names by default.
-        max_sentences: Largest number of texts that are searched; a random sample.
-        seed: Random seed for that sample, and for the queries that are shown.
-        progress: Show a bar while sentences are encoded; by default in a terminal or a notebook.
-        options: ``LoadOptions``, for raw encoders; what is calibrated keeps what it was fitted with.
-
-    Returns:
-        The queries with their nearest texts, and how many of these changed.
-
-    Raises:
-        UsageError: If an option or an encoder cannot be used.
-        DataError: If a file is missing or damaged, or there are too few queries.
-    """
-    require_files(queries, text)
-    require_between(SHARED, max_sentences=max_sentences)
-    require_seed(seed)
-    if isinstance(text, str | Path):
-        require_columns([text], columns.split(",") if columns else None)
-    for model in (first, second):
+    """What two encoders find, that are opened here."""
+    for model in models:
         require_openable(model, **options)
     asked = load_queries(queries, seed)
     texts = list(dict.fromkeys(_texts(text, columns)))
     some = np.sort(np.random.default_rng(seed).permutation(len(texts))[:max_sentences])
-    systems = [_opened(model, options) for model in (first, second)]
+    systems = [_opened(model, options) for model in models]
     return compare_systems(systems, asked, [texts[row] for row in some], seed, progress)
 
 
-def _opened(model: "str | Path | SentenceEncoder", options: LoadOptions) -> tuple[str, "SentenceEncoder"]:
+def _opened(model: str | Path | SentenceEncoder, options: LoadOptions) -> tuple[str, SentenceEncoder]:
     """An encoder and its name."""
-    from bertflow.evaluation.systems import takes_options
-
     if not isinstance(model, str | Path):
         facts = model.describe()
         return ", ".join(str(facts[name]) for name in ("encoder", "calibrator") if name in facts), model
@@ -155,11 +123,10 @@ def _opened(model: "str | Path | SentenceEncoder", options: LoadOptions) -> tupl
     return str(model), load(model, **options if takes else LoadOptions(device=options.get("device")))
 
 
-def _texts(source: str | Path | Sequence[str], columns: str | None) -> list[str]:
+def _texts(source: str | Path | Sequence[str], named: Sequence[str] | None) -> list[str]:
     """The different sentences of a text; of a table, of the columns that ``fix`` would read."""
     if not isinstance(source, str | Path):
         return [sentence for one in source if (sentence := " ".join(one.split()))]
-    named: Sequence[str] | None = columns.split(",") if columns else None
     if named is None and table_suffix(source) and not str(source).startswith("hub:"):
         named = choose_columns(open_table(source), None).names
     return load_sentences(source, named)
@@ -183,7 +150,7 @@ def load_queries(source: str | Path | Sequence[str], seed: int) -> list[str]:
 
 
 def compare_systems(
-    systems: Sequence[tuple[str, "SentenceEncoder"]],
+    systems: Sequence[tuple[str, SentenceEncoder]],
     queries: Sequence[str],
     texts: Sequence[str],
     seed: int = 0,
@@ -194,8 +161,6 @@ def compare_systems(
     Raises:
         DataError: If there are fewer texts than are compared, or a system gives an embedding of zeros.
     """
-    from bertflow.calibrated import encode_systems
-
     if len(texts) < SHARED:
         raise DataError(f"At least {SHARED} different texts are needed to search in, got {len(texts)}. Give more text.")
     sides = {str(side): system for side, (_, system) in enumerate(systems)}

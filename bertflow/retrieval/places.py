@@ -202,7 +202,7 @@ def kind_of(index: str | Path) -> PlaceKind:
     return next(kind for kind in PLACES if kind.known(str(index)))
 
 
-def require_new(index: str | Path) -> None:
+def require_new_file(index: str | Path) -> None:
     """Refuse a place where no new index can be, or that is a collection."""
     require_file(index, "build")
     require_new_index(index)
