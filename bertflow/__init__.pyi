@@ -3,6 +3,8 @@
 from .api.advising import compare as compare
 from .api.advising import fix as fix
 from .api.advising import score as score
+from .api.exporting import diagnose as diagnose
+from .api.exporting import export_encoder as export_encoder
 from .api.looking import compare_words as compare_words
 from .api.looking import inspect_tokens as inspect_tokens
 from .api.measuring import evaluate as evaluate
@@ -41,8 +43,6 @@ from .encoder.transformer import TransformerEncoder as TransformerEncoder
 from .evaluation.evaluating import evaluate_binary as evaluate_binary
 from .evaluation.evaluating import evaluate_retrieval as evaluate_retrieval
 from .evaluation.evaluating import evaluate_sts as evaluate_sts
-from .export import export_encoder as export_encoder
-from .export.golden import diagnose as diagnose
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
 from .geometry import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments

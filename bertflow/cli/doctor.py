@@ -1,7 +1,7 @@
 """``bertflow doctor``: why do a server's embeddings differ from yours?"""
 
+from bertflow.api.exporting import diagnose
 from bertflow.cli.command import Command
-from bertflow.export.golden import diagnose
 
 main = Command(
     "doctor",

@@ -1,7 +1,7 @@
 """``bertflow export``: write an encoder for other tools."""
 
+from bertflow.api.exporting import export_encoder
 from bertflow.cli.command import Command
-from bertflow.export import export_encoder
 
 EXAMPLES = """\
   bertflow export runs/mine --target sentence-transformers --output exported

@@ -31,7 +31,7 @@ from bertflow.databases.calibrated_rows import (
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.identity import map_digest
 from bertflow.errors import DataError, UsageError
-from bertflow.export import export_encoder
+from bertflow.export.targets import golden_distance, write_export
 from bertflow.progress import Advance, bar, working
 from bertflow.records import Count, read_record, write_record
 from bertflow.retrieval.collections import AbstractCollection, Id, Part, Switch
@@ -151,7 +151,8 @@ class Job:
         fitted = load_calibrator(self.folder / CALIBRATOR)
         if encoder is not None and not (self.folder / QUERY_ENCODER).is_dir():
             whole, aside = CalibratedEncoder(encoder, fitted), self.folder / f".{QUERY_ENCODER}"
-            export_encoder(whole, aside, "sentence-transformers", progress=self.progress)
+            write_export(whole, aside, "sentence-transformers")
+            golden_distance(aside)  # loads it once, as other tools do
             aside.rename(self.folder / QUERY_ENCODER)
         return fitted
 

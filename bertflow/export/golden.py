@@ -1,4 +1,4 @@
-"""Golden vectors, what an exported encoder must answer; and ``diagnose``, which says why a server answers otherwise.
+"""Golden vectors, what an exported encoder must answer; and why a server answers otherwise.
 
     right           within the tolerance                    cut elsewhere    short sentences right, longer ones not
     half precision  off by what half precision costs        a mistake        a suspect of the golden file fits
@@ -7,7 +7,6 @@
 Each explanation is tried. The one that leaves the smallest distance is named, if that distance is small.
 """
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -132,50 +131,20 @@ class Diagnosis(AbstractResult):
         return {**super().as_dict(), "distance": self.distance if np.isfinite(self.distance) else None}
 
 
-def diagnose(
-    golden: str | Path,
-    url: str | None = None,
-    model: str | Path | None = None,
-    model_name: str | None = None,
-    key: str | None = None,
-    normalized: bool = False,
-    batch: int = 8,
-) -> Diagnosis:
-    """Compare what a server, or a folder on this machine, answers to 32 golden sentences with what it should answer.
-
-    It names what is wrong: the calibrator or the prompt is left out, or pooling, precision, length of the vectors or
-    max_length differ. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a
-    server refuses are left out, and a line says so.
-
-    Args:
-        golden: An exported folder, or its golden.json.
-        url: Address of a server with an OpenAI-compatible /v1/embeddings.
-        model: Instead of a server: an exported or saved folder, to be run here.
-        model_name: Name of the model on the server; by default the one that it lists.
-        key: Environment variable that holds the server's key.
-        normalized: Whether vectors of unit length are expected.
-        batch: Number of sentences in a request.
-
-    Raises:
-        UsageError: If not exactly one of ``url`` and ``model`` is given, or it cannot be asked.
-        DataError: If there are no golden vectors, or the server answers with something else.
-    """
-    if batch < 1:
-        raise UsageError(f"batch should be 1 or more, got {batch}.")
-    if bool(url) == bool(model):
-        raise UsageError(
-            f"One of url, a server, and model, a folder, is needed; got {'both' if url else 'neither'}. Give one."
-        )
-    secret = os.environ.get(key) if key else None
-    if key and not secret:
-        raise UsageError(f"key names the environment variable {key}, which is not set. Set it.")
+def compare_folder(golden: str | Path, folder: Path, normalized: bool) -> Diagnosis:
+    """Compare what a folder answers, run here, with the golden vectors."""
     kept = Golden.read(golden)
-    if model:
-        return explain(kept, embed_locally(Path(model), kept.sentences), normalized, str(model))
-    name = model_name or listed_model(str(url), secret)
-    answers = embed_remotely(str(url), kept.sentences, name, secret, batch)
+    return explain(kept, embed_locally(folder, kept.sentences), normalized, str(folder))
+
+
+def compare_server(
+    golden: str | Path, url: str, model_name: str | None, secret: str | None, normalized: bool, batch: int
+) -> Diagnosis:
+    """Compare what a server answers with the golden vectors."""
+    kept = Golden.read(golden)
+    answers = embed_remotely(url, kept.sentences, model_name or listed_model(url, secret), secret, batch)
     left_out, wrong = _refused(kept, answers)
-    found = explain(kept, answers.vectors, normalized, str(url), answers.rows)
+    found = explain(kept, answers.vectors, normalized, url, answers.rows)
     if found.right and wrong:
         found = replace(found, right=False, text=wrong)
     return replace(found, left_out=left_out)

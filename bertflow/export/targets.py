@@ -30,8 +30,8 @@ from bertflow.encoder.license import license_of
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.errors import DataError, MissingExtraError, UsageError
 from bertflow.evaluation.rows import interval, number
-from bertflow.export import Exported
 from bertflow.export.approximation import Int8Loss
+from bertflow.export.exported import Exported
 from bertflow.export.golden import Golden, distances, embed_locally
 from bertflow.export.onnx_encoder import read_export, write_onnx
 from bertflow.export.parts import Parts, make_golden

@@ -9,7 +9,7 @@ from huggingface_hub import ModelCard
 
 import bertflow
 from bertflow.errors import DataError
-from bertflow.export import Exported
+from bertflow.export.exported import Exported
 from bertflow.export.targets import make_card, read_results
 
 

@@ -1,0 +1,133 @@
+"""Exporting: ``export_encoder`` writes an encoder for other tools, ``diagnose`` says why a server answers otherwise."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from typing_extensions import Unpack
+
+from bertflow.errors import UsageError
+from bertflow.files import require_files, require_place
+from bertflow.opening import LoadOptions
+
+if TYPE_CHECKING:
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.export.exported import Exported
+    from bertflow.export.golden import Diagnosis
+
+
+def export_encoder(
+    model: "str | Path | SentenceEncoder",
+    output: str | Path,
+    target: str,
+    *,
+    layout: str = "legacy",
+    linearize: bool = False,
+    text: str | Path | None = None,
+    int8: bool = False,
+    tasks: str | None = None,
+    data_dir: str | Path | None = None,
+    results: str | Path | None = None,
+    name: str | None = None,
+    license: str | None = None,  # noqa: A002 - the hub's word
+    push: str | None = None,
+    private: bool = False,
+    without_text_hashes: bool = False,
+    progress: bool | None = None,
+    **options: Unpack[LoadOptions],
+) -> "Exported":
+    """Write an encoder, calibrated or raw, for other tools.
+
+    Every export holds a model card, and golden vectors that `bertflow doctor` compares a server with.
+
+    Args:
+        model: What to export: a run folder, a saved encoder, or any encoder (hub id or folder).
+        output: Folder to write: new, empty, or an earlier export, which is replaced.
+        target: sentence-transformers, onnx or safetensors.
+        layout: Class paths of a sentence-transformers folder: legacy, which servers know, or modern.
+        linearize: Replace a flow by the best affine map.
+        text: Text to fit that map on (default: docstrings of installed packages).
+        int8: With the target onnx: also write an approximate int8 graph, and its loss.
+        tasks: STS tasks on which the map and the int8 graph are scored (default with data_dir: tuning).
+        data_dir: Folder of the STS data (hub: download it).
+        results: results.json of `bertflow evaluate`, for the model card.
+        name: Name in the model card (default: the folder's name).
+        license: License for the model card, as the hub spells it (default: that of the encoder's own README.md).
+        push: Repository OWNER/NAME on the hub to upload to afterwards.
+        private: With push: make a new repository private.
+        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+        options: ``LoadOptions``.
+
+    Raises:
+        UnknownNameError: For an unknown target or layout.
+        UsageError: If options contradict each other, the folder holds something else, the target cannot do what the
+            encoder does, or the hub refuses.
+        DataError: If what was written does not compute what the encoder computes.
+        MissingExtraError: If the target needs a package that is not installed.
+    """
+    scored = bool(tasks or data_dir)
+    for option, asked, only in (
+        ("int8", int8, ("onnx",)),
+        ("linearize", linearize, ("sentence-transformers", "onnx")),
+        ("layout", layout != "legacy", ("sentence-transformers",)),
+    ):
+        if asked and target not in only:
+            raise UsageError(f"--{option} is for the target {' or '.join(only)}, got {target}. Leave it out.")
+    if text and not linearize:
+        raise UsageError("--text is what --linearize is fitted on. Add --linearize, or leave it out.")
+    if scored and not (int8 or linearize):
+        raise UsageError("--tasks and --data_dir are for --linearize and --int8. For scores use `bertflow evaluate`.")
+    if private and not push:
+        raise UsageError("--private is for --push. Add --push OWNER/NAME, or leave it out.")
+    require_place(output, folder=True)
+    require_files(text, results)
+    from bertflow.export.exporting import ToExport
+
+    wanted = ToExport(target, layout, linearize, text, int8, results, name, license, push, private, progress)
+    suite = (tasks or "tuning", str(data_dir or "hub")) if scored else None
+    return wanted.written(model, options, Path(output), suite, without_text_hashes)
+
+
+def diagnose(
+    golden: str | Path,
+    url: str | None = None,
+    model: str | Path | None = None,
+    model_name: str | None = None,
+    key: str | None = None,
+    normalized: bool = False,
+    batch: int = 8,
+) -> "Diagnosis":
+    """Compare what a server, or a folder on this machine, answers to 32 golden sentences with what it should answer.
+
+    It names what is wrong: the calibrator or the prompt is left out, or pooling, precision, length of the vectors or
+    max_length differ. The exit code is 0 if everything is right, and 4 if something differs. Long sentences that a
+    server refuses are left out, and a line says so.
+
+    Args:
+        golden: An exported folder, or its golden.json.
+        url: Address of a server with an OpenAI-compatible /v1/embeddings.
+        model: Instead of a server: an exported or saved folder, to be run here.
+        model_name: Name of the model on the server; by default the one that it lists.
+        key: Environment variable that holds the server's key.
+        normalized: Whether vectors of unit length are expected.
+        batch: Number of sentences in a request.
+
+    Raises:
+        UsageError: If not exactly one of ``url`` and ``model`` is given, or it cannot be asked.
+        DataError: If there are no golden vectors, or the server answers with something else.
+    """
+    if batch < 1:
+        raise UsageError(f"batch should be 1 or more, got {batch}.")
+    if bool(url) == bool(model):
+        raise UsageError(
+            f"One of url, a server, and model, a folder, is needed; got {'both' if url else 'neither'}. Give one."
+        )
+    secret = os.environ.get(key) if key else None
+    if key and not secret:
+        raise UsageError(f"key names the environment variable {key}, which is not set. Set it.")
+    from bertflow.export.golden import compare_folder, compare_server
+
+    if model:
+        return compare_folder(golden, Path(model), normalized)
+    return compare_server(golden, str(url), model_name, secret, normalized, batch)
