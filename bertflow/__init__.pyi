@@ -6,6 +6,7 @@ from .api.advising import score as score
 from .api.exporting import diagnose as diagnose
 from .api.exporting import export_encoder as export_encoder
 from .api.looking import compare_words as compare_words
+from .api.looking import inspect_geometry as inspect_geometry
 from .api.looking import inspect_tokens as inspect_tokens
 from .api.measuring import evaluate as evaluate
 from .api.measuring import sweep as sweep
@@ -46,7 +47,6 @@ from .evaluation.evaluating import evaluate_binary as evaluate_binary
 from .evaluation.evaluating import evaluate_retrieval as evaluate_retrieval
 from .evaluation.evaluating import evaluate_sts as evaluate_sts
 from .export.st_folder import load_sentence_transformer as load_sentence_transformer
-from .geometry import inspect_geometry as inspect_geometry
 from .moments import Moments as Moments
 from .opening import load as load
 from .retrieval.collection_index import CollectionIndex as CollectionIndex

@@ -11,6 +11,7 @@ from typing_extensions import Unpack
 from bertflow.data.corpus import require_columns
 from bertflow.errors import UsageError, require_between, require_seed
 from bertflow.files import require_files, require_new, require_place
+from bertflow.geometry import require_page
 from bertflow.opening import LoadOptions
 from bertflow.tables import require_writable, write_rows
 from bertflow.training.purpose import Use
@@ -105,6 +106,7 @@ def fix(
     require_place(output, folder=True)
     if output is not None:
         require_new(Path(output))
+    require_page(output, open_report)
     from bertflow.advise.case import Request
     from bertflow.advise.fixing import fixed
 

@@ -1,4 +1,4 @@
-"""Looking: how text becomes tokens, what their embeddings are made of, and words in their sentences."""
+"""Looking: how text becomes tokens, what their embeddings are made of, their geometry, and words in sentences."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,11 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from bertflow.encoder.embedded import embedded_encoder
-from bertflow.errors import UsageError
-from bertflow.files import require_place
+from bertflow.errors import UsageError, require_between, require_seed
+from bertflow.files import require_files, require_place
+from bertflow.geometry import DOCSTRINGS, FEWEST, require_page
 from bertflow.opening import require_openable
 
 if TYPE_CHECKING:
+    from bertflow.data.pairs import Pairs
+    from bertflow.encoder.abstract import SentenceEncoder
+    from bertflow.geometry.report import GeometryReport
     from bertflow.studies.tokens import InputRows
     from bertflow.studies.vocabulary import Vocabulary
     from bertflow.words.panels import StudyResult
@@ -62,6 +66,62 @@ def inspect_tokens(
     alone = [texts] if isinstance(texts, str) else texts or []
     inputs = [(text, None) for text in alone] if pair is None else [pair]
     return take_apart(encoder, [encoder.tokenize(text, second, segment) for text, second in inputs])
+
+
+def inspect_geometry(
+    model: "str | Path | SentenceEncoder | None" = None,
+    text: "str | Path | Sequence[str] | None" = None,
+    *,
+    compare: str | None = None,
+    sentences: int = 2000,
+    pairs: "str | Path | Pairs" = DOCSTRINGS,
+    data_dir: str = "hub",
+    frequencies: str | Path | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    device: str = "auto",
+    seed: int = 0,
+    output: str | Path | None = None,
+    open_report: bool = False,
+    progress: bool | None = None,
+) -> "GeometryReport":
+    """Report on the geometry of an encoder, before and after calibration.
+
+    The report is one HTML file (no network, no script) and a JSON file with every number. Pictures need matplotlib:
+    pip install 'bertflow[plots]'.
+
+    Args:
+        model: A hub id, the folder of an encoder, a folder that CalibratedEncoder.save wrote, the folder of a train.py
+            run, or a file of word vectors; in Python also an encoder (default: inner layers of the embedded encoder).
+        text: Sentences, of which some are looked at, and others are fitted on (default: docstrings).
+        compare: Systems beside the model, as "raw,abtt(7),whitening" (default: raw,whitening,flow; for a calibrated
+            model raw, and whitening if its calibrator is a flow). A flow has to be trained, so raw,whitening is faster.
+        sentences: Number of sentences to look at, at most half of the text.
+        pairs: An STS task, a table of scored pairs or of queries and texts, docstrings, or none.
+        data_dir: Folder of the STS data; "hub" reads them from the hub, at pinned revisions.
+        frequencies: Lines of a word and its count (default: counted in the text).
+        pooling: Pooling of an encoder that is not calibrated: a name, or a row such as "mean(1,2)".
+        max_length: Longest sentence of such an encoder, in tokens (default: its own, else 128).
+        device: Where the encoder runs: cpu, cuda, ...
+        seed: Random seed for the samples.
+        output: Folder to write report.html and report.json to (on the command line by default: report, or RUN/report).
+        open_report: Open report.html in the browser.
+        progress: Whether to show a progress bar (default: in a terminal or a notebook).
+
+    Raises:
+        UsageError: If an option cannot be used.
+        DataError: If there are too few sentences, or data is missing or damaged.
+    """
+    require_between(FEWEST, sentences=sentences)
+    require_seed(seed)
+    require_page(output, open_report)
+    require_place(output, folder=True)
+    require_files(text, frequencies)
+    from bertflow.geometry.inspecting import inspect_model
+
+    given, options = (compare, sentences, pairs, data_dir, frequencies), {"pooling": pooling, "max_length": max_length}
+    report = inspect_model(model, text, *given, options, device, seed, progress)
+    return report if output is None else report.written(Path(output), open_report)
 
 
 def compare_words(

@@ -2,8 +2,9 @@
 
 from pathlib import Path
 
+from bertflow.api.looking import inspect_geometry
 from bertflow.cli.command import Command
-from bertflow.geometry import inspect_geometry, run_folder
+from bertflow.geometry import run_folder
 
 main = Command(
     "inspect",

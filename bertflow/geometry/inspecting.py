@@ -22,16 +22,18 @@ from bertflow.calibration.spelling import parse_systems
 from bertflow.data.corpus import count_words, load_sentences, read_frequencies
 from bertflow.data.docstrings import docstring_corpus
 from bertflow.data.pairs import Pairs
+from bertflow.data.sts import require_tasks
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.embedded import RAW_POOLING, embedded_encoder
 from bertflow.errors import DataError, UsageError
 from bertflow.evaluation.systems import SharedPass, build_systems, open_system
-from bertflow.geometry import DOCSTRINGS, FEWEST, NONE, contexts, frequency, history, measures, pairs
+from bertflow.geometry import DOCSTRINGS, FEWEST, NONE, contexts, frequency, history, measures, pairs, run_folder
 from bertflow.geometry.card import card_of
 from bertflow.geometry.cloud import Cloud
 from bertflow.geometry.report import REPORT, SUMMARY, GeometryReport, GeometrySection
 from bertflow.moments import Float64
-from bertflow.next_steps import next_command
+from bertflow.next_steps import next_command, option_words
+from bertflow.opening import require_openable
 from bertflow.progress import working
 from bertflow.text_keys import seen_share
 from bertflow.training.rows import Embeddings, seeded_order, take
@@ -47,7 +49,6 @@ DOCSTRING_PAIRS = 500
 """Pairs of docstrings, where no others are given."""
 GAUSSIAN = (Whitening, FlowCalibrator)
 """Calibrators whose output should be standard normal."""
-Drawn = tuple[list[str], list[str], str, Pairs | None]
 
 
 @dataclass(frozen=True)
@@ -272,7 +273,7 @@ def open_encoder(model: str | Path | SentenceEncoder | None, device: str, **opti
 
 def draw_text(
     text: str | Path | Sequence[str] | None, given: str | Path | Pairs, data_dir: str, n: int, seed: int
-) -> Drawn:
+) -> tuple[list[str], list[str], str, Pairs | None]:
     """Sentences to look at, others to fit on, their source, and the pairs."""
     found = given if isinstance(given, Pairs) else None
     if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
@@ -291,17 +292,26 @@ def draw_text(
     return looked_at, fitted_on, source, found
 
 
-def inspect_opened(
-    opened: SharedPass,
-    drawn: Drawn,
+def inspect_model(
+    model: str | Path | SentenceEncoder | None,
+    text: str | Path | Sequence[str] | None,
     compare: str | None,
+    n: int,
+    given: str | Path | Pairs,
+    data_dir: str,
     frequencies: str | Path | None,
-    run: Path | None,
+    options: Mapping[str, Any],
+    device: str,
+    seed: int,
     progress: bool | None,
-    then: str,
 ) -> GeometryReport:
-    """The report on one encoder and its baselines."""
-    looked_at, fitted_on, source, known = drawn
+    """The report on what a user names, and its baselines."""
+    parse_systems(compare or "")
+    if isinstance(given, str | Path) and given not in (NONE, DOCSTRINGS):
+        require_tasks(str(given), data_dir)
+    require_openable(model, **options, device=device)
+    opened = open_encoder(model, device, **options)
+    looked_at, fitted_on, source, known = draw_text(text, given, data_dir, n, seed)
     if compare is None:
         flow = isinstance(opened.calibrator, FlowCalibrator)
         compare = "raw,whitening,flow" if opened.calibrator is None else "raw,whitening" if flow else "raw"
@@ -316,8 +326,9 @@ def inspect_opened(
         f"counts of {Path(frequencies).name}" if frequencies else "counted in this text",
         known,
         opened.recipe,
-        run,
+        run_folder(model),
     )
     apart = f"{len(fitted_on):,} other sentences of this text"
     facts = {"text": source, "fitted on": f"what {opened.name} was fitted on" if refitted else apart}
+    then = next_command(model, calibrated=opened.calibrator is not None, text=text, options=option_words(**options))
     return make_report(f"Geometry of {opened.name}", material, facts, then=then)

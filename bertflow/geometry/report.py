@@ -8,14 +8,14 @@ import logging
 import re
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from string import Template
 from typing import Any
 
-from bertflow.errors import MissingExtraError, UsageError
+from bertflow.errors import MissingExtraError
 from bertflow.files import write_text
 from bertflow.results import AbstractResult, ready_for_json
 from bertflow.tables import Table
@@ -147,22 +147,19 @@ class GeometryReport(AbstractResult):
         write_text(folder / REPORT, self.to_html())
         return folder
 
+    def written(self, folder: Path, shown: bool) -> "GeometryReport":
+        """Save as ``save`` does, and show the page if that is wanted; returns the report that knows where it is."""
+        report = replace(self, page=self.save(folder) / REPORT)
+        if shown:
+            show_page(folder / REPORT)
+        return report
+
     def headline(self) -> str:
         """The heading, and how many sections there are."""
         return f"{self.heading}: {len(self.sections)} sections, {len(self.left_out)} left out"
 
     def _repr_html_(self) -> str:
         return f'<iframe srcdoc="{escape(self.to_html())}" width="100%" height="{HEIGHT}" frameborder="0"></iframe>'
-
-
-def require_page(output: str | Path | None, open_report: bool) -> None:
-    """Refuse to open a report that is not written.
-
-    Raises:
-        UsageError: If there is no output.
-    """
-    if open_report and output is None:
-        raise UsageError("A report that is not written cannot be opened. Give an output folder.")
 
 
 def show_page(page: Path) -> None:
