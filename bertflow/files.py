@@ -139,16 +139,6 @@ def require_place(path: str | Path | None, folder: bool = False) -> None:
         raise
 
 
-def require_new(folder: Path) -> None:
-    """Refuse a folder that holds something.
-
-    Raises:
-        UsageError: If it does.
-    """
-    if folder.exists() and not (folder.is_dir() and not any(folder.iterdir())):
-        raise UsageError(f"The folder {folder} must be new or empty, but something is there. Choose another output.")
-
-
 def require_replaceable(folder: str | Path | None, sign: str, what: str, option: str = "--output") -> None:
     """Refuse a folder that would be replaced, unless it is empty or its file ``sign`` says that it is such a thing.
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
+from bertflow.advise import require_new
 from bertflow.advise.asked_queries import AskedQueries
 from bertflow.advise.asking import write_asked
 from bertflow.advise.bare_vectors import VectorEncoder
@@ -27,7 +28,7 @@ from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.export.targets import write_export
-from bertflow.files import atomic_folder, require_new, write_json, write_text
+from bertflow.files import atomic_folder, write_json, write_text
 from bertflow.geometry.inspecting import write_report
 from bertflow.next_steps import next_command
 from bertflow.opening import load

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from typing_extensions import Unpack
 
+from bertflow.advise import require_new
 from bertflow.data.corpus import require_columns
 from bertflow.errors import UsageError, require_between, require_seed
-from bertflow.files import require_files, require_new, require_place
+from bertflow.files import require_files, require_place
 from bertflow.geometry import require_page
 from bertflow.opening import LoadOptions
 from bertflow.tables import require_writable, write_rows
