@@ -6,6 +6,7 @@ from .api.advising import score as score
 from .api.exporting import diagnose as diagnose
 from .api.exporting import export_encoder as export_encoder
 from .api.looking import compare_words as compare_words
+from .api.looking import demo as demo
 from .api.looking import inspect_geometry as inspect_geometry
 from .api.looking import inspect_tokens as inspect_tokens
 from .api.measuring import evaluate as evaluate
@@ -52,7 +53,6 @@ from .opening import load as load
 from .retrieval.collection_index import CollectionIndex as CollectionIndex
 from .retrieval.example import write_search_example as write_search_example
 from .retrieval.index import AnswerIndex as AnswerIndex
-from .runs.demonstration import demo as demo
 from .scoring.domain import DomainCheck as DomainCheck
 from .scoring.scores import ScoreCalibrator as ScoreCalibrator
 from .serve import serve_encoder as serve_encoder

@@ -1,6 +1,6 @@
-"""Looking: how text becomes tokens, what their embeddings are made of, their geometry, and words in sentences."""
+"""Looking: a demonstration, how text becomes tokens, what their embeddings are made of, their geometry, words."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -15,9 +15,39 @@ if TYPE_CHECKING:
     from bertflow.data.pairs import Pairs
     from bertflow.encoder.abstract import SentenceEncoder
     from bertflow.geometry.report import GeometryReport
+    from bertflow.runs.demonstration import Demo
     from bertflow.studies.tokens import InputRows
     from bertflow.studies.vocabulary import Vocabulary
     from bertflow.words.panels import StudyResult
+
+
+def demo(
+    sentences: int = 6000,
+    pairs: int = 2000,
+    seed: int = 0,
+    output: str | Path = "runs/demo",
+    open_report: bool = False,
+    progress: bool | None = None,
+    say: Callable[[str], None] | None = None,
+) -> "Demo":
+    """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
+
+    Args:
+        sentences: Number of sentences to fit on.
+        pairs: Number of pairs to score, and of pairs to choose the saved system by.
+        seed: Random seed for the sample of docstrings.
+        output: Folder to write.
+        open_report: Open the report, geometry/report.html, in the browser.
+        progress: Whether to show progress bars (default: in a terminal or a notebook).
+        say: Called with each line that is worth reading before the results are there.
+    """
+    require_between(2, sentences=sentences)
+    require_between(3, pairs=pairs)  # so many are shown
+    require_seed(seed)
+    require_place(output, folder=True)
+    from bertflow.runs.demonstration import show
+
+    return show(sentences, pairs, seed, Path(output), open_report, progress, say)
 
 
 def inspect_tokens(

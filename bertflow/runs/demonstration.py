@@ -9,21 +9,32 @@ Half of the pairs choose which system is saved; the other half are shown.
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bertflow.errors import require_between, require_seed
-from bertflow.files import require_place, write_text
+from bertflow.calibrated import CalibratedEncoder, encode_systems
+from bertflow.calibration.spelling import parse_calibrator
+from bertflow.data.docstrings import docstring_corpus
+from bertflow.data.pairs import Pairs
+from bertflow.encoder.abstract import SentenceEncoder
+from bertflow.encoder.embedded import embedded_encoder
+from bertflow.encoder.transformer import TransformerEncoder
+from bertflow.evaluation.evaluating import evaluate_retrieval
+from bertflow.evaluation.report import Report
+from bertflow.evaluation.systems import SharedPass
+from bertflow.files import write_text
+from bertflow.geometry.inspecting import write_report
+from bertflow.geometry.report import show_page
 from bertflow.next_steps import next_command
 from bertflow.progress import bar, working
 from bertflow.results import AbstractResult
+from bertflow.scoring.random_pairs import FEWEST
+from bertflow.scoring.scores import ScoreCalibrator
+from bertflow.similarity import SIMILARITIES
 from bertflow.tables import Section, Table, write_rows
 
-if TYPE_CHECKING:
-    from bertflow.data.pairs import Pairs
-    from bertflow.encoder.abstract import SentenceEncoder
-    from bertflow.evaluation.report import Report
-
+Say = Callable[[str], None]
 RAW, SIF, LAST = "mean(1,2)", "sif(1,2)", "mean"
 """Poolings."""
 SYSTEMS: Mapping[str, tuple[str, str]] = {
@@ -65,9 +76,9 @@ class Demo(AbstractResult):
     """
 
     folder: Path
-    report: "Report"
+    report: Report
     chosen: str
-    cosines: "Mapping[str, Sequence[float]]"
+    cosines: Mapping[str, Sequence[float]]
     neighbors: str
     seconds: float
 
@@ -124,50 +135,16 @@ class Demo(AbstractResult):
         return f"{self.chosen} in {self.folder / 'encoder'}"
 
 
-def demo(
-    sentences: int = 6000,
-    pairs: int = 2000,
-    seed: int = 0,
-    output: str | Path = "runs/demo",
-    open_report: bool = False,
-    progress: bool | None = None,
-    say: Callable[[str], None] | None = None,
+def show(
+    sentences: int, pairs: int, seed: int, folder: Path, open_report: bool, progress: bool | None, say: Say | None
 ) -> Demo:
-    """Calibrate the embedded encoder on docstrings, and show what changes. Needs no data and no hub.
-
-    Args:
-        sentences: Number of sentences to fit on.
-        pairs: Number of pairs to score, and of pairs to choose the saved system by.
-        seed: Random seed for the sample of docstrings.
-        output: Folder to write.
-        open_report: Open the report, geometry/report.html, in the browser.
-        progress: Whether to show progress bars (default: in a terminal or a notebook).
-        say: Called with each line that is worth reading before the results are there.
-    """
-    require_between(2, sentences=sentences)
-    require_between(SHOWN, pairs=pairs)
-    require_seed(seed)
-    require_place(output, folder=True)
+    """Fit and score all systems, save the best one, and draw the report."""
     say = say or (lambda line: None)
     say(
         f"Reads {sentences + 4 * pairs:,} texts, embeds them, fits and scores {len(SYSTEMS)} systems, draws a report: "
         "a few minutes on two cores, less with smaller --sentences and --pairs."
     )
-    from functools import partial
-
-    from bertflow.calibrated import CalibratedEncoder
-    from bertflow.calibration.spelling import parse_calibrator
-    from bertflow.data.docstrings import docstring_corpus
-    from bertflow.encoder.embedded import embedded_encoder
-    from bertflow.encoder.transformer import TransformerEncoder
-    from bertflow.evaluation.evaluating import evaluate_retrieval
-    from bertflow.evaluation.systems import SharedPass
-    from bertflow.geometry.inspecting import write_report
-    from bertflow.geometry.report import show_page
-    from bertflow.scoring.random_pairs import FEWEST
-    from bertflow.scoring.scores import ScoreCalibrator
-
-    begin, folder, model = time.perf_counter(), Path(output), embedded_encoder()
+    begin, model = time.perf_counter(), embedded_encoder()
     text, found = docstring_corpus(2 * pairs, sentences, seed)
     choosing, reported = (found.taken(range(start, len(found), 2)) for start in (0, 1))
     say(
@@ -216,20 +193,15 @@ def demo(
     return made
 
 
-def everyday_cosines(systems: "Mapping[str, SentenceEncoder]") -> dict[str, list[float]]:
+def everyday_cosines(systems: Mapping[str, SentenceEncoder]) -> dict[str, list[float]]:
     """The cosines of the everyday pairs in each system."""
-    from bertflow.similarity import SIMILARITIES
-
     first, second = zip(*EVERYDAY, strict=True)
     cosine = SIMILARITIES["cosine"]
     return {name: cosine.paired(one.encode(first), one.encode(second)).tolist() for name, one in systems.items()}
 
 
-def nearest_texts(systems: "Mapping[str, SentenceEncoder]", pairs: "Pairs") -> str:
+def nearest_texts(systems: Mapping[str, SentenceEncoder], pairs: Pairs) -> str:
     """The first queries, each with the text that is nearest to it in each system."""
-    from bertflow.calibrated import encode_systems
-    from bertflow.similarity import SIMILARITIES
-
     queries, lines = pairs.first[:SHOWN], []
     embedded = encode_systems(systems, [*queries, *pairs.second])
     cosines = {name: SIMILARITIES["cosine"].matrix(x[:SHOWN], x[SHOWN:]) for name, x in embedded.items()}

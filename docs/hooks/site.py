@@ -49,7 +49,7 @@ BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="
 
 
 def public_names() -> dict[str, str]:
-    """Where each public name is defined: {"fix": "bertflow.advise.fixing"}."""
+    """Where each public name is defined: {"fix": "bertflow.api.advising"}."""
     stub = ast.parse((ROOT / "bertflow" / "__init__.pyi").read_text("utf-8"))
     imports = (one for one in stub.body if isinstance(one, ast.ImportFrom))
     return {alias.name: f"bertflow.{one.module}" for one in imports for alias in one.names}
