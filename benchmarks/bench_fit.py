@@ -19,13 +19,13 @@ from bench_stock import plain_loop
 from bench_timing import Result, Times, ratio, take_turns
 from numpy.typing import NDArray
 
-from bertflow.advise.fixing import fix
+from bertflow.api.advising import fix
+from bertflow.api.training import train
 from bertflow.calibrated import CalibratedEncoder
 from bertflow.calibration.flow import FlowCalibrator
 from bertflow.encoder.token_encoder import AbstractTokenEncoder
 from bertflow.encoder.transformer import TransformerEncoder
 from bertflow.files import write_text
-from bertflow.runs.training import train
 from bertflow.training.fitting import FlowFit, fit_flow
 from bertflow.training.module import build_optimizer
 from bertflow.training.recipe import PRESETS, Recipe

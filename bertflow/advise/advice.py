@@ -22,7 +22,8 @@ from bertflow.advise.evidence import FEWEST_LABELS, Judgement
 from bertflow.advise.keeping import Choice, choices_section
 from bertflow.advise.likely import Geometry, Shape
 from bertflow.advise.reading import SplitText
-from bertflow.calibration.calibrators import FlowCalibrator, Whitening
+from bertflow.calibration.closed_forms import Whitening
+from bertflow.calibration.flow import FlowCalibrator
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
 from bertflow.encoder.cutting import Cut

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from numpy.typing import NDArray
 
 from bertflow.breadth import MOST, warn_if_narrow
 from bertflow.calibrated import RECORD, CalibratedEncoder
-from bertflow.calibration.base import AbstractCalibrator, Provenance, load_calibrator
-from bertflow.calibration.calibrators import FlowCalibrator
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.saving import Provenance
+from bertflow.calibration.spelling import load_calibrator
 from bertflow.data.fitting_text import TextOptions, training_text
 from bertflow.data.pairs import Pairs
 from bertflow.encoder.abstract import SentenceEncoder
@@ -212,8 +215,8 @@ def train_encoder(
     return EncoderRun(run.path, status) if status else None
 
 
-def _write_result(run: Path, fit: FlowFit, raw: TransformerEncoder, provenance: Provenance) -> dict[str, Any]:
-    """Write the best state so far; returns its figures."""
+def _write_result(run: Path, fit: FlowFit, raw: TransformerEncoder, keys: NDArray[Any] | None) -> dict[str, Any]:
+    """Write the best state so far, with the keys of its text; returns its figures."""
     fitted = fit.result()
     calibrator = FlowCalibrator.of(fitted, fit.recipe, fit.moments, Provenance.of(raw.describe(), keys))
     calibrator.save(run / "calibrator")

@@ -8,9 +8,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from bertflow.calibration.base import AbstractCalibrator, load_calibrator
-from bertflow.calibration.calibrators import AbstractClosedForm, FlowCalibrator
-from bertflow.calibration.spelling import parse_calibrator
+from bertflow.calibration.base import AbstractCalibrator
+from bertflow.calibration.closed_forms import AbstractClosedForm
+from bertflow.calibration.flow import FlowCalibrator
+from bertflow.calibration.spelling import load_calibrator, parse_calibrator
 from bertflow.data.corpus import stream_sentences
 from bertflow.data.vectors import FORMATS, Vectors
 from bertflow.encoder.abstract import SentenceEncoder
