@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import bertflow
-from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, breadth_of, richness
+from bertflow.breadth import FEWEST, FOREIGN, NARROW, RICH, WORD, breadth_of, richness
 
 
 def cloud(n, dim=16, seed=0):
@@ -99,3 +99,8 @@ def test_a_training_on_narrow_text_warns(tiny_bert, tmp_path, caplog):
 def test_rows_that_repeat_count_once():
     assert breadth_of(np.repeat(cloud(8), 50, axis=0)) is None
     assert breadth_of(np.repeat(cloud(FEWEST), 2, axis=0)).n == FEWEST
+
+
+def test_a_name_in_code_is_not_one_word():
+    assert richness(["getUserName", "setUserName"] * 2000) == 4
+    assert WORD.findall("getUserName HTTPServer_2 Ärger") == ["get", "User", "Name", "HTTP", "Server", "Ärger"]

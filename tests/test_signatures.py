@@ -28,7 +28,8 @@ def members(kind):
     for name, static in inspect.getmembers_static(kind):
         value = static if isinstance(static, property) else getattr(kind, name)
         function = inspect.unwrap(value.fget if isinstance(value, property) else value)
-        if not name.startswith("_") and getattr(function, "__module__", "").startswith("bertflow"):
+        own = callable(function) and (getattr(function, "__module__", None) or "").startswith("bertflow")
+        if own and not name.startswith("_"):
             yield name, value
 
 
