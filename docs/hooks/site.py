@@ -24,6 +24,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 ROOMS = {
     "advise": "Advice",
+    "advising": "Advice",
     "calibrated": "Calibrated encoders",
     "calibration": "Calibrators",
     "databases": "Databases: reindex",
@@ -31,18 +32,24 @@ ROOMS = {
     "encoder": "Encoders",
     "evaluation": "Evaluation",
     "export": "Export",
-    "geometry": "Geometry",
+    "exporting": "Export",
+    "geometry": "Geometry and words",
+    "looking": "Geometry and words",
+    "measuring": "Evaluation",
     "moments": "Calibrators",
     "opening": "Encoders",
+    "reproducing": "The paper",
     "retrieval": "Search",
     "runs": "Runs: train, embed, fit, transform",
     "scoring": "Scores and domains",
+    "searching": "Search",
     "serve": "Serving",
     "store": "Embeddings on disk",
     "training": "Training",
-    "words": "Words",
+    "vectors": "Runs: train, embed, fit, transform",
+    "words": "Geometry and words",
 }
-"""What the names of a folder of the package are about."""
+"""What the names of a folder of the package, or of a file of its desk, are about."""
 LINK = re.compile(r"(?<!`)(!?)\[([^\]\n]*)\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 BELOW_AN_EXAMPLE = re.compile(r'<p><span class="doc-section-title">|<div class="doc doc-children">')
@@ -181,7 +188,7 @@ def generated() -> dict[str, str]:
     for name, module in sorted(names.items(), key=lambda pair: pair[0].lower()):
         example = f"\n## Example\n\n{shown[name]}" if name in shown else ""
         pages[f"reference/python/{name}.md"] = f"---\ntitle: {name}\n---\n\n::: {module}.{name}\n{example}"
-        rooms[ROOMS[module.split(".")[1]]].append(name)
+        rooms[ROOMS[module.removeprefix("bertflow.api.").removeprefix("bertflow.").split(".")[0]]].append(name)
     lines = ["# Python", "", "Every public name, as `bertflow.NAME`. They are loaded when they are first used.", ""]
     for room, listed in sorted(rooms.items()):
         lines += [f"**{room}**: {', '.join(f'[{name}](python/{name}.md)' for name in listed)}", ""]
